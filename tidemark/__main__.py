@@ -1,0 +1,5 @@
+"""The `tidemark` command."""
+
+
+def main() -> None:
+    raise SystemExit("tidemark: no command yet")
