@@ -1,0 +1,61 @@
+# Two commands matter: `make up` runs the real thing, `make test` passes every test. Both set up what they need.
+# Needs: make, git, Python 3.11 or newer. No root, no Docker, no Node.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 python3.12 python3.11 python; do \
+	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP    := $(PYTHON) -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo setup test lint bench screenshots clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+up: $(VENV)/installed-run  ## set up and run everything here: database, broker, API, worker, dashboard, demo (ARGS="--port 9000")
+	@exec $(VENV)/bin/tidemark up $(ARGS)
+
+demo: $(VENV)/installed-run  ## the demo without a browser: about two minutes, tells what it found
+	@exec $(VENV)/bin/tidemark demo --headless $(ARGS)
+
+setup: $(VENV)/installed-dev  ## set up the virtual environment, development tools included
+
+test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board")
+	@$(PYTHON) tests/provide_chromium.py
+	@$(MAKE) --no-print-directory lint
+	@$(PYTHON) -m pytest -n 2 $(ARGS)
+
+lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/lint-imports --no-cache | tail -n 15
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/yamllint --strict docker-compose.yml
+
+bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
+	@$(PYTHON) -m tests.bench.run $(ARGS)
+
+screenshots: $(VENV)/installed-dev  ## docs/images anew, from a running `make up` (URL=http://127.0.0.1:8000)
+	@$(PYTHON) tests/provide_chromium.py
+	@$(PYTHON) -m frontend.screenshots --url $(or $(URL),http://127.0.0.1:8000) --out docs/images
+
+clean:  ## remove the virtual environment and caches; your data directory stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@command -v git >/dev/null || { echo "tidemark needs git: install it (Debian: apt install git), then run make again" >&2; exit 1; }
+	@[ -n "$(BASE_PYTHON)" ] || { echo "tidemark needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || echo none). Install one and run make again (PYTHON_FOR_TIDEMARK=/path/to/python3.12 names one)" >&2; exit 1; }
+	@$(BASE_PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments (Debian: apt install python3-venv), then run make again" >&2; exit 1; }
+
+# The build of torch is chosen by an exact pin: an open range pulls several gigabytes more on some indexes.
+$(VENV)/installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "setting up $(VENV) (one to three minutes the first time)"
+	@$(PIP) install torch==2.13.0
+	@$(PIP) install --constraint constraints.txt --editable '.[server,torch]'
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed-run
+	@echo "setting up the development tools"
+	@$(PIP) install --constraint constraints.txt --editable '.[server,torch,dev]'
+	@touch $@

@@ -1,0 +1,25 @@
+# A worker with torch. On PyPI the Linux build of torch brings CUDA with it; the host needs the NVIDIA driver and
+# the NVIDIA container toolkit, nothing else.
+FROM python:3.12-slim
+
+# g++: torch.compile builds its CPU kernels with it.
+RUN apt-get update \
+    && apt-get install --no-install-recommends --yes git ca-certificates g++ \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 10001 tidemark \
+    && install --directory --owner=tidemark --mode=0750 /data
+
+WORKDIR /app
+RUN pip install --no-cache-dir torch==2.13.0
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY tidemark tidemark
+COPY backend backend
+COPY frontend frontend
+COPY worker worker
+COPY benchmarks benchmarks
+COPY migrations migrations
+RUN pip install --no-cache-dir --constraint constraints.txt --editable '.[server,torch]'
+
+USER tidemark
+ENV PYTHONUNBUFFERED=1
+CMD ["tidemark", "worker", "--testbed", "gpu"]

@@ -1,0 +1,45 @@
+"""Make sure a Chromium is there for the browser tests: on PATH, else from Debian where this user may install it, else
+Playwright's own download. Prints one line; never fails: tests that find no browser are listed as not run."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def chromium() -> str | None:
+    """The path of a Chromium that the browser tests can drive, or None."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found:
+        return found
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+def _run(*command: str) -> bool:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=900).returncode == 0
+
+
+def provide() -> str | None:
+    """Find a Chromium or install one; returns its path, or None when there is none to be had."""
+    path = chromium()
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("installing Debian's chromium for the browser tests", flush=True)
+        _run("apt-get", "update", "-qq") and _run("apt-get", "install", "-y", "-qq", "chromium")
+        path = chromium()
+    if path is None:
+        print("downloading Playwright's chromium for the browser tests", flush=True)
+        _run(sys.executable, "-m", "playwright", "install", "chromium")
+        path = chromium()
+    return path
+
+
+if __name__ == "__main__":
+    print(f"browser for the tests: {provide() or 'none could be found or installed; browser tests will not run'}")
