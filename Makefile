@@ -31,6 +31,8 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/lint-imports --no-cache | tail -n 15
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/yamllint --strict docker-compose.yml
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(VENV)/bin/hadolint deploy/Dockerfile deploy/worker.Dockerfile
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)

@@ -20,6 +20,6 @@ COPY benchmarks benchmarks
 COPY migrations migrations
 RUN pip install --no-cache-dir --constraint constraints.txt --editable '.[server,torch]'
 
-USER tidemark
+USER 10001
 ENV PYTHONUNBUFFERED=1
 CMD ["tidemark", "worker", "--testbed", "gpu"]
