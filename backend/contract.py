@@ -209,8 +209,8 @@ class Measurement(Part):
         "timed repetitions, one list per process, in the order of the processes",
         default=(),
     )
-    sample_counts: tuple[float, ...] = rule(
-        Numbers(MAX_PROCESSES), "how many samples each process had before its list was thinned", default=()
+    samples_taken: tuple[float, ...] = rule(
+        Numbers(MAX_PROCESSES), "how many samples each process took, when its list was thinned", default=()
     )
     exact: bool = rule(Flag(), "a counter without noise", default=False)
     converged: bool | None = rule(Nullable(Flag()), default=None)
@@ -226,9 +226,9 @@ class Measurement(Part):
                 list(self.samples),
                 f"at most one list per process: {expected}, as `processes` has {len(self.processes)} values",
             )
-        if self.sample_counts and len(self.sample_counts) != len(self.samples):
+        if self.samples_taken and len(self.samples_taken) != len(self.samples):
             problems.add(
-                (path, "sample_counts"), list(self.sample_counts), f"one count per list of samples: {len(self.samples)}"
+                (path, "samples_taken"), list(self.samples_taken), f"one count per list of samples: {len(self.samples)}"
             )
 
     def _check_signs(self, path: Path, problems: Problems) -> None:

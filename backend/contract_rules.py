@@ -453,7 +453,8 @@ class Object:
                     stated.append(name)
                 known[name] = entry
             elif default is MISSING:
-                problems.add((path, name), Unquoted("missing"), f"a value: the field is required in {described_name(self.kind)}")
+                required = f"a value: the field is required in {described_name(self.kind)}"
+                problems.add((path, name), Unquoted("missing"), required)
                 sound = False
         present = len(known)
         if len(value) > present:
