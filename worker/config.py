@@ -1,0 +1,74 @@
+"""What one worker process is told when it starts. Read once, at the edge; nothing in here looks at the environment."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Isolation(StrEnum):
+    """What the operator asks for: the best this machine allows, none, or a user of its own and nothing less."""
+
+    AUTO = "auto"
+    NONE = "none"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """Settings of one worker. `data_dir` holds the mirrors (shared by the workers of a machine) and `<name>/`:
+    runs in progress and the spool of this worker."""
+
+    api_url: str
+    api_token: str = field(repr=False)
+    redis_url: str = field(repr=False)
+    testbed: str
+    name: str
+    data_dir: Path
+    version: str = "0.1.0"
+    isolation: Isolation = Isolation.AUTO
+    run_user: str = "nobody"
+    pass_environment: tuple[str, ...] = ()
+    keep_alive_s: float = 15.0
+    event_interval_s: float = 0.5
+    kill_grace_s: float = 5.0
+    stop_grace_s: float = 0.5
+    delivery_wait_s: float = 60.0
+    default_timeout_s: float = 3600.0
+    max_run_bytes: int = 50_000_000
+    max_artifact_bytes: int = 20_000_000
+    max_artifacts_bytes: int = 200_000_000
+
+    def __post_init__(self) -> None:
+        for field_name, value in (("testbed", self.testbed), ("name", self.name)):
+            if not NAME.fullmatch(value):
+                raise ValueError(
+                    f"worker {field_name} {value!r} is not usable: letters, digits, '.', '_' and '-', at most 100, "
+                    "beginning with a letter or digit"
+                )
+        if not self.api_url.startswith(("http://", "https://")):
+            raise ValueError(f"API address {self.api_url!r} is not usable: it must begin with http:// or https://")
+
+    @property
+    def queue(self) -> str:
+        return f"testbed.{self.testbed}"
+
+    @property
+    def mirrors_dir(self) -> Path:
+        return self.data_dir / "mirrors"
+
+    @property
+    def own_dir(self) -> Path:
+        return self.data_dir / self.name
+
+    @property
+    def spool_dir(self) -> Path:
+        return self.own_dir / "spool"
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.own_dir / "runs"

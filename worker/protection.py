@@ -1,0 +1,163 @@
+"""What keeps the code of a commit away from everything else on this machine, found out by trying it.
+
+`user`: commit code runs as an unprivileged user, in a view of the file system where closed directories (such as root's
+home) hold only what the run needs. It takes root to set up. Without it the protection is `none`, and only projects
+marked trusted run.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+from worker.config import Isolation
+from worker.output import Stream
+from worker.processes import Command, Interrupt, RunUser, run_command
+
+PROBE_LIMIT_S = 60.0
+
+
+class Protection(StrEnum):
+    NONE = "none"
+    USER = "user"
+    CONTAINER = "container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The protection in force, why it is that one, and what a command needs to be started under it."""
+
+    protection: Protection
+    reason: str
+    user: RunUser | None = None
+    readable: tuple[Path, ...] = field(default=())
+
+    def view(self, run_dir: Path) -> dict[str, dict[str, bool]]:
+        """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
+        if self.user is None:
+            return {}
+        return view_for(self.user, {**dict.fromkeys(self.readable, False), run_dir: True})
+
+
+def establish(isolation: Isolation, run_user: str, runs_dir: Path) -> Sandbox:
+    """The best protection this machine allows; raises PermissionError when less than was asked for."""
+    if isolation is Isolation.NONE:
+        return Sandbox(protection=Protection.NONE, reason="switched off in this worker's settings")
+    sandbox = _try_user(run_user, runs_dir)
+    if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
+        raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+    return sandbox
+
+
+def _try_user(run_user: str, runs_dir: Path) -> Sandbox:
+    if os.geteuid() != 0:
+        return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
+    try:
+        entry = pwd.getpwnam(run_user)
+    except KeyError:
+        return Sandbox(protection=Protection.NONE, reason=f"this machine has no user {run_user!r}")
+    if entry.pw_uid == 0:
+        return Sandbox(protection=Protection.NONE, reason=f"user {run_user!r} is root itself")
+    user = RunUser(name=run_user, uid=entry.pw_uid, gid=entry.pw_gid)
+    sandbox = Sandbox(
+        protection=Protection.USER,
+        reason=f"commit code runs as user {run_user!r}",
+        user=user,
+        readable=tuple(interpreter_paths()),
+    )
+    failure = _probe(sandbox, runs_dir)
+    if failure is not None:
+        return Sandbox(protection=Protection.NONE, reason=f"user {run_user!r} cannot run a benchmark here: {failure}")
+    return sandbox
+
+
+def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
+    """Tries what a run does (start this Python, import, write its directory); what stood in the way."""
+    assert sandbox.user is not None
+    wanted = [name for name in ("benchmarks", "torch") if find_spec(name) is not None]
+    program = (
+        "import importlib.util, pathlib, sys\n"
+        "missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]\n"
+        "pathlib.Path('probe').write_text('x')\n"
+        "sys.exit('cannot import ' + ', '.join(missing) if missing else 0)\n"
+    )
+    said: list[str] = []
+
+    def listen(stream: Stream, line: str) -> None:
+        said.append(line)
+
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=runs_dir) as directory:
+        run_dir = Path(directory).resolve()
+        os.chown(run_dir, sandbox.user.uid, sandbox.user.gid)
+        try:
+            command = Command(
+                argv=(sys.executable, "-P", "-c", program, *wanted),
+                cwd=run_dir,
+                environment={"PATH": os.defpath, "HOME": str(run_dir)},
+                timeout_s=PROBE_LIMIT_S,
+                user=sandbox.user,
+                view=sandbox.view(run_dir),
+            )
+            outcome = run_command(command, listen, Interrupt())
+        except OSError as failure:
+            return str(failure)
+    if outcome.succeeded:
+        return None
+    return outcome.error or (said[-1] if said else f"exit code {outcome.exit_code}")
+
+
+def interpreter_paths() -> Iterable[Path]:
+    """Where this Python, its packages and the editable projects on its path live."""
+    candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
+    candidates.add(Path(sys.executable).resolve().parent)
+    for name in ("benchmarks", "torch"):
+        spec = find_spec(name)
+        for location in (spec.submodule_search_locations or []) if spec is not None else []:
+            candidates.add(Path(location).resolve())
+    return sorted(path for path in candidates if path.is_dir())
+
+
+def view_for(user: RunUser, needed: Mapping[Path, bool]) -> dict[str, dict[str, bool]]:
+    """Which directories stand in the user's way to what it needs. Empty when everything is open to it anyway."""
+    view: dict[str, dict[str, bool]] = {}
+    for path, writable in needed.items():
+        for spelling in dict.fromkeys((path.absolute(), path.resolve())):
+            closed = first_closed(spelling, user)
+            if closed is not None:
+                view.setdefault(str(closed), {})[str(spelling)] = writable
+    return view
+
+
+def first_closed(path: Path, user: RunUser) -> Path | None:
+    """The topmost directory above `path` that the user may not pass through; None when the way is open."""
+    for parent in reversed(path.parents):
+        if not may_pass(parent, user):
+            return parent
+    return None
+
+
+def may_pass(directory: Path, user: RunUser) -> bool:
+    """Whether the user may go through a directory, by its mode. The probe has the last word on what this misses."""
+    status = directory.stat()
+    if status.st_uid == user.uid:
+        return bool(status.st_mode & 0o100)
+    if status.st_gid == user.gid:
+        return bool(status.st_mode & 0o010)
+    return bool(status.st_mode & 0o001)
+
+
+def give_to(user: RunUser, directory: Path) -> None:
+    """Makes everything below (links themselves, never what they point to) the user's own, and closed to others."""
+    for parent, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            os.chown(os.path.join(parent, name), user.uid, user.gid, follow_symlinks=False)
+    os.chown(directory, user.uid, user.gid, follow_symlinks=False)
+    os.chmod(directory, 0o700)
+

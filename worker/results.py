@@ -1,0 +1,232 @@
+"""From what a command left behind to the run that is delivered: its results, or a failed run that says why.
+
+A failed run is data: it has a sentence, the end of the log, and never a colour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from backend.contract import Invalid, Run, RunStatus, parse_run
+
+from worker.client import LeasedRun
+from worker.output import clean
+from worker.processes import Ending, Outcome, RunUser, signal_name
+
+SHOWN_PROBLEMS = 3
+MAX_ERROR_CHARACTERS = 4000
+ARTIFACT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@-]{0,199}")
+MAX_ARTIFACTS = 500
+LOG_ARTIFACT = "log.txt"
+
+
+class Unusable(Exception):
+    """What the command wrote cannot be taken; the message is the sentence a person reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """When a run began by this worker's clock, and how long it took by the one that cannot jump."""
+
+    began: datetime
+    duration_s: float
+
+    @property
+    def started_at(self) -> str:
+        return _text(self.began)
+
+    @property
+    def finished_at(self) -> str:
+        return _text(self.began + timedelta(seconds=self.duration_s))
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def identity(leased: LeasedRun, worker: str) -> dict[str, Any]:
+    """The fields of a run that follow from its lease, whoever writes them."""
+    return {
+        "schema": "tidemark.run/1",
+        "id": leased.run_id,
+        "project": leased.project,
+        "commit": leased.commit,
+        "parents": list(leased.parents),
+        "branch": leased.branch,
+        "pull_request": leased.pull_request,
+        "suite": leased.suite,
+        "testbed": leased.testbed,
+        "worker": worker,
+        "attempt": leased.attempt,
+    }
+
+
+def failed_run(
+    leased: LeasedRun, worker: str, clock: Clock, error: str, log_tail: Sequence[str], telemetry: Mapping[str, Any]
+) -> bytes:
+    """A run without results, and the reason."""
+    document = {
+        **identity(leased, worker),
+        "started_at": clock.started_at,
+        "finished_at": clock.finished_at,
+        "status": RunStatus.FAILED.value,
+        "error": clean(error)[:MAX_ERROR_CHARACTERS],
+        "log_tail": "\n".join(log_tail),
+        "telemetry": dict(telemetry),
+        "results": [],
+    }
+    return json.dumps(document).encode()
+
+
+def finished_run(
+    body: bytes,
+    leased: LeasedRun,
+    worker: str,
+    clock: Clock,
+    outcome: Outcome,
+    log_tail: Sequence[str],
+    telemetry: Mapping[str, Any],
+) -> bytes:
+    """The run a command wrote, checked, and completed with what only the worker knows; raises Unusable."""
+    document = _completed(body, leased, worker, clock, telemetry)
+    try:
+        run = parse_run(document)
+    except Invalid as invalid:
+        told = "; ".join(str(problem) for problem in invalid.problems[:SHOWN_PROBLEMS])
+        more = len(invalid.problems) + invalid.more - SHOWN_PROBLEMS
+        raise Unusable(f"wrote a result that is not tidemark.run/1: {told}{f'; and {more} more' if more > 0 else ''}")
+    _refuse_foreign(run, leased, worker)
+    if not outcome.succeeded and run.status is RunStatus.OK:
+        # What was measured before the crash is measured; but nobody should take the run for a whole one.
+        document["status"] = RunStatus.INCOMPLETE.value
+        document["error"] = clean(f"the suite wrote its results and then {how_it_ended(outcome, log_tail)}")
+        document["log_tail"] = "\n".join(log_tail)
+    elif run.status is RunStatus.FAILED and not run.log_tail:
+        document["log_tail"] = "\n".join(log_tail)
+    return json.dumps(document, allow_nan=False).encode()
+
+
+def _completed(
+    body: bytes, leased: LeasedRun, worker: str, clock: Clock, telemetry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The document with what it left unsaid. What it does say is never changed, so that a wrong commit shows."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        try:
+            parse_run(body)
+        except Invalid as invalid:
+            raise Unusable(f"wrote a result that is not tidemark.run/1: {invalid.problems[0]}") from None
+        raise Unusable("wrote a result that is not tidemark.run/1: it is not a JSON object")
+    # The contract names the schema first: without it, anything could be in the file.
+    unsaid = {name: value for name, value in identity(leased, worker).items() if name != "schema"}
+    unsaid |= {"started_at": clock.started_at, "finished_at": clock.finished_at}
+    if "started_at" in document or "finished_at" in document:
+        # One clock for both ends.
+        unsaid.pop("started_at"), unsaid.pop("finished_at")
+    document = unsaid | document
+    said = document.get("telemetry", {})
+    if isinstance(said, dict):
+        document["telemetry"] = dict(telemetry) | said
+    return document
+
+
+def _refuse_foreign(run: Run, leased: LeasedRun, worker: str) -> None:
+    expected = {
+        "id": leased.run_id,
+        "project": leased.project,
+        "commit": leased.commit,
+        "suite": leased.suite,
+        "testbed": leased.testbed,
+        "worker": worker,
+        "attempt": leased.attempt,
+    }
+    for name, wanted in expected.items():
+        found = getattr(run, name)
+        if found != wanted:
+            raise Unusable(f"wrote a result of another run: its {name} is {found!r}, but this run's is {wanted!r}")
+
+
+def read_run_file(path: Path, owner: RunUser | None, limit_bytes: int) -> bytes | None:
+    """The bytes of run.json, or None when nothing was written. Commit code may have put anything in its place."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as refusal:
+        raise Unusable(f"left a run.json that cannot be read: {refusal.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Unusable("left something in the place of run.json that is not a file")
+        if not _is_of(owner, status):
+            raise Unusable("left a run.json that belongs to another user")
+        if status.st_size > limit_bytes:
+            raise Unusable(f"wrote a result of {status.st_size} bytes; at most {limit_bytes} are accepted")
+        return file.read(limit_bytes + 1)
+
+
+def artifact_files(
+    out_dir: Path, owner: RunUser | None, *, limit_bytes: int, total_limit_bytes: int
+) -> tuple[list[Path], list[str]]:
+    """The files beside run.json that can be delivered, and a sentence for each that cannot."""
+    chosen: list[Path] = []
+    left_out: list[str] = []
+    total = 0
+    for path in sorted(out_dir.iterdir()):
+        status = path.lstat()
+        if path.name == "run.json" or stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode) or not _is_of(owner, status) or not ARTIFACT_NAME.fullmatch(path.name):
+            left_out.append(f"artifact {path.name[:100]!r} left out: not a plain file with a plain name")
+        elif status.st_size > limit_bytes:
+            left_out.append(f"artifact {path.name} left out: {status.st_size} bytes, at most {limit_bytes} are kept")
+        elif total + status.st_size > total_limit_bytes or len(chosen) >= MAX_ARTIFACTS:
+            left_out.append(f"artifact {path.name} left out: the artifacts of this run are too many or too large")
+        else:
+            chosen.append(path)
+            total += status.st_size
+    return chosen, left_out
+
+
+def _is_of(owner: RunUser | None, status: os.stat_result) -> bool:
+    """A hard link to somebody else's file, read by root, would tell what the commit may not know."""
+    return owner is None or status.st_uid == owner.uid
+
+
+def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
+    """The end of a command in words that follow "the suite …"."""
+    if outcome.ending is Ending.NOT_STARTED:
+        return f"could not be started: {outcome.error}"
+    if outcome.ending is Ending.TIMED_OUT:
+        stuck = f"; {outcome.survivors} of its processes could not be killed" if outcome.survivors else ""
+        return f"ran longer than its time limit and was stopped after {outcome.duration_s:.0f} s{stuck}"
+    code = outcome.exit_code
+    if code is None:
+        return f"was lost: {outcome.error or 'how it ended is not known'}"
+    # A shell reports a signal of its child as 128 + number.
+    killed_by = -code if code < 0 else code - 128 if 128 < code < 160 else 0
+    if killed_by == 9:
+        peak = f"{outcome.max_rss_bytes / 1e9:.1f} GB"
+        if outcome.oom_kills:
+            return f"was killed because memory ran out (its largest process had {peak})"
+        return f"was killed by SIGKILL, most likely because memory ran out (its largest process had {peak})"
+    if killed_by:
+        return f"crashed with {signal_name(-killed_by)}{_last_words(log_tail)}"
+    return f"ended with exit code {code}{_last_words(log_tail)}"
+
+
+def _last_words(log_tail: Sequence[str]) -> str:
+    """The line an error message usually ends with."""
+    last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")
+    return f": {last[:300]}" if last else ""

@@ -1,0 +1,273 @@
+"""The small process between the worker and the code of a commit: it starts that code and guarantees that it ends.
+
+Started as a file by the worker, with nothing but the standard library in reach, and never imported by it:
+
+    python -I -S shim.py CONTROL_FD STATUS_FD
+
+The first line on CONTROL is the order (JSON). Later lines are `end SECONDS` (terminate everything, kill what is left
+after so many seconds). When CONTROL closes, the worker is gone, and everything is killed at once: a worker that dies
+by `kill -9` leaves no benchmark behind. STATUS gets one line of JSON: how the command ended.
+
+The shim makes itself the reaper of orphans (Linux), so a grandchild that left the session is still found and ended.
+As root it can give the command another user, and a view of the file system in which closed directories hold only
+what the command needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+CLONE_NEWNS = 0x00020000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+
+GRACE_FOR_LEFTOVERS_S = 1.0
+GIVE_UP_KILLING_AFTER_S = 10.0
+ON_LINUX = sys.platform.startswith("linux")
+
+
+def main(control: int, status: int) -> None:
+    try:
+        order, rest = read_order(control)
+    except (OSError, ValueError):
+        return  # the worker died before it said what to run
+    report = Shim(control, rest).carry_out(order)
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(report).encode() + b"\n")
+
+
+def read_order(control: int) -> tuple[dict[str, Any], bytes]:
+    received = b""
+    while b"\n" not in received:
+        chunk = os.read(control, 65536)
+        if not chunk:
+            raise ValueError("the order never came")
+        received += chunk
+    line, _, rest = received.partition(b"\n")
+    order: dict[str, Any] = json.loads(line)
+    return order, rest
+
+
+class Shim:
+    """One command, its descendants, and the two reasons to end them: it is over, or the worker says so."""
+
+    def __init__(self, control: int, pending: bytes) -> None:
+        self.control = control
+        self.pending = pending
+        self.command_pid = 0
+        self.wait_status: int | None = None
+        self.wake_reader, self.wake_writer = os.pipe()
+        os.set_blocking(self.wake_reader, False)
+        os.set_blocking(self.wake_writer, False)
+
+    def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
+        become_reaper_of_orphans()
+        signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        asked_to_end = False
+        try:
+            if order.get("view"):
+                enter_view(order["view"])
+            apply_limits(order.get("limits") or {})
+            self.start(order)
+        except (OSError, ValueError, subprocess.SubprocessError) as failure:
+            return {"started": False, "error": str(failure)}
+        while self.wait_status is None:
+            grace_s = self.wait_for_news()
+            if grace_s is not None:
+                asked_to_end = True
+                self.end_everything(grace_s)
+                break
+        leftovers = descendants(os.getpid())
+        survivors = self.end_everything(GRACE_FOR_LEFTOVERS_S if not asked_to_end else 0.0)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            "started": True,
+            "exit": os.waitstatus_to_exitcode(self.wait_status) if self.wait_status is not None else None,
+            "leftovers": len(leftovers),
+            "survivors": survivors,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "max_rss_bytes": usage.ru_maxrss * (1024 if ON_LINUX else 1),
+        }
+
+    def start(self, order: dict[str, Any]) -> None:
+        user = order.get("user")
+        identity: dict[str, Any] = {}
+        if user is not None:
+            forbid_new_privileges()
+            identity = {"user": user["uid"], "group": user["gid"], "extra_groups": []}
+        process = subprocess.Popen(
+            order["argv"],
+            cwd=order["cwd"],
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **identity,
+        )
+        self.command_pid = process.pid
+        process.returncode = 0  # this loop reaps; Popen must neither wait for the process nor warn about it
+
+    def wait_for_news(self) -> float | None:
+        """Sleeps until a process ended or the worker spoke; the grace in seconds when everything is to end."""
+        self.reap()
+        if self.wait_status is not None:
+            return None
+        if b"\n" not in self.pending:
+            readable, _, _ = select.select([self.control, self.wake_reader], [], [])
+            if self.wake_reader in readable:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake_reader, 4096)
+            if self.control in readable:
+                chunk = os.read(self.control, 4096)
+                if not chunk:
+                    return 0.0
+                self.pending += chunk
+        line, newline, rest = self.pending.partition(b"\n")
+        if not newline:
+            return None
+        self.pending = rest
+        return float(line.split()[1])
+
+    def end_everything(self, grace_s: float) -> int:
+        """TERM to every descendant, KILL after the grace; how many would not die (stuck in the kernel)."""
+        began = time.monotonic()
+        if grace_s > 0:
+            signal_all(descendants(os.getpid()), signal.SIGTERM)
+            # A stopped process gets to see its TERM only once it is continued.
+            signal_all(descendants(os.getpid()), signal.SIGCONT)
+        while True:
+            self.reap()
+            left = descendants(os.getpid())
+            if not left:
+                return 0
+            waited_s = time.monotonic() - began
+            if waited_s >= grace_s:
+                signal_all(left, signal.SIGKILL)
+            if waited_s >= grace_s + GIVE_UP_KILLING_AFTER_S:
+                return len(left)
+            time.sleep(0.02)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.command_pid:
+                self.wait_status = wait_status
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in living_processes():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        below = children.pop(frontier.pop(), [])
+        found += below
+        frontier += below
+    return found
+
+
+def living_processes() -> list[tuple[int, int]]:
+    if not ON_LINUX:
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False)
+        rows = [line.split() for line in listed.stdout.splitlines()]
+        return [(int(row[0]), int(row[1])) for row in rows if len(row) == 3 and not row[2].startswith("Z")]
+    processes = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as stat:
+                # The name stands in parentheses and may hold anything, so count from the last one.
+                state, parent = stat.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        if state not in (b"Z", b"X"):
+            processes.append((int(entry), int(parent)))
+    return processes
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def become_reaper_of_orphans() -> None:
+    if ON_LINUX:
+        libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def forbid_new_privileges() -> None:
+    """No set-user-id program gives the command back what it was denied."""
+    if ON_LINUX:
+        libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def apply_limits(limits: dict[str, int]) -> None:
+    for name, wanted in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}", None)
+        if which is None:
+            continue
+        _, hard = resource.getrlimit(which)
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(which, (limit, limit))
+    if ON_LINUX:
+        # When memory runs out, the benchmark is to go, not the database beside it.
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write("500")
+
+
+def enter_view(view: dict[str, dict[str, bool]]) -> None:
+    """A private mount table in which each closed directory holds nothing but the paths the command needs.
+
+    `view` is {closed directory: {needed path: may it be written}}. The rest of a closed directory is not there at
+    all, and no other process sees anything of this.
+    """
+    if libc().unshare(CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "a private mount namespace was refused")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    for closed, needed in view.items():
+        handles = {path: os.open(path, os.O_PATH) for path in needed}
+        mount("tmpfs", closed, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+        for path, handle in sorted(handles.items()):
+            os.makedirs(path, mode=0o755, exist_ok=True)
+            mount(f"/proc/self/fd/{handle}", path, None, MS_BIND)
+            read_only = 0 if needed[path] else MS_RDONLY
+            mount("none", path, None, MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | read_only)
+            os.close(handle)
+        mount("none", closed, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    arguments = [None if text is None else text.encode() for text in (source, target, kind)]
+    if libc().mount(*arguments, ctypes.c_ulong(flags), None if data is None else data.encode()) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mounting over {target} failed: {os.strerror(number)}")
+
+
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
