@@ -1,0 +1,117 @@
+"""Bodies of requests, as pydantic models: what FastAPI validates before a route is called."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from backend.services.dispatch import Kind, Protection, WorkerHello
+from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
+
+# Postgres cannot keep NUL in text; nothing named here needs control characters.
+PLAIN = r"^[^\x00-\x1f\x7f]*$"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[0-9A-Za-z_][0-9A-Za-z._+-]*$")]
+Sentence = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$")]
+Secret = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Slug = Annotated[
+    str, StringConstraints(max_length=200, pattern=r"^[0-9A-Za-z_][0-9A-Za-z._-]*(/[0-9A-Za-z_][0-9A-Za-z._-]*)*$")
+]
+Branch = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
+# A commit as a person writes it: the whole id or its beginning.
+Sha = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
+
+RunId = Annotated[str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$", description="the run's id, a ULID")]
+RowId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+
+
+class Body(BaseModel):
+    """Unknown fields are refused: a misspelt one would otherwise be silently ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class LeaseBody(Body):
+    worker: Name
+    testbed: Name
+    version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
+    capabilities: dict[str, Any] = Field(default_factory=dict)
+    protection: Protection = Protection.NONE
+
+    def hello(self) -> WorkerHello:
+        return WorkerHello(
+            worker=self.worker,
+            testbed=self.testbed,
+            version=self.version,
+            capabilities=self.capabilities,
+            protection=self.protection,
+        )
+
+
+class WorkerBody(Body):
+    name: Name
+    testbed: Name
+    version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
+    capabilities: dict[str, Any] = Field(default_factory=dict)
+    protection: Protection = Protection.NONE
+    starting: bool = Field(default=False, description="the worker has just started: it holds no run any more")
+
+    def hello(self) -> WorkerHello:
+        return WorkerHello(
+            worker=self.name,
+            testbed=self.testbed,
+            version=self.version,
+            capabilities=self.capabilities,
+            protection=self.protection,
+        )
+
+
+class WorkerStateBody(Body):
+    state: Literal["ok", "pause", "drain", "quarantine"]
+
+
+class HeartbeatBody(Body):
+    lease: Secret
+
+
+class ReleaseBody(Body):
+    lease: Secret
+    reason: Sentence = ""
+
+
+class EventBody(Body):
+    at: Annotated[datetime, Field(description="when it happened, with time zone")]
+    kind: EventKind
+    detail: dict[str, Any]
+
+    def event(self) -> RunEvent:
+        return RunEvent(at=self.at, kind=self.kind, detail=self.detail)
+
+
+class EventsBody(Body):
+    lease: Secret
+    events: list[EventBody] = Field(max_length=MAX_EVENTS)
+
+
+class RunRequestBody(Body):
+    project: Slug
+    commit: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)] = Field(
+        description="a commit id, its beginning (7 digits or more), or the name of a branch"
+    )
+    suites: list[Name] | None = Field(default=None, description="default: all that its tidemark.toml declares")
+    testbeds: list[Name] | None = Field(default=None, description="default: those of each suite")
+    kind: Kind = Kind.BACKFILL
+    again: bool = Field(default=False, description="run again what is done already")
+
+
+class TokenBody(Body):
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
+    scopes: list[Literal["read", "write", "worker", "admin"]] = Field(min_length=1)
+    project: Slug | None = None
+    expires_at: datetime | None = None
+
+
+class TriageBody(Body):
+    action: Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=PLAIN)]
+    reason: Sentence | None = None
+    note: Sentence | None = None

@@ -1,0 +1,92 @@
+"""What routes ask for: a transaction, the time, who is calling, the raw body. The only place that commits."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy import Connection, Engine
+
+from backend.services import access
+from backend.services.access import Principal, Scope, Via
+from backend.services.config import ServiceConfig
+from backend.services.live import Hub
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def _engine(request: Request) -> Engine:
+    return cast(Engine, request.app.state.engine)
+
+
+def transaction(request: Request) -> Iterator[Connection]:
+    """One transaction per request: committed before the answer goes out, rolled back by any error."""
+    with _engine(request).begin() as connection:
+        yield connection
+
+
+# Scope "function": the commit happens before the response is sent, so "201" means it is on disk.
+Transaction = Annotated[Connection, Depends(transaction, scope="function")]
+
+
+async def config(request: Request) -> ServiceConfig:
+    return cast(ServiceConfig, request.app.state.config)
+
+
+Config = Annotated[ServiceConfig, Depends(config)]
+
+
+async def hub(request: Request) -> Hub:
+    return cast(Hub, request.app.state.hub)
+
+
+LiveHub = Annotated[Hub, Depends(hub)]
+
+
+async def now() -> datetime:
+    return datetime.now(UTC)
+
+
+Now = Annotated[datetime, Depends(now)]
+
+
+async def raw_body(request: Request) -> bytes:
+    return await request.body()
+
+
+RawBody = Annotated[bytes, Depends(raw_body)]
+
+
+def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
+    """Who sends this request. What a signed-in page changes needs its CSRF token and our own Origin as well."""
+    session = request.cookies.get(access.SESSION_COOKIE)
+    principal = access.identify(
+        c,
+        authorization=request.headers.get("authorization"),
+        session=session,
+        public_read=config.public_read,
+        now=now,
+    )
+    if principal.via is Via.SESSION and request.method not in SAFE_METHODS:
+        access.check_page_action(
+            session=session or "",
+            token=request.headers.get(access.CSRF_HEADER),
+            origin=request.headers.get("origin"),
+            host=request.headers.get("host"),
+            config=config,
+        )
+    return principal
+
+
+def _with(scope: Scope) -> Callable[[Principal], Principal]:
+    def allowed(principal: Annotated[Principal, Depends(caller)]) -> Principal:
+        access.require(principal, scope)
+        return principal
+
+    return allowed
+
+
+Reader = Annotated[Principal, Depends(_with(Scope.READ))]
+Writer = Annotated[Principal, Depends(_with(Scope.WRITE))]
+WorkerCaller = Annotated[Principal, Depends(_with(Scope.WORKER))]
+Admin = Annotated[Principal, Depends(_with(Scope.ADMIN))]

@@ -1,0 +1,40 @@
+"""Is it alive, can it work, how much does it do."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from backend.api.answers import ReadinessAnswer
+from backend.api.dependencies import Config, LiveHub, Reader, Transaction
+from backend.api.responses import Json
+from backend.services import readiness
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/healthz", response_model=dict[str, str])
+async def healthz(config: Config) -> Any:
+    """The process answers. Nothing else is asked."""
+    return Json({"status": "ok", "version": config.version})
+
+
+@router.get(
+    "/readyz",
+    response_model=ReadinessAnswer,
+    responses={503: {"model": ReadinessAnswer, "description": "Something that is needed is missing"}},
+)
+def readyz(request: Request, config: Config) -> Any:
+    """Database, schema and broker answer."""
+    state = readiness.check(request.app.state.engine, config)
+    return Json(state, status_code=200 if state.ready else 503)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' format"}},
+)
+def metrics(request: Request, c: Transaction, config: Config, hub: LiveHub, _: Reader) -> Any:
+    """Figures for Prometheus."""
+    page = request.app.state.metrics.page(c, live_within_s=config.worker_live_s, open_streams=hub.open_streams)
+    return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")

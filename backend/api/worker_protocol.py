@@ -1,0 +1,45 @@
+"""What a worker says and asks: it is alive, it takes a run, keeps it, tells how it goes, hands it back."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from backend.api.answers import EventsAnswer, HeartbeatAnswer, StateAnswer, WorkerAnswer
+from backend.api.bodies import EventsBody, HeartbeatBody, LeaseBody, ReleaseBody, RunId, WorkerBody
+from backend.api.dependencies import Config, Now, Transaction, WorkerCaller
+from backend.api.responses import Json
+from backend.services import dispatch, run_events
+from backend.services.dispatch import Lease
+
+router = APIRouter(tags=["worker"])
+
+
+@router.post("/workers", response_model=WorkerAnswer)
+def say_hello(body: WorkerBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+    """Register a worker, or say that it is still there (every 15 s)."""
+    return Json({"state": dispatch.say_hello(c, body.hello(), now, starting=body.starting)})
+
+
+@router.post("/runs/{run_id}/lease", response_model=Lease)
+def lease(run_id: RunId, body: LeaseBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
+    """Take a run. 409: someone else has it, or it is not for this worker. 410: nothing is left to do."""
+    return Json(dispatch.lease_run(c, run_id, body.hello(), config, now))
+
+
+@router.post("/runs/{run_id}/heartbeat", response_model=HeartbeatAnswer)
+def heartbeat(run_id: RunId, body: HeartbeatBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
+    """Keep a run. 409: the lease is lost, stop."""
+    return Json({"cancel": dispatch.heartbeat(c, run_id, body.lease, config, now)})
+
+
+@router.post("/runs/{run_id}/events", response_model=EventsAnswer)
+def tell(run_id: RunId, body: EventsBody, c: Transaction, _: WorkerCaller) -> Any:
+    """Steps, progress and log lines of a run while it is executed."""
+    return Json({"stored": run_events.record_events(c, run_id, body.lease, [event.event() for event in body.events])})
+
+
+@router.post("/runs/{run_id}/release", response_model=StateAnswer)
+def release(run_id: RunId, body: ReleaseBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+    """Hand a run back unfinished; someone else will get it."""
+    dispatch.release_run(c, run_id, body.lease, body.reason, now)
+    return Json({"run_id": run_id, "state": "queued"})

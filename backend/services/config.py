@@ -1,0 +1,58 @@
+"""What the service must be told: one frozen object, made at the edge (the launcher, a test), handed to every part."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from backend.contract import MAX_BODY_BYTES
+
+MIB = 1024 * 1024
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """Settings of the API and of the housekeeping loop. Seconds end in `_s`; sizes in `_bytes`."""
+
+    database_url: str
+    redis_url: str
+    data_dir: Path
+    public_url: str = "http://127.0.0.1:8000"
+    # Names this service answers to, without port. The host of `public_url` is always among them.
+    allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    # Pages and API reads without signing in. Writes never are public.
+    public_read: bool = True
+    github_webhook_secret: str | None = None
+    version: str = "0.1.0"
+
+    lease_s: int = 30
+    heartbeat_s: int = 5
+    max_attempts: int = 3
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_webhook_bytes: int = 25 * MIB  # GitHub's own limit for a payload
+
+    tick_s: float = 2.0
+    publish_again_s: int = 10
+    worker_live_s: int = 45  # a worker says that it lives every 15 s
+    git_timeout_s: int = 300
+    # A project seen for the first time may have years of history: only so many of its newest commits are benchmarked.
+    first_sync_commits: int = 50
+    sse_heartbeat_s: float = 15.0
+    run_event_days: int = 30
+    live_event_days: int = 2
+    webhook_delivery_days: int = 30
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Every accepted value of the Host header, without port, in lower case."""
+        of_public_url = urlsplit(self.public_url).hostname or ""
+        bracketed = f"[{of_public_url}]" if ":" in of_public_url else of_public_url
+        return frozenset({host.lower() for host in (*self.allowed_hosts, bracketed) if host})
+
+    @property
+    def mirrors_dir(self) -> Path:
+        return self.data_dir / "mirrors"
+
+    @property
+    def artifacts_dir(self) -> Path:
+        return self.data_dir / "artifacts"

@@ -1,0 +1,413 @@
+"""Getting runs to workers: requests, leases with heartbeats, expiry, and the nudges sent through the broker.
+
+Postgres is the truth. A message only says "run so-and-so may be ready"; it may be lost, doubled or late.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from backend.contract import new_run_id
+from backend.services import live
+from backend.services.config import ServiceConfig
+from backend.services.errors import Conflict, Gone, NotFound
+from backend.store import live as live_store
+from backend.store import queue as store
+from backend.store.queue import HeldRun, LeaseableRun, RunKey
+
+log = logging.getLogger("tidemark.dispatch")
+
+TASK = "tidemark.run"
+REQUEST_LOCK = "tidemark run requests"
+
+
+class Kind(StrEnum):
+    """Why a run was asked for; decides who goes first."""
+
+    CONFIRM = "confirm"
+    PULL_REQUEST = "pull_request"
+    MAIN = "main"
+    SCHEDULED = "scheduled"
+    BACKFILL = "backfill"
+
+
+PRIORITY: Mapping[Kind, int] = {
+    Kind.CONFIRM: 40,
+    Kind.PULL_REQUEST: 30,
+    Kind.MAIN: 20,
+    Kind.SCHEDULED: 15,
+    Kind.BACKFILL: 10,
+}
+
+
+class Protection(StrEnum):
+    """What stands between a commit's code and the worker's machine."""
+
+    NONE = "none"
+    USER = "user"
+    CONTAINER = "container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One run that somebody wants: a suite of a commit on a testbed."""
+
+    commit_id: int
+    suite: str
+    testbed: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """What came of one wish. `created` is false where a run of that key stood already."""
+
+    run_id: str
+    commit_id: int
+    suite: str
+    testbed: str
+    state: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHello:
+    """What a worker says about itself."""
+
+    worker: str
+    testbed: str
+    version: str
+    capabilities: Mapping[str, Any]
+    protection: Protection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to execute a run, as long as heartbeats come; and all that is needed to do it."""
+
+    run_id: str
+    lease: str
+    lease_s: int
+    heartbeat_s: int
+    attempt: int
+    project: str
+    trusted: bool
+    repository_url: str | None
+    commit: str
+    parents: tuple[str, ...]
+    branch: str | None
+    pull_request: int | None
+    suite: str
+    testbed: str
+    spec: Mapping[str, Any]
+
+
+class Broker(Protocol):
+    """Carries nudges. May raise: nothing depends on it but speed."""
+
+    def nudge(self, testbed: str, run_id: str) -> None: ...
+
+
+class CeleryBroker:
+    """Sends tasks by name; the worker's code is never imported here."""
+
+    def __init__(self, redis_url: str) -> None:
+        from celery import Celery
+
+        self._app = Celery("tidemark", broker=redis_url, set_as_current=False)
+        # A broker that is away must not hold up the housekeeping loop: the next tick tries again.
+        self._app.conf.update(
+            task_ignore_result=True,
+            broker_connection_timeout=2,
+            broker_transport_options={"socket_timeout": 2, "socket_connect_timeout": 2, "max_retries": 0},
+        )
+
+    def nudge(self, testbed: str, run_id: str) -> None:
+        self._app.send_task(TASK, args=[run_id], queue=queue_name(testbed), retry=False, ignore_result=True)
+
+    def close(self) -> None:
+        self._app.close()
+
+
+def queue_name(testbed: str) -> str:
+    return f"testbed.{testbed}"
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def request_runs(
+    c: Connection,
+    project_id: int,
+    wanted: Sequence[Wanted],
+    *,
+    kind: Kind,
+    requested_by: str,
+    now: datetime,
+    branch: str | None = None,
+    pull_request: int | None = None,
+    again: bool = False,
+) -> list[Requested]:
+    """Queue what is wanted, each key once. `again` also repeats what is done, never what still waits or runs."""
+    # Two requests at once (a push and a person) must not both find that nothing stands.
+    live_store.lock(c, REQUEST_LOCK, project_id)
+    testbed_ids = {name: store.testbed_id(c, name) for name in dict.fromkeys(w.testbed for w in wanted)}
+    standing = store.standing_runs(c, project_id, {w.commit_id for w in wanted})
+    answers, rows = [], []
+    for wish in wanted:
+        key = RunKey(commit_id=wish.commit_id, suite=wish.suite, testbed_id=testbed_ids[wish.testbed])
+        there = standing.get(key)
+        if there is not None and not (again and there.state == "done"):
+            answers.append(_answer(wish, there.id, there.state, created=False))
+            continue
+        run_id = new_run_id()
+        standing[key] = store.StandingRun(id=run_id, state="queued")
+        answers.append(_answer(wish, run_id, "queued", created=True))
+        rows.append(
+            {
+                "id": run_id,
+                "project_id": project_id,
+                "commit_id": wish.commit_id,
+                "testbed_id": testbed_ids[wish.testbed],
+                "suite": wish.suite,
+                "branch_name": branch,
+                "pull_request": pull_request,
+                "state": "queued",
+                "kind": kind.value,
+                "priority": PRIORITY[kind],
+                "spec": dict(wish.spec),
+                "requested_by": requested_by,
+                "requested_at": now,
+            }
+        )
+    store.insert_runs(c, rows)
+    if rows:
+        live_store.notify_work(c)
+        live.publish(c, "queue", project_id, {"queued": len(rows)})
+    return answers
+
+
+def _answer(wish: Wanted, run_id: str, state: str, *, created: bool) -> Requested:
+    return Requested(
+        run_id=run_id, commit_id=wish.commit_id, suite=wish.suite, testbed=wish.testbed, state=state, created=created
+    )
+
+
+def cancel_run(c: Connection, run_id: str, actor: str, now: datetime) -> str:
+    """Take a run back: at once while it waits, at its worker's next heartbeat while it runs. Returns its state."""
+    state = store.state_of(c, run_id)
+    if state is None:
+        raise NotFound.of("run", run_id)
+    if store.cancel_queued(c, [run_id], "cancelled", now, f"cancelled by {actor}"):
+        return "cancelled"
+    if store.request_cancel(c, run_id):
+        return state
+    raise Conflict(f"run {run_id} is {state}; only queued, leased and running runs can be cancelled", state=state)
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+
+def say_hello(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> str:
+    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more.
+
+    Returns the state it should be in: ok, pause, drain or quarantine.
+    """
+    _worker_id, wanted_state = _register(c, hello, now, starting=starting)
+    if starting:
+        for held in store.runs_of_worker(c, hello.worker):
+            _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=None)
+        live.publish(c, "worker", None, {"worker": hello.worker, "testbed": hello.testbed})
+        live_store.notify_work(c)
+    return wanted_state
+
+
+def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> tuple[int, str]:
+    return store.register_worker(
+        c,
+        name=hello.worker,
+        testbed_id=store.testbed_id(c, hello.testbed),
+        version=hello.version,
+        capabilities=dict(hello.capabilities),
+        protection=hello.protection.value,
+        starting=starting,
+        now=now,
+    )
+
+
+def lease_run(c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, now: datetime) -> Lease:
+    """Give the run to this worker, if it still waits and this worker may have it."""
+    ready = store.lock_run_to_lease(c, run_id)
+    if ready is None:
+        if store.state_of(c, run_id) is None:
+            raise Gone(f"run {run_id} does not exist (any more)")
+        raise Conflict(f"run {run_id} is being leased by another worker")
+    _check_may_lease(ready, hello)
+    worker_id, wanted_state = _register(c, hello, now)
+    if wanted_state != "ok":
+        raise Conflict(f"worker {hello.worker} was told to {wanted_state}; it gets no runs", state=wanted_state)
+    secret = secrets.token_urlsafe(32)
+    expires_at = now + timedelta(seconds=config.lease_s)
+    store.set_leased(c, run_id, worker_id=worker_id, lease_hash=lease_hash(secret), now=now, expires_at=expires_at)
+    publish_run(c, ready.project_id, run_id, "leased", commit=ready.commit, suite=ready.suite, testbed=ready.testbed)
+    return _lease(ready, secret, config)
+
+
+def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
+    if ready.state in store.HELD:
+        raise Conflict(f"run {ready.id} is {ready.state}: another worker has it", state=ready.state)
+    if ready.state != "queued":
+        raise Gone(f"run {ready.id} is {ready.state}; nothing is left to do", state=ready.state)
+    if ready.testbed != hello.testbed:
+        raise Conflict(f"run {ready.id} is for testbed {ready.testbed!r}; worker {hello.worker} is a {hello.testbed!r}")
+    if not ready.trusted and hello.protection is Protection.NONE:
+        raise Conflict(
+            f"project {ready.project} is not marked trusted and worker {hello.worker} cannot isolate its code "
+            "(protection none); start the worker where it can use another user or a container, or trust the project"
+        )
+
+
+def _lease(ready: LeaseableRun, secret: str, config: ServiceConfig) -> Lease:
+    return Lease(
+        run_id=ready.id,
+        lease=secret,
+        lease_s=config.lease_s,
+        heartbeat_s=config.heartbeat_s,
+        attempt=ready.attempt,
+        project=ready.project,
+        trusted=ready.trusted,
+        repository_url=ready.repository_url,
+        commit=ready.commit,
+        parents=ready.parents,
+        branch=ready.branch,
+        pull_request=ready.pull_request,
+        suite=ready.suite,
+        testbed=ready.testbed,
+        spec=ready.spec,
+    )
+
+
+def lease_hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def held_by(c: Connection, run_id: str, lease: str) -> HeldRun:
+    """The run, if this lease holds it."""
+    held = store.held_run(c, run_id, lease_hash(lease))
+    if held is None:
+        state = store.state_of(c, run_id)
+        if state is None:
+            raise NotFound.of("run", run_id)
+        raise Conflict(f"this lease does not hold run {run_id} (any more); the run is {state}", state=state)
+    return held
+
+
+def heartbeat(c: Connection, run_id: str, lease: str, config: ServiceConfig, now: datetime) -> bool:
+    """Keep the lease. True: the run was cancelled, the worker should stop."""
+    held = held_by(c, run_id, lease)
+    store.extend_lease(c, run_id, now + timedelta(seconds=config.lease_s))
+    return held.cancel_requested
+
+
+def release_run(c: Connection, run_id: str, lease: str, reason: str, now: datetime) -> None:
+    """A worker hands a run back unfinished (it is shutting down). That is nobody's fault and costs no attempt."""
+    held = held_by(c, run_id, lease)
+    _hand_back(c, held, reason.strip()[:500] or "handed back by its worker", now, lost=False, max_attempts=None)
+
+
+def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
+    """Take back the runs of workers that fell silent: queued again, or failed when that happened too often."""
+    expired = store.expired_runs(c, now)
+    for held in expired:
+        reason = f"worker {held.worker or '(unknown)'} was not heard of for {config.lease_s} s"
+        _hand_back(c, held, reason, now, lost=True, max_attempts=config.max_attempts)
+    return [held.id for held in expired]
+
+
+def _hand_back(
+    c: Connection, held: HeldRun, reason: str, now: datetime, *, lost: bool, max_attempts: int | None
+) -> None:
+    attempts = [
+        *held.attempts,
+        {"attempt": held.attempt, "worker": held.worker, "ended_at": now.isoformat(), "reason": reason, "lost": lost},
+    ]
+    times_lost = sum(1 for attempt in attempts if attempt.get("lost"))
+    if held.cancel_requested:
+        state = "cancelled"
+        store.end_run(c, held.id, state=state, status=None, error=f"cancelled; {reason}", attempts=attempts, now=now)
+    elif max_attempts is not None and times_lost >= max_attempts:
+        state = "failed"
+        error = f"given up after {times_lost} lost attempts; the last one: {reason}"
+        store.end_run(c, held.id, state=state, status="failed", error=error, attempts=attempts, now=now)
+    else:
+        state = "queued"
+        store.requeue(c, held.id, attempt=held.attempt + 1, attempts=attempts)
+    store.insert_run_events(
+        c,
+        [
+            {
+                "run_id": held.id,
+                "attempt": held.attempt,
+                "at": now,
+                "kind": "state",
+                "detail": {"state": state, "reason": reason},
+            }
+        ],
+    )
+    publish_run(
+        c, held.project_id, held.id, state, commit=held.commit, suite=held.suite, testbed=held.testbed, reason=reason
+    )
+    live_store.notify_work(c)
+
+
+def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more: Any) -> None:
+    """Tell live pages that a run has changed."""
+    live.publish(c, "run", project_id, {"run_id": run_id, "state": state, **more})
+
+
+# --- publishing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nudge:
+    testbed: str
+    run_id: str
+
+
+def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nudge]:
+    """Mark as published what idle workers can take now: never more messages than they could start on."""
+    again_before = now - timedelta(seconds=config.publish_again_s)
+    alive_since = now - timedelta(seconds=config.worker_live_s)
+    nudges: list[Nudge] = []
+    for load in store.testbed_loads(c, alive_since=alive_since, published_since=again_before):
+        idle = load.live - load.held - load.unclaimed
+        if idle <= 0:
+            continue
+        ids = store.next_runs(
+            c, load.testbed_id, published_before=again_before, with_untrusted=load.isolated > 0, limit=idle
+        )
+        nudges += [Nudge(testbed=load.name, run_id=run_id) for run_id in ids]
+    if nudges:
+        store.set_published(c, [nudge.run_id for nudge in nudges], now)
+    return nudges
+
+
+def send(broker: Broker, nudges: Iterable[Nudge]) -> int:
+    """Send the nudges; returns how many went out. A broker that is away costs time, never a run."""
+    sent = 0
+    for nudge in nudges:
+        try:
+            broker.nudge(nudge.testbed, nudge.run_id)
+        except Exception as error:
+            # Kombu and redis raise many kinds; all mean the same: it will be published again.
+            log.warning("the broker did not take run %s (testbed %s): %s", nudge.run_id, nudge.testbed, error)
+            break
+        sent += 1
+    return sent

@@ -1,0 +1,109 @@
+"""What can go wrong between a caller and the service: one class per kind of answer.
+
+The API turns each into a problem document (RFC 9457) in one handler; pages render the same fields.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+MAX_SHOWN = 120
+
+
+def shown(value: object) -> str:
+    """`value` as it may stand in an error message: quoted, and never longer than a line."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+class ServiceError(Exception):
+    """An answer other than success. `detail` is a sentence for people, `extra` are further members for programs."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "internal-error"
+    title: ClassVar[str] = "Something failed inside the service"
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra: Mapping[str, Any] = extra
+
+
+class BadRequest(ServiceError):
+    """The request was understood and cannot be right."""
+
+    status = 400
+    slug = "bad-request"
+    title = "The request is not valid"
+
+    @classmethod
+    def field(cls, field: str, value: object, accepted: str | Sequence[str]) -> "BadRequest":
+        """`field` had `value`; what is `accepted` is a phrase or the list of values."""
+        accepted_text = accepted if isinstance(accepted, str) else ", ".join(accepted)
+        return cls(
+            f"{field}: {shown(value)} is not accepted; accepted: {accepted_text}",
+            field=field,
+            value=shown(value),
+            accepted=accepted if isinstance(accepted, str) else list(accepted),
+        )
+
+
+class Unauthenticated(ServiceError):
+    """Nobody, or nobody we know."""
+
+    status = 401
+    slug = "unauthenticated"
+    title = "A token or a signed-in session is needed"
+
+
+class Forbidden(ServiceError):
+    """Somebody we know, who may not do this."""
+
+    status = 403
+    slug = "forbidden"
+    title = "This is not allowed"
+
+
+class NotFound(ServiceError):
+    status = 404
+    slug = "not-found"
+    title = "There is no such thing"
+
+    @classmethod
+    def of(cls, what: str, key: object, known: Sequence[str] = ()) -> "NotFound":
+        """No `what` is called `key`; where the known ones are few, they are named."""
+        hint = f"; known: {', '.join(known)}" if known else ""
+        return cls(f"unknown {what} {shown(key)}{hint}")
+
+
+class Conflict(ServiceError):
+    """True, but not any more, or not beside what is there already."""
+
+    status = 409
+    slug = "conflict"
+    title = "This contradicts what is stored"
+
+
+class Gone(ServiceError):
+    status = 410
+    slug = "gone"
+    title = "This is over"
+
+
+class TooLarge(ServiceError):
+    status = 413
+    slug = "too-large"
+    title = "The body is too large"
+
+
+class InvalidContent(ServiceError):
+    """A document that was read, and breaks its contract; `errors` name the place, the value and what is accepted."""
+
+    status = 422
+    slug = "invalid-content"
+    title = "The document breaks its contract"
+
+
+class Unavailable(ServiceError):
+    status = 503
+    slug = "unavailable"
+    title = "Not now"

@@ -1,0 +1,64 @@
+"""Which artifacts a run has. The bytes are files (services/artifacts.py); rows say what they are."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from backend.store.tables import artifact, run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRow:
+    run_id: str
+    name: str
+    content_type: str
+    size: int
+    sha256: bytes
+    received_at: datetime
+
+
+COLUMNS = (
+    artifact.c.run_id,
+    artifact.c.name,
+    artifact.c.content_type,
+    artifact.c.size,
+    artifact.c.sha256,
+    artifact.c.received_at,
+)
+
+
+def run_project(c: Connection, run_id: str) -> int | None:
+    """The project of this run, whose row is locked: its artifacts change one after the other."""
+    found = c.execute(select(run.c.project_id).where(run.c.id == run_id).with_for_update()).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
+def find(c: Connection, run_id: str, name: str) -> ArtifactRow | None:
+    row = c.execute(select(*COLUMNS).where(artifact.c.run_id == run_id, artifact.c.name == name)).one_or_none()
+    return None if row is None else ArtifactRow(**row._mapping)
+
+
+def of_run(c: Connection, run_id: str) -> list[ArtifactRow]:
+    statement = select(*COLUMNS).where(artifact.c.run_id == run_id).order_by(artifact.c.name)
+    return [ArtifactRow(**row._mapping) for row in c.execute(statement)]
+
+
+def count(c: Connection, run_id: str) -> int:
+    return int(c.execute(select(func.count()).where(artifact.c.run_id == run_id)).scalar_one())
+
+
+def store(c: Connection, row: ArtifactRow) -> None:
+    values = {
+        "content_type": row.content_type,
+        "size": row.size,
+        "sha256": row.sha256,
+        "received_at": row.received_at,
+    }
+    statement = upsert(artifact).values(run_id=row.run_id, name=row.name, **values)
+    c.execute(statement.on_conflict_do_update(index_elements=["run_id", "name"], set_=values))
+
+
+def remove(c: Connection, run_id: str, name: str) -> None:
+    c.execute(delete(artifact).where(artifact.c.run_id == run_id, artifact.c.name == name))

@@ -1,0 +1,86 @@
+"""Projects as rows: found, made, told to synchronise."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from backend.store.tables import project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectRow:
+    id: int
+    slug: str
+    default_branch: str
+    repository_url: str | None
+    trusted: bool
+    policy: dict[str, Any]
+    settings: dict[str, Any]
+    sync_requested_at: datetime | None
+    synced_at: datetime | None
+    sync_error: str | None
+
+
+PROJECTS = select(
+    project.c.id,
+    project.c.slug,
+    project.c.default_branch,
+    project.c.repository_url,
+    project.c.trusted,
+    project.c.policy,
+    project.c.settings,
+    project.c.sync_requested_at,
+    project.c.synced_at,
+    project.c.sync_error,
+)
+
+
+def find(c: Connection, slug: str) -> ProjectRow | None:
+    row = c.execute(PROJECTS.where(project.c.slug == slug)).one_or_none()
+    return None if row is None else ProjectRow(**row._mapping)
+
+
+def by_id(c: Connection, project_id: int) -> ProjectRow | None:
+    row = c.execute(PROJECTS.where(project.c.id == project_id)).one_or_none()
+    return None if row is None else ProjectRow(**row._mapping)
+
+
+def slugs(c: Connection, limit: int) -> list[str]:
+    return list(c.execute(select(project.c.slug).order_by(project.c.slug).limit(limit)).scalars())
+
+
+def save(
+    c: Connection, slug: str, *, default_branch: str, repository_url: str | None, trusted: bool, now: datetime
+) -> tuple[int, bool]:
+    """Make or change a project. Returns (its id, whether it was made)."""
+    there = c.execute(select(project.c.id).where(project.c.slug == slug)).scalar_one_or_none()
+    values = {"default_branch": default_branch, "repository_url": repository_url, "trusted": trusted}
+    statement = upsert(project).values(slug=slug, created_at=now, **values)
+    statement = statement.on_conflict_do_update(index_elements=["slug"], set_=values)
+    return int(c.execute(statement.returning(project.c.id)).scalar_one()), there is None
+
+
+def request_sync(c: Connection, project_id: int, now: datetime) -> None:
+    c.execute(update(project).where(project.c.id == project_id).values(sync_requested_at=now))
+
+
+def to_sync(c: Connection) -> list[ProjectRow]:
+    """Projects somebody wants synchronised, the longest waiting first."""
+    statement = PROJECTS.where(project.c.sync_requested_at.is_not(None), project.c.repository_url.is_not(None))
+    return [ProjectRow(**row._mapping) for row in c.execute(statement.order_by(project.c.sync_requested_at))]
+
+
+def set_synced(c: Connection, project_id: int, *, asked_at: datetime | None, error: str | None, now: datetime) -> None:
+    """The sync that was asked for at `asked_at` is over; one asked for meanwhile stays asked for."""
+    statement = update(project).where(project.c.id == project_id)
+    c.execute(statement.values(synced_at=now, sync_error=error))
+    c.execute(statement.where(project.c.sync_requested_at == asked_at).values(sync_requested_at=None))
+
+
+def of_repository(c: Connection, names: list[str], urls: list[str]) -> list[ProjectRow]:
+    """Projects that watch this repository: by the URL they were given, or by name."""
+    statement = PROJECTS.where(project.c.repository_url.in_(urls) | project.c.slug.in_(names)).order_by(project.c.id)
+    return [ProjectRow(**row._mapping) for row in c.execute(statement)]

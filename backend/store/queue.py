@@ -1,0 +1,411 @@
+"""The queue: a run row is its own queue entry. Requests, leases, expiry, and what may be published next."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from backend.store.tables import branch, branch_commit, commit, project, run, run_event, testbed, worker
+
+ACTIVE = ("queued", "leased", "running")
+HELD = ("leased", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKey:
+    """What a queued run is about. Two requests with the same key ask for the same work."""
+
+    commit_id: int
+    suite: str
+    testbed_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingRun:
+    id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseableRun:
+    """A run, with all that a worker must know to execute it."""
+
+    id: str
+    state: str
+    attempt: int
+    suite: str
+    spec: dict[str, Any]
+    branch: str | None
+    pull_request: int | None
+    testbed: str
+    project: str
+    project_id: int
+    trusted: bool
+    repository_url: str | None
+    commit: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRun:
+    """A run in a worker's hands."""
+
+    id: str
+    state: str
+    attempt: int
+    attempts: list[dict[str, Any]]
+    project_id: int
+    suite: str
+    testbed: str
+    commit: str
+    worker: str | None
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestbedLoad:
+    """How many messages a testbed can use. `isolated` workers may run projects that are not trusted."""
+
+    testbed_id: int
+    name: str
+    live: int
+    isolated: int
+    held: int
+    unclaimed: int
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def testbed_id(c: Connection, name: str) -> int:
+    """The testbed of this name, made on first sight."""
+    found = c.execute(select(testbed.c.id).where(testbed.c.name == name)).scalar_one_or_none()
+    if found is not None:
+        return int(found)
+    statement = upsert(testbed).values(name=name)
+    statement = statement.on_conflict_do_update(index_elements=["name"], set_={"name": name})
+    return int(c.execute(statement.returning(testbed.c.id)).scalar_one())
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def standing_runs(c: Connection, project_id: int, commit_ids: Iterable[int]) -> dict[RunKey, StandingRun]:
+    """The newest run of each key that is waiting, running or done."""
+    statement = (
+        select(run.c.id, run.c.state, run.c.commit_id, run.c.suite, run.c.testbed_id)
+        .where(run.c.project_id == project_id, run.c.commit_id.in_(list(commit_ids)))
+        .where(run.c.state.in_((*ACTIVE, "done")))
+        .order_by(run.c.requested_at, run.c.id)
+    )
+    return {
+        RunKey(commit_id=row.commit_id, suite=row.suite, testbed_id=row.testbed_id): StandingRun(
+            id=row.id, state=row.state
+        )
+        for row in c.execute(statement)
+    }
+
+
+def insert_runs(c: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        c.execute(insert(run), rows)
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+RUN_WITH_PROJECT = run.join(project, project.c.id == run.c.project_id).join(testbed, testbed.c.id == run.c.testbed_id)
+
+
+def lock_run_to_lease(c: Connection, run_id: str) -> LeaseableRun | None:
+    """The run, locked. None: it does not exist, or another worker is leasing it this very moment."""
+    statement = (
+        select(
+            run.c.id,
+            run.c.state,
+            run.c.attempt,
+            run.c.suite,
+            run.c.spec,
+            run.c.branch_name.label("branch"),
+            run.c.pull_request,
+            testbed.c.name.label("testbed"),
+            project.c.slug.label("project"),
+            project.c.id.label("project_id"),
+            project.c.trusted,
+            project.c.repository_url,
+            commit.c.sha.label("commit"),
+            commit.c.parents,
+        )
+        .select_from(RUN_WITH_PROJECT.join(commit, commit.c.id == run.c.commit_id))
+        .where(run.c.id == run_id)
+        .with_for_update(of=run, skip_locked=True)
+    )
+    row = c.execute(statement).one_or_none()
+    return None if row is None else LeaseableRun(**{**row._mapping, "parents": tuple(row.parents)})
+
+
+def state_of(c: Connection, run_id: str) -> str | None:
+    return c.execute(select(run.c.state).where(run.c.id == run_id)).scalar_one_or_none()
+
+
+def set_leased(
+    c: Connection, run_id: str, *, worker_id: int, lease_hash: bytes, now: datetime, expires_at: datetime
+) -> None:
+    statement = update(run).where(run.c.id == run_id)
+    c.execute(
+        statement.values(
+            state="leased",
+            worker_id=worker_id,
+            lease_hash=lease_hash,
+            leased_at=now,
+            lease_expires_at=expires_at,
+            progress=None,
+        )
+    )
+
+
+def _held(*conditions: ColumnElement[bool]) -> Any:
+    return (
+        select(
+            run.c.id,
+            run.c.state,
+            run.c.attempt,
+            run.c.attempts,
+            run.c.project_id,
+            run.c.suite,
+            testbed.c.name.label("testbed"),
+            commit.c.sha.label("commit"),
+            worker.c.name.label("worker"),
+            run.c.cancel_requested,
+        )
+        .select_from(
+            run.join(testbed, testbed.c.id == run.c.testbed_id)
+            .join(commit, commit.c.id == run.c.commit_id)
+            .outerjoin(worker, worker.c.id == run.c.worker_id)
+        )
+        .where(run.c.state.in_(HELD), *conditions)
+        .with_for_update(of=run)
+    )
+
+
+def held_run(c: Connection, run_id: str, lease_hash: bytes) -> HeldRun | None:
+    """The run that this lease holds, locked."""
+    row = c.execute(_held(run.c.id == run_id, run.c.lease_hash == lease_hash)).one_or_none()
+    return None if row is None else HeldRun(**row._mapping)
+
+
+def expired_runs(c: Connection, now: datetime) -> list[HeldRun]:
+    """Runs whose worker has not been heard of for too long, locked."""
+    statement = _held(run.c.lease_expires_at < now).with_for_update(of=run, skip_locked=True)
+    return [HeldRun(**row._mapping) for row in c.execute(statement.order_by(run.c.id))]
+
+
+def runs_of_worker(c: Connection, worker_name: str) -> list[HeldRun]:
+    return [HeldRun(**row._mapping) for row in c.execute(_held(worker.c.name == worker_name).order_by(run.c.id))]
+
+
+def extend_lease(c: Connection, run_id: str, expires_at: datetime) -> None:
+    c.execute(update(run).where(run.c.id == run_id).values(lease_expires_at=expires_at))
+
+
+def set_running(c: Connection, run_id: str) -> None:
+    c.execute(update(run).where(run.c.id == run_id, run.c.state == "leased").values(state="running"))
+
+
+def merge_progress(c: Connection, run_id: str, progress: dict[str, Any]) -> None:
+    merged = func.coalesce(run.c.progress, literal({}, JSONB)).op("||")(literal(progress, JSONB))
+    c.execute(update(run).where(run.c.id == run_id).values(progress=merged))
+
+
+NO_LEASE: dict[str, Any] = {
+    "lease_hash": None,
+    "lease_expires_at": None,
+    "leased_at": None,
+    "progress": None,
+    "published_at": None,
+}
+
+
+def requeue(c: Connection, run_id: str, *, attempt: int, attempts: list[dict[str, Any]]) -> None:
+    values = {**NO_LEASE, "state": "queued", "worker_id": None, "attempt": attempt, "attempts": attempts}
+    c.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def end_run(
+    c: Connection,
+    run_id: str,
+    *,
+    state: str,
+    status: str | None,
+    error: str | None,
+    attempts: list[dict[str, Any]],
+    now: datetime,
+) -> None:
+    """The run ends without a result."""
+    values = {**NO_LEASE, "state": state, "status": status, "error": error, "attempts": attempts, "finished_at": now}
+    c.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def cancel_queued(c: Connection, run_ids: Sequence[str], state: str, now: datetime, reason: str) -> list[str]:
+    """End those of the runs that still wait. Returns their ids."""
+    statement = (
+        update(run)
+        .where(run.c.id.in_(run_ids), run.c.state == "queued")
+        .values(state=state, error=reason, finished_at=now)
+    )
+    return list(c.execute(statement.returning(run.c.id)).scalars())
+
+
+def request_cancel(c: Connection, run_id: str) -> bool:
+    statement = update(run).where(run.c.id == run_id, run.c.state.in_(HELD)).values(cancel_requested=True)
+    return c.execute(statement).rowcount == 1
+
+
+def queued_runs_off_branches(c: Connection, project_id: int) -> list[str]:
+    """Queued runs whose commit no branch of the project has any more (it was force-pushed away)."""
+    on_a_branch = (
+        select(branch_commit.c.commit_id)
+        .join(branch, branch.c.id == branch_commit.c.branch_id)
+        .where(branch_commit.c.commit_id == run.c.commit_id, branch.c.deleted_at.is_(None))
+    )
+    statement = select(run.c.id).where(
+        run.c.project_id == project_id,
+        run.c.state == "queued",
+        run.c.kind == "main",
+        ~on_a_branch.exists(),
+    )
+    return list(c.execute(statement).scalars())
+
+
+# --- publishing ------------------------------------------------------------------------------------------------------
+
+
+def testbed_loads(c: Connection, *, alive_since: datetime, published_since: datetime) -> list[TestbedLoad]:
+    """Testbeds with queued runs: their live workers, the runs those hold, and messages nobody has taken yet."""
+    waiting = select(run.c.testbed_id).where(run.c.state == "queued").group_by(run.c.testbed_id).subquery()
+    workers = (
+        select(
+            worker.c.testbed_id,
+            func.count().label("live"),
+            func.count(case((worker.c.protection != "none", 1))).label("isolated"),
+        )
+        .where(worker.c.last_seen_at >= alive_since, worker.c.wanted_state == "ok")
+        .group_by(worker.c.testbed_id)
+        .subquery()
+    )
+    runs = (
+        select(
+            run.c.testbed_id,
+            func.count(case((run.c.state.in_(HELD), 1))).label("held"),
+            func.count(case((and_(run.c.state == "queued", run.c.published_at >= published_since), 1))).label(
+                "unclaimed"
+            ),
+        )
+        .where(run.c.state.in_(ACTIVE))
+        .group_by(run.c.testbed_id)
+        .subquery()
+    )
+    statement = (
+        select(
+            testbed.c.id.label("testbed_id"),
+            testbed.c.name,
+            workers.c.live,
+            workers.c.isolated,
+            runs.c.held,
+            runs.c.unclaimed,
+        )
+        .select_from(
+            testbed.join(waiting, waiting.c.testbed_id == testbed.c.id)
+            .join(workers, workers.c.testbed_id == testbed.c.id)
+            .join(runs, runs.c.testbed_id == testbed.c.id)
+        )
+        .order_by(testbed.c.id)
+    )
+    return [TestbedLoad(**row._mapping) for row in c.execute(statement)]
+
+
+def next_runs(
+    c: Connection, testbed: int, *, published_before: datetime, with_untrusted: bool, limit: int
+) -> list[str]:
+    """The best runs to publish: by priority, then in order of request; within one request parents before children."""
+    trusted = [] if with_untrusted else [project.c.trusted]
+    statement = (
+        select(run.c.id)
+        .select_from(
+            run.join(project, project.c.id == run.c.project_id)
+            .outerjoin(branch, and_(branch.c.project_id == run.c.project_id, branch.c.name == run.c.branch_name))
+            .outerjoin(
+                branch_commit,
+                and_(branch_commit.c.branch_id == branch.c.id, branch_commit.c.commit_id == run.c.commit_id),
+            )
+        )
+        .where(run.c.state == "queued", run.c.testbed_id == testbed, *trusted)
+        .where(or_(run.c.published_at.is_(None), run.c.published_at < published_before))
+        .order_by(run.c.priority.desc(), run.c.requested_at, branch_commit.c.position.nulls_last(), run.c.id)
+        .limit(limit)
+        .with_for_update(of=run, skip_locked=True)
+    )
+    return list(c.execute(statement).scalars())
+
+
+def set_published(c: Connection, run_ids: Sequence[str], now: datetime) -> None:
+    c.execute(update(run).where(run.c.id.in_(run_ids)).values(published_at=now))
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+def register_worker(
+    c: Connection,
+    *,
+    name: str,
+    testbed_id: int,
+    version: str,
+    capabilities: dict[str, Any],
+    protection: str,
+    starting: bool,
+    now: datetime,
+) -> tuple[int, str]:
+    """Store or refresh a worker. Returns (its id, the state it should be in)."""
+    values = {
+        "testbed_id": testbed_id,
+        "version": version,
+        "capabilities": capabilities,
+        "protection": protection,
+        "last_seen_at": now,
+    }
+    statement = upsert(worker).values(name=name, started_at=now, **values)
+    statement = statement.on_conflict_do_update(
+        index_elements=["name"], set_={**values, "started_at": now} if starting else values
+    )
+    row = c.execute(statement.returning(worker.c.id, worker.c.wanted_state)).one()
+    return row.id, row.wanted_state
+
+
+def set_wanted_state(c: Connection, name: str, state: str) -> bool:
+    return c.execute(update(worker).where(worker.c.name == name).values(wanted_state=state)).rowcount == 1
+
+
+# --- run events ------------------------------------------------------------------------------------------------------
+
+
+def insert_run_events(c: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+    statement = insert(run_event).returning(run_event.c.id, sort_by_parameter_order=True)
+    return list(c.execute(statement, list(rows)).scalars())
+
+
+def run_events_after(c: Connection, run_id: str, after: int, limit: int) -> list[dict[str, Any]]:
+    statement = (
+        select(run_event.c.id, run_event.c.attempt, run_event.c.at, run_event.c.kind, run_event.c.detail)
+        .where(run_event.c.run_id == run_id, run_event.c.id > after)
+        .order_by(run_event.c.id)
+        .limit(limit)
+    )
+    return [dict(row._mapping) for row in c.execute(statement)]
+
+
+def prune_run_events(c: Connection, before: datetime) -> int:
+    return c.execute(delete(run_event).where(run_event.c.at < before)).rowcount
