@@ -1,0 +1,200 @@
+"""Every foreign format: what a real-looking file gives, what is refused and why, and that no bytes crash a reader."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.contract import Direction, ResultStatus, Role, parse_run, to_json
+from backend.importers import FORMATS, Context, Imported, Unreadable, detect_format, read_file
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
+STATED = Context(project="northsea/loom", testbed="h200-sxm", commit=SHA)
+
+# file, format, runs, measurements, what the problems must mention
+TABLE = [
+    ("result_0.txt", "mllog", 1, 2, ["no JSON after the token"]),
+    ("all_reduce_perf.txt", "nccl-tests", 1, 15, []),
+    ("nccl.json", "nccl-tests", 1, 6, []),
+    ("pytest.json", "pytest-benchmark", 1, 2, ["no stats.median"]),
+    ("google.json", "google-benchmark", 1, 5, ["real_time"]),
+    ("asv.json", "asv", 1, 5, []),
+    ("data.js", "github-action-benchmark", 3, 3, ["'n/a'", "40 hexadecimal"]),
+    ("vllm.json", "vllm", 1, 8, ["p99_tpot_ms"]),
+    ("v3.json", "pytorch-v3", 1, 1, ["benchmark_values"]),
+    ("torchbench.json", "torchbench", 1, 2, ["which way is 'mystery' better", "'NaN'"]),
+    ("table.csv", "csv", 1, 1, ["'oops'"]),
+]
+
+
+def read(name: str, context: Context = STATED, format_name: str | None = None) -> Imported:
+    return read_file(name, (FIXTURES / name).read_bytes(), context, format_name)
+
+
+@pytest.mark.parametrize(("name", "format_name", "runs", "measurements", "said"), TABLE, ids=[row[0] for row in TABLE])
+def test_a_file_gives_its_runs_and_names_what_it_could_not_take(
+    name: str, format_name: str, runs: int, measurements: int, said: list[str]
+) -> None:
+    imported = read(name)
+    assert imported.format == format_name
+    problems = "\n".join(map(str, imported.problems))
+    assert (len(imported.runs), imported.measurements) == (runs, measurements), problems
+    assert len(imported.problems) == len(said)
+    for word in said:
+        assert word.replace("'n/a'", "n/a") in problems
+    for run in imported.runs:
+        assert parse_run(to_json(run)) == run
+
+
+@pytest.mark.parametrize("name", [row[0] for row in TABLE])
+def test_reading_a_file_twice_gives_the_same_run_ids(name: str) -> None:
+    assert [run.id for run in read(name).runs] == [run.id for run in read(name).runs]
+
+
+def test_every_format_has_a_fixture() -> None:
+    tried = {row[1] for row in TABLE} | {"custom-smaller-is-better", "custom-bigger-is-better"}
+    assert tried == set(FORMATS)
+
+
+def test_mllog_throughput_leaves_the_first_block_out_and_time_to_train_is_only_watched() -> None:
+    result = read("result_0.txt").runs[0].results[0]
+    by_metric = {measurement.metric: measurement for measurement in result.measurements}
+    assert by_metric["throughput"].value == pytest.approx(100.0)
+    assert by_metric["throughput"].direction is Direction.HIGHER
+    assert by_metric["time_to_train_s"].value == pytest.approx(41.0)
+    assert by_metric["time_to_train_s"].role is Role.WATCH
+    assert result.variant == {"global_batch_size": 32}
+
+
+def test_an_aborted_mllog_run_is_a_failed_result_and_no_number() -> None:
+    aborted = (FIXTURES / "result_0.txt").read_bytes().replace(b'"success"', b'"aborted"')
+    (result,) = read_file("result_0.txt", aborted, STATED).runs[0].results
+    assert result.status is ResultStatus.FAILED
+    assert result.measurements == ()
+    assert "aborted" in (result.error or "")
+
+
+def test_wrong_values_in_nccl_tests_void_that_size_only() -> None:
+    results = read("all_reduce_perf.txt").runs[0].results
+    failed = [result for result in results if result.status is ResultStatus.FAILED]
+    assert [(result.variant["bytes"], result.variant["placement"]) for result in failed] == [(4194304, "out_of_place")]
+    assert {result.benchmark for result in results} == {"coll.all_reduce"}
+    assert all(result.variant["ranks"] == 2 for result in results)
+
+
+def test_repetitions_of_google_benchmark_are_samples_of_one_process() -> None:
+    gemm = next(result for result in read("google.json").runs[0].results if result.benchmark == "BM_Gemm")
+    times = next(measurement for measurement in gemm.measurements if measurement.metric == "real_time")
+    assert times.samples == ((5.1, 5.3),)
+    assert times.processes == pytest.approx((5.2,))
+
+
+def test_asv_parameters_become_the_variant_last_one_fastest() -> None:
+    sort = [result for result in read("asv.json").runs[0].results if result.benchmark.endswith("time_sort")]
+    assert [result.variant for result in sort] == [
+        {"param1": "1000", "param2": "quick"},
+        {"param1": "1000", "param2": "heap"},
+        {"param1": "10000", "param2": "quick"},
+    ]
+
+
+def test_the_tool_of_a_data_js_entry_says_which_way_is_better() -> None:
+    ways = {run.suite: run.results[0].measurements[0].direction for run in read("data.js").runs}
+    assert ways == {"Rust": Direction.LOWER, "Python": Direction.HIGHER}
+
+
+@pytest.mark.parametrize(("format_name", "way"), [("smaller", Direction.LOWER), ("bigger", Direction.HIGHER)])
+def test_a_custom_list_takes_its_direction_from_the_named_format(format_name: str, way: Direction) -> None:
+    imported = read("custom.json", format_name=f"custom-{format_name}-is-better")
+    assert imported.measurements == 2
+    assert len(imported.problems) == 2
+    assert {result.measurements[0].direction for result in imported.runs[0].results} == {way}
+
+
+def test_a_custom_list_without_a_named_format_asks_which_way_is_better() -> None:
+    with pytest.raises(Unreadable, match="custom-smaller-is-better or --format custom-bigger-is-better"):
+        read("custom.json")
+
+
+def test_csv_columns_are_mapped_and_parameters_tell_rows_apart() -> None:
+    context = Context(project="a/b", testbed="t", columns={"when": "at", "dtype": "variant.dtype"})
+    (run,) = read("table.csv", context).runs
+    assert run.started_at == "2026-11-18T11:20:04+00:00"
+    assert [dict(result.variant) for result in run.results] == [{"dtype": "bf16"}, {"dtype": "fp32"}]
+
+
+def test_what_a_format_lacks_is_asked_for_by_option() -> None:
+    nothing = read("vllm.json", Context(project="a/b"))
+    assert nothing.runs == ()
+    assert {problem.reason for problem in nothing.problems} >= {"the file names no commit; state it with --commit"}
+    no_testbed = read("vllm.json", Context(project="a/b", commit=SHA))
+    assert "state it with --testbed" in str(no_testbed.problems[-1])
+
+
+def test_a_stated_direction_wins() -> None:
+    context = Context(project="a/b", testbed="t", commit=SHA, directions={"mystery": "higher"})
+    imported = read("torchbench.json", context)
+    mystery = next(result for result in imported.runs[0].results if result.variant["case"] == "mystery")
+    assert mystery.measurements[0].direction is Direction.HIGHER
+
+
+def test_a_bad_record_does_not_take_the_good_ones_with_it() -> None:
+    rows = b"benchmark,metric,value,unit\ngood,latency,1.0,ms\nbad,latency,-3,ms\nlong,latency,1,ms\n"
+    imported = read_file("x.csv", rows.replace(b"long", b"n" * 5000), STATED)
+    assert imported.measurements == 2
+    assert [problem.where for problem in imported.problems] == ["x.csv:3"]
+
+
+def test_an_unknown_format_lists_the_known_ones() -> None:
+    with pytest.raises(Unreadable, match="unknown format 'junit'; known: mllog, pytorch-v3"):
+        read("custom.json", format_name="junit")
+
+
+@pytest.mark.parametrize("name", [row[0] for row in TABLE])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_no_damage_to_a_file_crashes_its_reader(name: str, data: st.DataObject) -> None:
+    whole = (FIXTURES / name).read_bytes()
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, len(whole)))
+    damaged = whole[:start] + data.draw(st.binary(max_size=40)) + whole[end:]
+    for format_name in (detected(name, damaged), next(row[1] for row in TABLE if row[0] == name)):
+        if format_name is None:
+            continue
+        try:
+            imported = read_file(name, damaged, STATED, format_name)
+        except Unreadable as error:
+            assert str(error)
+        else:
+            assert all(problem.reason for problem in imported.problems)
+
+
+def detected(name: str, content: bytes) -> str | None:
+    try:
+        return detect_format(name, content)
+    except Unreadable:
+        return None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
+        st.sampled_from(["benchmarks", "context", "results", "metric", "metrics", "entries", "commit_hash", "params",
+                         "stats", "name", "value", "result_columns", "out_of_place", "commit", "benches", "runners"])
+        | st.text(max_size=6), inner, max_size=5),
+    max_leaves=25,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("format_name", sorted(FORMATS))
+@settings(max_examples=60, deadline=None)
+@given(document=JSON)
+def test_no_json_of_another_shape_crashes_a_reader(format_name: str, document: object) -> None:
+    import json
+
+    try:
+        read_file("fuzz.json", json.dumps(document).encode(), STATED, format_name)
+    except Unreadable as error:
+        assert str(error)
