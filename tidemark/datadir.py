@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Running:
     supervisor: Process
     url: str
     children: Mapping[str, Process]
+    ports: Mapping[str, int] = field(default_factory=dict)  # of the embedded servers
 
     @property
     def alive(self) -> bool:
@@ -146,6 +147,7 @@ class DataDirectory:
                 supervisor=Process(**said["supervisor"]),
                 url=str(said["url"]),
                 children={name: Process(**child) for name, child in said["children"].items()},
+                ports={name: int(port) for name, port in said["ports"].items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -160,6 +162,7 @@ class DataDirectory:
                     "children": {
                         name: {"pid": child.pid, "started": child.started} for name, child in running.children.items()
                     },
+                    "ports": dict(running.ports),
                 }
             ),
         )

@@ -39,7 +39,7 @@ class EmbeddedPostgres:
         self._password = data.secret("postgres")
         self._cluster = home.path / "postgres"
         self._durable = durable
-        self.port: int | None = None
+        self.port: int | None = None  # of the server that runs; kept across restarts where it is still free
 
     @property
     def url(self) -> str:
@@ -47,7 +47,7 @@ class EmbeddedPostgres:
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        return f"postgresql://{ROLE}:{quote(self._password, safe='')}@127.0.0.1:{self.port}/{database}"
+        return address(self._password, self.port, database)
 
     def start(self, output: int) -> subprocess.Popen[bytes]:
         """Starts the server, over whatever an earlier one left behind; ready when `is_ready` says so."""
@@ -164,6 +164,11 @@ class EmbeddedPostgres:
         ]
         end(left, first=self.stop_signal, patience_s=3.0)
         (self._cluster / "postmaster.pid").unlink(missing_ok=True)
+
+
+def address(password: str, port: int | None, database: str = DATABASE) -> str:
+    """Where the server with this password listens on this port."""
+    return f"postgresql://{ROLE}:{quote(password, safe='')}@127.0.0.1:{port}/{database}"
 
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}

@@ -82,7 +82,8 @@ def start(
         cwd="/",
         start_new_session=True,
         pass_fds=tuple(pass_fds),
-        preexec_fn=_dies_with(os.getpid(), death_signal),  # noqa: PLW1509 (the supervisor has one thread)
+        # Safe here: the supervisor has one thread, and the function makes two system calls.
+        preexec_fn=_dies_with(os.getpid(), death_signal),  # noqa: PLW1509
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
         extra_groups=None if account is None else [],

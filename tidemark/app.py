@@ -1,0 +1,132 @@
+"""The composition root: where the parts of Tidemark are put together into processes that run.
+
+Everything is imported inside the functions, so that each process loads only what it is made of.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from tidemark.refusal import Refusal
+from tidemark.settings import Settings, service_config, version
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from sqlalchemy import Engine
+
+    from backend.services.config import ServiceConfig
+    from worker.config import WorkerConfig
+
+
+def make_engine(config: ServiceConfig, *, connections: int = 10) -> Engine:
+    """The process's connections to PostgreSQL; a connection that the server has closed is replaced unnoticed."""
+    from sqlalchemy import create_engine
+
+    return create_engine(
+        config.database_url,
+        pool_size=connections,
+        max_overflow=connections,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 10, "application_name": "tidemark"},
+    )
+
+
+def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
+    """The API with the pages mounted into it."""
+    import frontend
+    from backend.api import create_api
+
+    app = create_api(config, engine)
+    frontend.mount(app, config, engine)
+    return app
+
+
+def serve(settings: Settings, *, listening_fd: int | None = None) -> None:
+    """Runs the API and the pages until told to stop."""
+    import uvicorn
+
+    log_to_stdout()
+    config = service_config(settings)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(config, make_engine(config)),
+            host=settings.host,
+            port=settings.port,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=1,  # live pages hold their event stream open for ever
+            proxy_headers=True,
+        )
+    )
+    # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
+    server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
+
+
+def beat(settings: Settings) -> None:
+    """Runs the housekeeping loop until told to stop."""
+    from backend.services import housekeeping
+
+    log_to_stdout()
+    config = service_config(settings)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    housekeeping.run(config, make_engine(config, connections=3), stop)
+
+
+def worker_config(settings: Settings, *, testbed: str, name: str | None) -> WorkerConfig:
+    """What one worker is told."""
+    from worker.config import WorkerConfig
+
+    missing = [
+        variable
+        for variable, value in (("TIDEMARK_REDIS_URL", settings.redis_url), ("TIDEMARK_TOKEN", settings.token))
+        if not value
+    ]
+    if missing or settings.redis_url is None or settings.token is None:
+        raise Refusal(
+            f"{' and '.join(missing)} not set: a worker needs the broker, the address of the service (TIDEMARK_URL) "
+            "and a token (tidemark token create --name worker --scope worker)"
+        )
+    try:
+        return WorkerConfig(
+            api_url=settings.url or settings.address,
+            api_token=settings.token,
+            redis_url=settings.redis_url,
+            testbed=testbed,
+            name=name or worker_name(testbed),
+            data_dir=settings.data_dir,
+            version=version(),
+        )
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def worker_name(testbed: str) -> str:
+    """This machine and the testbed: one worker of a testbed on a machine needs no name of its own."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().partition(".")[0]).strip("-._") or "worker"
+    return host if host.endswith(testbed) else f"{host[:60]}-{testbed}"
+
+
+def work(config: WorkerConfig) -> int:
+    """Runs one worker until told to stop; its exit status."""
+    from worker.main import run
+
+    log_to_stdout()
+    return int(run(config) or 0)
+
+
+def log_to_stdout() -> None:
+    """One line an event, with the time; the supervisor (or the container) keeps what is printed."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )

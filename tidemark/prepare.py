@@ -1,0 +1,84 @@
+"""What `tidemark up` does once the database runs: schema, tokens, sign-in links, the demo project.
+
+A process of its own, because it imports what the supervisor (one thread, small) must not carry. It is told what to do
+by its environment and answers with one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine
+
+from backend.services import access
+from backend.services.config import ServiceConfig
+from tidemark import database
+from tidemark.app import make_engine
+from tidemark.datadir import ADMIN_TOKEN, WORKER_TOKEN, DataDirectory
+from tidemark.refusal import Refusal
+from tidemark.settings import Settings, read_settings, service_config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the launcher tells the person and the worker."""
+
+    worker_token: str
+    sign_in_links: tuple[str, str]  # one to print, one for a browser that is opened
+    fresh: bool  # nothing was stored here before
+    demo: str | None  # the demo project, when there is one
+
+
+def prepare(settings: Settings, *, demo_commits: int | None) -> Prepared:
+    """Brings a database and a data directory to where the service can start."""
+    config = service_config(settings)
+    database.make_ready(config.database_url)
+    data = DataDirectory(settings.data_dir)
+    engine = make_engine(config, connections=1)
+    fresh = data.read_private(ADMIN_TOKEN) is None
+    _keep_token(engine, data, ADMIN_TOKEN, "admin (data directory)", access.Scope.ADMIN)
+    worker_token = _keep_token(engine, data, WORKER_TOKEN, "worker (data directory)", access.Scope.WORKER)
+    demo = _demo_project(engine, config, demo_commits) if demo_commits is not None else None
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        links = (
+            access.create_sign_in_link(connection, config, now),
+            access.create_sign_in_link(connection, config, now),
+        )
+    engine.dispose()
+    return Prepared(worker_token=worker_token, sign_in_links=links, fresh=fresh, demo=demo)
+
+
+def _keep_token(engine: Engine, data: DataDirectory, file: str, name: str, scope: access.Scope) -> str:
+    """The token in this file, known to the database: made when there is none, stored again when the database is new."""
+    kept = data.read_private(file)
+    with engine.begin() as connection:
+        token = access.create_token(connection, name, [scope], now=datetime.now(UTC), secret=kept).token
+    if kept is None:
+        data.write_private(file, token)
+    return token
+
+
+def _demo_project(engine: Engine, config: ServiceConfig, commits: int) -> str | None:
+    """Makes the demo's repository and project at the first start; afterwards it is the person's, to keep or delete."""
+    from tidemark.demo.project import ensure_demo_project
+
+    with engine.begin() as connection:
+        return ensure_demo_project(connection, config.data_dir, commits)
+
+
+def main() -> None:
+    wanted = os.environ.get("TIDEMARK_PREPARE_DEMO")
+    try:
+        prepared = prepare(read_settings(), demo_commits=int(wanted) if wanted else None)
+    except Refusal as refusal:
+        raise SystemExit(str(refusal)) from None
+    with os.fdopen(int(os.environ["TIDEMARK_RESULT_FD"]), "w") as answer:
+        json.dump(asdict(prepared), answer)
+
+
+if __name__ == "__main__":
+    main()

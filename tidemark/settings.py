@@ -1,0 +1,112 @@
+"""What the environment says: the TIDEMARK_* variables, read once, at the edge, and checked there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tidemark.datadir import default_data_dir
+from tidemark.refusal import Refusal
+
+if TYPE_CHECKING:
+    from backend.services.config import ServiceConfig
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+class Settings(BaseSettings):
+    """One field per variable; the variable is TIDEMARK_ and the field's name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="TIDEMARK_", env_ignore_empty=True, extra="ignore", frozen=True)
+
+    database_url: str | None = Field(None, description="PostgreSQL to use instead of the embedded one")
+    redis_url: str | None = Field(None, description="Redis or Valkey to use instead of the embedded one")
+    data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=1, le=65_535, description="port to listen on")
+    public_url: str | None = Field(None, description="the address people use, when it is not http://HOST:PORT")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="host names it answers to besides loopback and the public address, separated by commas"
+    )
+    public_read: bool = Field(True, description="whether pages and API reads need no signing in")
+    github_webhook_secret: str | None = Field(None, description="the secret of the webhook on GitHub")
+    url: str | None = Field(None, description="the service that commands and workers talk to")
+    token: str | None = Field(None, description="the bearer token that commands and workers use")
+    lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
+    heartbeat_s: int = Field(5, ge=1, le=600, description="seconds between a worker's heartbeats")
+    max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _by_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("heartbeat_s")
+    @classmethod
+    def _several_in_a_lease(cls, value: int, info: object) -> int:
+        lease_s = getattr(info, "data", {}).get("lease_s", value * 2)
+        if value * 2 > lease_s:
+            raise ValueError(f"two heartbeats must fit in a lease of {lease_s} s")
+        return value
+
+    @property
+    def address(self) -> str:
+        """The address people use."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        shown = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host
+        return f"http://[{shown}]:{self.port}" if ":" in shown else f"http://{shown}:{self.port}"
+
+    def changed(self, **given: object) -> Settings:
+        """These settings with the options that a command was given (None: not given)."""
+        return checked({**self.model_dump(exclude_unset=True), **{k: v for k, v in given.items() if v is not None}})
+
+
+def read_settings(**given: object) -> Settings:
+    """The environment's settings, overridden by what a command was given."""
+    return checked({name: value for name, value in given.items() if value is not None})
+
+
+def checked(values: dict[str, object]) -> Settings:
+    try:
+        return Settings(**values)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "TIDEMARK_" + ".".join(str(part) for part in first["loc"]).upper()
+        raise Refusal(f"{name} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def service_config(settings: Settings) -> ServiceConfig:
+    """What the service is told. The database and the broker must be known by now."""
+    from backend.services.config import LOOPBACK_HOSTS, MIB, ServiceConfig
+
+    if settings.database_url is None or settings.redis_url is None:
+        missing = "TIDEMARK_DATABASE_URL" if settings.database_url is None else "TIDEMARK_REDIS_URL"
+        raise Refusal(f"{missing} is not set; `tidemark up` brings a database and a broker of its own")
+    return ServiceConfig(
+        database_url=settings.database_url,
+        redis_url=settings.redis_url,
+        data_dir=settings.data_dir,
+        public_url=settings.address,
+        allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
+        public_read=settings.public_read,
+        github_webhook_secret=settings.github_webhook_secret,
+        version=version(),
+        lease_s=settings.lease_s,
+        heartbeat_s=settings.heartbeat_s,
+        max_body_bytes=settings.max_body_mb * MIB,
+    )
+
+
+def version() -> str:
+    from tidemark import __version__
+
+    return __version__
