@@ -1,0 +1,40 @@
+"""Cost: the one scale on which every change is measured. Cost is the value where lower is better, else 1/value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from backend.regression.terms import Direction
+
+
+def cost(value: float, direction: Direction) -> float:
+    """The cost of a value: what goes up when things get worse."""
+    return value if direction is Direction.LOWER else 1.0 / value
+
+
+def cost_change(base: float, head: float, direction: Direction) -> float:
+    """Cost change from base to head as a fraction: +0.05 is five percent worse."""
+    return cost(head, direction) / cost(base, direction) - 1.0
+
+
+def log_cost(value: float, direction: Direction) -> float:
+    """Natural logarithm of the cost; differences of it are relative changes."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"value {value!r} has no relative change: positive finite numbers are judged")
+    return math.log(value) if direction is Direction.LOWER else -math.log(value)
+
+
+def value_of(log: float, direction: Direction) -> float:
+    """The metric's value at a log cost."""
+    return math.exp(log) if direction is Direction.LOWER else math.exp(-log)
+
+
+def typical(values: Sequence[float]) -> float:
+    """Mean of the middle half of the process values, so that one odd process is not heard."""
+    n = len(values)
+    if n < 3:
+        return sum(values) / n
+    cut = max(1, n // 4)
+    kept = sorted(values)[cut : n - cut]
+    return sum(kept) / len(kept)

@@ -1,0 +1,56 @@
+"""`tidemark detect`: labelled or unlabelled histories in, confirmed regressions out, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from backend.regression.cost import typical
+from backend.regression.density import Floats
+from backend.regression.detector import Detector
+from backend.regression.policy import Policy
+
+
+def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool) -> Floats:
+    """One log cost a commit."""
+    sign = -1.0 if higher_is_better else 1.0
+    if values and isinstance(values[0], int | float):
+        raw = np.asarray(values, dtype=np.float64)
+    else:
+        raw = np.array([typical(v) if isinstance(v, list | tuple) else float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
+    single: Floats = (sign * np.log(raw)).astype(np.float32).astype(np.float64)
+    return single
+
+
+def detect_record(record: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
+    """The answer to one history of the protocol."""
+    policy = policy or Policy()
+    x = log_costs(record["values"], record["direction"] == "higher_is_better")
+    detector = Detector(assumed_noise=policy.prior_noise)
+    found = detector.feed(x, np.arange(len(x)), policy)
+    return {
+        "series_id": record["series_id"],
+        "regressions": [
+            {
+                "index": change.onset,
+                "detected_at": change.detected,
+                "magnitude_pct": 100 * math.expm1(change.size),
+                "kind": "drift" if change.drift else "step",
+            }
+            for change in found
+            if change.told and change.size > 0
+        ],
+    }
+
+
+def main(stdin: TextIO, stdout: TextIO) -> int:
+    """Answer every line in order."""
+    for line in stdin:
+        if line.strip():
+            stdout.write(json.dumps(detect_record(json.loads(line))) + "\n")
+            stdout.flush()
+    return 0

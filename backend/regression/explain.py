@@ -1,0 +1,98 @@
+"""Why a point is red, or why it is not: one paragraph for people, from the numbers of its judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from backend.regression.terms import ChangePoint, ChangeState, Judgement, Reason, Verdict
+
+
+def explain(judgement: Judgement, metric: str, unit: str = "", commit_names: Mapping[int, str] | None = None) -> str:
+    """One paragraph: the verdict, what it rests on, and what would change it."""
+    names = commit_names or {}
+    parts = [_opening(judgement, metric, unit), _reason(judgement, names), _limits(judgement, unit)]
+    parts += [_event(event, names) for event in judgement.events]
+    return " ".join(part for part in parts if part)
+
+
+def _opening(j: Judgement, metric: str, unit: str) -> str:
+    value = f"{metric} is {number(j.value)}{' ' + unit if unit and unit != '1' else ''} here"
+    if j.change is None or j.baseline is None:
+        return f"{value}: not judged."
+    base = f"{number(j.baseline)}{' ' + unit if unit and unit != '1' else ''}"
+    return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {j.verdict.value}."
+
+
+def _reason(j: Judgement, names: Mapping[int, str]) -> str:
+    n = j.numbers
+    gate = percent(n.get("min_change", n.get("exact_min_change", 0.0)), sign=False)
+    since = "" if j.since_position is None else names.get(j.since_position, f"position {j.since_position}")
+    step, evidence = n.get("step", 0.0), n.get("evidence", 0.0)
+    texts = {
+        Reason.WITHIN_BAND: "It lies within the band of harmless runs.",
+        Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {_more(j.needed_runs)}.",
+        Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
+        f"which needs {_more(j.needed_runs)}.",
+        Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
+        Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, in this run alone so far; "
+        "it must be sustained before anyone is told.",
+        Reason.AWAITING_RUNS: f"{n.get('suspect_runs', 0):.0f} runs since {since} look worse; "
+        f"{n.get('sustained_runs', 0):.0f} that agree, or a confirming session, make it a regression.",
+        Reason.IMPROVEMENT_PENDING: "It is clearly better; further runs must agree before the baseline moves.",
+        Reason.SUSTAINED_STEP: f"The level rose by {percent(step)} at {since} and stayed there; "
+        f"the evidence is {evidence:.0f} nats.",
+        Reason.SUSTAINED_DRIFT: f"No single step explains it, but many small losses add up to {percent(step)}.",
+        Reason.CONFIRMED_BY_SESSION: "A confirming session proved it.",
+        Reason.STILL_WORSE: f"The regression that began at {since} has not ended.",
+        Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
+        Reason.RETURNED: "The level is back where it was before the regression.",
+        Reason.SUSTAINED_IMPROVEMENT: f"The level fell by {percent(abs(step), sign=False)} at {since} and stayed there; "
+        "it is the baseline from now on.",
+        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but less than the {gate} that count.",
+        Reason.KNOWN_MODE: "The series goes back and forth between values it has had before.",
+        Reason.EXACT_SAME: "The counter has the same value as before.",
+        Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; this one is past the {gate} of its policy.",
+        Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",
+        Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
+    }
+    return texts[j.reason]
+
+
+def _limits(j: Judgement, unit: str) -> str:
+    if j.verdict is Verdict.INSUFFICIENT or j.noise is None or j.band_low is None or j.band_high is None:
+        return ""
+    if j.noise == 0.0:
+        return f"Judged by policy {j.policy_version}."
+    return (
+        f"The band is {number(j.band_low)} to {number(j.band_high)} {unit if unit != '1' else ''}".rstrip()
+        + f", from {j.n_baseline} runs with a noise of {percent(j.noise, sign=False)}; "
+        f"{j.numbers.get('sustained_runs', 3):.0f} runs would show a change of "
+        f"{percent(j.minimum_detectable_effect or 0.0, sign=False)}. Judged by policy {j.policy_version}."
+    )
+
+
+def _event(event: ChangePoint, names: Mapping[int, str]) -> str:
+    onset = names.get(event.onset_position, f"position {event.onset_position}")
+    if event.state is ChangeState.WITHDRAWN:
+        return f"The suspect at {onset} is withdrawn: later runs do not bear it out."
+    if event.state is ChangeState.FIXED:
+        end = names.get(event.range_end, f"position {event.range_end}")
+        return f"The regression that began at {onset} ended at {end}."
+    if event.state is ChangeState.RELOCATED and event.previous_onset_position is not None:
+        was = names.get(event.previous_onset_position, f"position {event.previous_onset_position}")
+        return f"Its onset, first thought to be {was}, is {onset}."
+    return ""
+
+
+def _more(runs: int) -> str:
+    return f"{runs} more run{'' if runs == 1 else 's'}"
+
+
+def percent(fraction: float, sign: bool = True) -> str:
+    """A fraction for people."""
+    return f"{100 * fraction:+.1f} %" if sign else f"{100 * fraction:.1f} %"
+
+
+def number(value: float) -> str:
+    """A value with four significant digits, whole numbers in full."""
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"

@@ -1,0 +1,122 @@
+"""One regression, not forty alerts: change points of one onset, over series and testbeds, belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from backend.regression.terms import ChangePoint, Role
+
+NEAR = 3
+"""Onsets this many commits apart may be one: locating is not sharper than that in noisy series."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesChange:
+    """A change point and the series it is in."""
+
+    series_id: str
+    testbed: str
+    benchmark: str
+    metric: str
+    role: Role
+    change: ChangePoint
+    user_facing_weight: float = 1.0
+    """How much users feel this metric: a step time more than one of its phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Change points of one onset: one regression (or improvement) with its suspect range."""
+
+    lead: SeriesChange
+    members: tuple[SeriesChange, ...]
+
+    @property
+    def onset_position(self) -> int:
+        """The onset of the sharpest member: the one with the narrowest range."""
+        return min(
+            self.members, key=lambda m: (m.change.range_end - m.change.range_start, -abs(m.change.magnitude))
+        ).change.onset_position
+
+    @property
+    def range_start(self) -> int:
+        """First position at which all members may have begun; the sharpest member's where they disagree."""
+        return self._range()[0]
+
+    @property
+    def range_end(self) -> int:
+        """Last position at which all members may have begun."""
+        return self._range()[1]
+
+    @property
+    def last_good_position(self) -> int | None:
+        """The newest run before the onset, over the members with that onset."""
+        good = [
+            m.change.last_good_position
+            for m in self.members
+            if m.change.last_good_position is not None and m.change.last_good_position < self.onset_position
+        ]
+        return max(good, default=None)
+
+    @property
+    def magnitude(self) -> float:
+        """The effect of the lead."""
+        return self.lead.change.magnitude
+
+    @property
+    def opens(self) -> bool:
+        """True when a gate metric is among the members: others alone are shown, not told."""
+        return any(m.role is Role.GATE and m.change.past_gate for m in self.members)
+
+    def _range(self) -> tuple[int, int]:
+        first = max(m.change.range_start for m in self.members)
+        last = min(m.change.range_end for m in self.members)
+        if first <= last:
+            return first, last
+        return self.onset_position, self.onset_position
+
+
+_WEIGHT = {Role.GATE: 1.0, Role.WATCH: 0.5, Role.DERIVED: 0.4, Role.PHASE: 0.2}
+
+
+def same_onset(a: ChangePoint, b: ChangePoint) -> bool:
+    """True when two change points may be one event of the code: same direction, ranges that meet or onsets nearby."""
+    if a.direction is not b.direction:
+        return False
+    meet = a.range_start <= b.range_end and b.range_start <= a.range_end
+    return meet or abs(a.onset_position - b.onset_position) <= NEAR
+
+
+def lead_of(members: Iterable[SeriesChange]) -> SeriesChange:
+    """The member that users feel most: gates before the rest, then size."""
+    return max(
+        members,
+        key=lambda m: (
+            _WEIGHT[m.role] * m.user_facing_weight * abs(m.change.magnitude),
+            m.role is Role.GATE,
+            m.series_id,
+        ),
+    )
+
+
+def group(changes: Sequence[SeriesChange]) -> list[Group]:
+    """Groups of one onset, oldest first. Sharp change points found groups; blurred ones join the nearest."""
+    by_sharpness = sorted(
+        changes, key=lambda c: (c.change.range_end - c.change.range_start, -abs(c.change.magnitude), c.series_id)
+    )
+    founded: list[list[SeriesChange]] = []
+    for change in by_sharpness:
+        near = [g for g in founded if same_onset(g[0].change, change.change)]
+        if near:
+            nearest = min(near, key=lambda g: abs(g[0].change.onset_position - change.change.onset_position))
+            nearest.append(change)
+        else:
+            founded.append([change])
+    groups = [Group(lead_of(members), tuple(members)) for members in founded]
+    return sorted(groups, key=lambda g: (g.onset_position, g.lead.series_id))
+
+
+def belongs(found: Group, change: SeriesChange) -> bool:
+    """True when a later change point belongs to a group that is already known."""
+    return any(same_onset(member.change, change.change) for member in found.members)

@@ -1,0 +1,344 @@
+"""The judge: what is to be said of one new point of a series, and what to remember for the next.
+
+`judge` is a pure function of the stored state, the point and the policy; a history judged at once is the same as one
+judged point by point, because it is judged point by point.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from backend.regression import verdicts
+from backend.regression.codec import pack_detector, unpack_detector
+from backend.regression.cost import log_cost, typical
+from backend.regression.detector import Change, Detector
+from backend.regression.exact import Counter, ExactOpened, exact_change
+from backend.regression.policy import Policy
+from backend.regression.smoothing import Smooth, restart
+from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point, Role, SeriesKind
+from backend.regression.workers import WorkerOffset, calibrate, find, put
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Newest runs that look worse, not yet sustained."""
+
+    onset: int
+    last_good: int
+    runs: int
+    baseline: float
+    """Log cost before it."""
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRegression:
+    """A confirmed regression of a series that has not ended."""
+
+    onset_position: int
+    last_good_position: int | None
+    magnitude: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The detector's own record in this series."""
+
+    confirmed: int = 0
+    withdrawn: int = 0
+    fixed: int = 0
+    improvements: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesState:
+    """Everything the judge remembers of one series: a few kB."""
+
+    kind: SeriesKind
+    last_position: int = -1
+    points: int = 0
+    detector: Detector = field(default_factory=Detector)
+    counter: Counter = field(default_factory=Counter)
+    suspect: Suspect | None = None
+    returning: int = 0
+    """Runs in a row that look as before an open regression."""
+    disproved: tuple[int, ...] = ()
+    """Onsets that sessions showed not to be the code's doing."""
+    smooth: Smooth = field(default_factory=Smooth)
+    within: float = 0.0
+    """Usual relative standard deviation between processes of one run."""
+    within_runs: int = 0
+    workers: tuple[WorkerOffset, ...] = ()
+    record: Record = field(default_factory=Record)
+
+    @classmethod
+    def new(cls, kind: SeriesKind) -> SeriesState:
+        """The state of a series without points."""
+        return cls(kind)
+
+    @property
+    def open_regressions(self) -> tuple[OpenRegression, ...]:
+        """Confirmed and not ended, oldest first."""
+        if self.kind.exact:
+            return tuple(
+                OpenRegression(o.onset, o.last_good, exact_change(o.before, o.after, self.kind.direction))
+                for o in self.counter.opened
+            )
+        return tuple(OpenRegression(o.onset, o.last_good, math.expm1(o.after - o.before)) for o in self.detector.opened)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-safe values that `from_json` reads."""
+        c, s = self.counter, self.suspect
+        return {
+            "version": STATE_VERSION,
+            "kind": [self.kind.direction.value, self.kind.role.value, self.kind.exact],
+            "last_position": self.last_position,
+            "points": self.points,
+            "detector": None if self.kind.exact else pack_detector(self.detector),
+            "counter": [
+                c.value,
+                c.held,
+                c.last,
+                c.anchor,
+                list(c.earlier),
+                [[o.onset, o.last_good, o.before, o.after] for o in c.opened],
+            ],
+            "suspect": None if s is None else [s.onset, s.last_good, s.runs, s.baseline, s.worst],
+            "returning": self.returning,
+            "disproved": list(self.disproved),
+            "smooth": [self.smooth.level, self.smooth.runs],
+            "within": [self.within, self.within_runs],
+            "workers": [[w.name, w.offset, list(w.residuals), w.ready] for w in self.workers],
+            "record": [self.record.confirmed, self.record.withdrawn, self.record.fixed, self.record.improvements],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SeriesState:
+        """The state that `to_json` wrote."""
+        if data.get("version") != STATE_VERSION:
+            raise ValueError(
+                f"series state of version {data.get('version')!r}; {STATE_VERSION} is read, re-judge the series"
+            )
+        c, s = data["counter"], data["suspect"]
+        return cls(
+            kind=SeriesKind(Direction(data["kind"][0]), Role(data["kind"][1]), data["kind"][2]),
+            last_position=data["last_position"],
+            points=data["points"],
+            detector=Detector() if data["detector"] is None else unpack_detector(data["detector"]),
+            counter=Counter(c[0], c[1], c[2], c[3], tuple(c[4]), tuple(ExactOpened(*o) for o in c[5])),
+            suspect=None if s is None else Suspect(*s),
+            returning=data["returning"],
+            disproved=tuple(data["disproved"]),
+            smooth=Smooth(*data["smooth"]),
+            within=data["within"][0],
+            within_runs=data["within"][1],
+            workers=tuple(WorkerOffset(w[0], w[1], tuple(w[2]), w[3]) for w in data["workers"]),
+            record=Record(*data["record"]),
+        )
+
+
+def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
+    """Judge one new point; the state returned is the one to store."""
+    if point.position <= state.last_position:
+        raise ValueError(
+            f"position {point.position} is not after {state.last_position}: re-judge the series with judge_history"
+        )
+    if not point.values:
+        raise ValueError(f"point at position {point.position} has no values")
+    state = replace(state, last_position=point.position, points=state.points + 1)
+    if state.kind.exact:
+        return _judge_exact(state, point, policy)
+    return _judge_noisy(state, point, policy)
+
+
+def judge_history(
+    points: Iterable[Point], kind: SeriesKind, policy: Policy, state: SeriesState | None = None
+) -> tuple[list[Judgement], SeriesState]:
+    """Judge points in order, from a state or from nothing: how a series is re-judged when a point arrived late."""
+    state = state or SeriesState.new(kind)
+    judged = []
+    for point in points:
+        judgement, state = judge(state, point, policy)
+        judged.append(judgement)
+    return judged, state
+
+
+def judge_all(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list[Judgement]:
+    """Every judgement of a history."""
+    return judge_history(points, kind, policy)[0]
+
+
+# ---- exact counters
+
+
+def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
+    value = statistics.median_low(point.values)
+    before = state.counter
+    counter, change = before.take(value, point.position, state.kind.direction, policy)
+    judgement = verdicts.of_counter(state.kind, point, value, before, counter, change, policy)
+    record = state.record
+    if change is not None:
+        record = replace(
+            record,
+            confirmed=record.confirmed + (change.told and change.change > 0),
+            fixed=record.fixed + len(change.fixed),
+            improvements=record.improvements + (change.told and change.change < 0),
+        )
+    return judgement, replace(state, counter=counter, record=record)
+
+
+# ---- noisy series
+
+
+def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
+    direction = state.kind.direction
+    raw = [log_cost(v, direction) for v in point.values]
+    value = statistics.median(point.values)
+    state = _learn_within(state, raw, policy)
+    x = typical(raw)
+    workers, offset, ready = _offset(state, point.worker, x, policy)
+    state = replace(state, workers=workers)
+    if not ready:
+        return verdicts.calibrating(state.kind, point, value, state.detector, state.smooth, workers, policy), state
+    x = float(np.float32(x - offset))
+    before = state.detector
+    detector = before.snapshot()
+    changes = detector.feed(np.array([x]), np.array([point.position]), policy)
+    accepted = changes[-1] if changes else None
+    if accepted is not None and _was_disproved(accepted, state.disproved):
+        detector.forget(accepted.onset)
+        accepted = replace(accepted, told=False)
+    noise = detector.model.scale if detector.model else max(detector.assumed_noise, 1e-6)
+    if accepted is not None or len(detector.segment) <= 1:
+        smooth = restart(detector.segment[-12:], noise)
+    else:
+        smooth = state.smooth.take(x, noise)
+    suspect, suspect_events = _suspect(state, x, point, detector, before, accepted, policy)
+    returning = _returning(state, x, detector, policy)
+    judgement = verdicts.of_run(
+        verdicts.Facts(
+            kind=state.kind,
+            point=point,
+            value=value,
+            x=x,
+            offset=offset,
+            detector=detector,
+            accepted=accepted,
+            suspect_onset=None if suspect is None else suspect.onset,
+            suspect_runs=0 if suspect is None else suspect.runs,
+            earlier_suspect=None if state.suspect is None else state.suspect.onset,
+            returning=returning,
+            smooth=smooth,
+            events=suspect_events,
+            policy=policy,
+        )
+    )
+    record = _keep_record(state.record, judgement.events)
+    return judgement, replace(
+        state, detector=detector, suspect=suspect, returning=returning, smooth=smooth, record=record
+    )
+
+
+def _learn_within(state: SeriesState, raw: Sequence[float], policy: Policy) -> SeriesState:
+    """Learn the usual spread between processes, which stands in for the noise while the series is young."""
+    within, runs = state.within, state.within_runs
+    if len(raw) >= 2:
+        spread = statistics.stdev(raw)
+        runs = min(runs + 1, 50)
+        within = math.sqrt(within**2 + (spread**2 - within**2) / runs)
+    assumed = policy.prior_noise
+    if runs >= 2:
+        assumed = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
+    detector = state.detector.snapshot()
+    detector.assumed_noise = assumed
+    return replace(state, within=within, within_runs=runs, detector=detector)
+
+
+def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tuple[WorkerOffset, ...], float, bool]:
+    """The offset of this worker, and whether it has been learnt."""
+    worker = find(state.workers, name)
+    if worker is None:
+        worker = WorkerOffset(name, ready=not state.workers)
+    model = state.detector.model
+    if not worker.ready and model is not None and state.detector.settled(policy):
+        worker = calibrate(worker, x - model.level, policy.calibration_runs)
+        return put(state.workers, worker), 0.0, False
+    if not worker.ready and model is None:
+        worker = replace(worker, ready=True)
+    return put(state.workers, worker), worker.offset, worker.ready
+
+
+def _was_disproved(change: Change, disproved: tuple[int, ...]) -> bool:
+    return change.size > 0 and any(change.first - 2 <= onset <= change.last + 2 for onset in disproved)
+
+
+def _suspect(
+    state: SeriesState,
+    x: float,
+    point: Point,
+    detector: Detector,
+    before: Detector,
+    accepted: Change | None,
+    policy: Policy,
+) -> tuple[Suspect | None, tuple[ChangePoint, ...]]:
+    """Follow the newest runs while they look worse; the events this run adds to the suspect's story."""
+    old = state.suspect
+    model = before.model
+    if accepted is not None:
+        proved = accepted.told and accepted.size > 0
+        return _end_suspect(None if proved else old, point, state)
+    if model is None or not before.settled(policy):
+        return _end_suspect(old, point, state)
+    level = model.level if old is None else old.baseline
+    worse = x - level > max(math.log1p(policy.min_change), verdicts.band(model, policy)[1])
+    if old is None:
+        if not worse or any(abs(point.position - onset) <= 2 for onset in state.disproved):
+            return None, ()
+        new = Suspect(point.position, int(before.places[-1]), 1, level, x)
+        return new, (verdicts.suspect_event(new, ChangeState.SUSPECT, point.position, state.kind.direction),)
+    undecided = x - level > 0.5 * (old.worst - level) and old.runs < 4 * policy.sustained_runs
+    if worse or undecided:
+        return replace(old, runs=old.runs + 1, worst=max(old.worst, x)), ()
+    return _end_suspect(old, point, state)
+
+
+def _end_suspect(
+    old: Suspect | None, point: Point, state: SeriesState
+) -> tuple[Suspect | None, tuple[ChangePoint, ...]]:
+    """No suspect any more; one that nothing proved is withdrawn."""
+    if old is None:
+        return None, ()
+    return None, (verdicts.suspect_event(old, ChangeState.WITHDRAWN, point.position, state.kind.direction),)
+
+
+def _returning(state: SeriesState, x: float, detector: Detector, policy: Policy) -> int:
+    """How many runs in a row look as before the open regression, while it has not been closed."""
+    if not detector.opened or detector.model is None:
+        return 0
+    last = detector.opened[-1]
+    gap = detector.model.level - last.before
+    back = gap > 4 * detector.model.scale and x - last.before < 0.4 * gap
+    return state.returning + 1 if back else 0
+
+
+def _keep_record(record: Record, events: Sequence[ChangePoint]) -> Record:
+    for event in events:
+        told = event.past_gate
+        if event.state is ChangeState.CONFIRMED and told:
+            if event.magnitude > 0:
+                record = replace(record, confirmed=record.confirmed + 1)
+            else:
+                record = replace(record, improvements=record.improvements + 1)
+        elif event.state is ChangeState.WITHDRAWN:
+            record = replace(record, withdrawn=record.withdrawn + 1)
+        elif event.state is ChangeState.FIXED:
+            record = replace(record, fixed=record.fixed + 1)
+    return record

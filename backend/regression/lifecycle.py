@@ -1,0 +1,96 @@
+"""What people and confirming sessions do to a series' state, and what another policy would have told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from backend.regression import verdicts
+from backend.regression.confirmation import Decision
+from backend.regression.judge import SeriesState, judge_all
+from backend.regression.policy import Policy
+from backend.regression.smoothing import restart
+from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """How a confirming session ended for one change point. Changes are fractions of cost."""
+
+    onset_position: int
+    outcome: Decision
+    change: float
+    low: float
+    high: float
+
+
+def apply_confirmation(
+    state: SeriesState, confirmation: Confirmation, policy: Policy
+) -> tuple[tuple[ChangePoint, ...], SeriesState]:
+    """A session proved a suspect, or proved that the code is not slower; no events where neither applies."""
+    if confirmation.outcome is Decision.CONFIRMED:
+        return _confirm(state, confirmation.onset_position, policy)
+    if confirmation.outcome is Decision.WITHDRAWN:
+        return _withdraw(state, confirmation.onset_position)
+    return (), state
+
+
+def _confirm(state: SeriesState, onset: int, policy: Policy) -> tuple[tuple[ChangePoint, ...], SeriesState]:
+    suspect = state.suspect
+    if suspect is None or suspect.onset != onset:
+        return (), state
+    detector = state.detector.snapshot()
+    change = detector.accept_at(onset, policy)
+    if change is None:
+        return (), state
+    record = replace(state.record, confirmed=state.record.confirmed + 1)
+    noise = detector.model.scale if detector.model else detector.assumed_noise
+    smooth = restart(detector.segment[-12:], noise)
+    event = verdicts.confirmed_event(change, state.kind.direction)
+    return (event,), replace(state, detector=detector, suspect=None, record=record, smooth=smooth)
+
+
+def _withdraw(state: SeriesState, onset: int) -> tuple[tuple[ChangePoint, ...], SeriesState]:
+    record = replace(state.record, withdrawn=state.record.withdrawn + 1)
+    disproved = (*state.disproved[-7:], onset)
+    suspect = state.suspect
+    if suspect is not None and suspect.onset == onset:
+        event = verdicts.suspect_event(suspect, ChangeState.WITHDRAWN, state.last_position, state.kind.direction)
+        return (event,), replace(state, suspect=None, disproved=disproved, record=record)
+    for earlier in state.detector.opened:
+        if earlier.onset == onset:
+            event = verdicts.withdrawn_event(earlier, state.last_position, state.kind.direction)
+            forgotten = _forget(state, onset)
+            return (event,), replace(forgotten, disproved=disproved, record=record)
+    return (), state
+
+
+def accept_change(state: SeriesState, onset_position: int) -> SeriesState:
+    """A person expected this change: the present level is the baseline from now on. A suspect just ends."""
+    if state.suspect is not None and state.suspect.onset == onset_position:
+        return replace(state, suspect=None, disproved=(*state.disproved[-7:], onset_position))
+    return _forget(state, onset_position)
+
+
+def dismiss_change(state: SeriesState, onset_position: int) -> SeriesState:
+    """A person says this was no regression; it counts against the record of the series."""
+    record = replace(state.record, withdrawn=state.record.withdrawn + 1)
+    return replace(accept_change(state, onset_position), record=record)
+
+
+def _forget(state: SeriesState, onset: int) -> SeriesState:
+    if state.kind.exact:
+        return replace(state, counter=state.counter.forget(onset))
+    detector = state.detector.snapshot()
+    detector.forget(onset)
+    return replace(state, detector=detector, returning=0)
+
+
+def replay(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list[ChangePoint]:
+    """The change points that this policy would have told of a history: the preview of a change of policy."""
+    return [
+        event
+        for judgement in judge_all(points, kind, policy)
+        for event in judgement.events
+        if event.past_gate and event.state in (ChangeState.CONFIRMED, ChangeState.FIXED)
+    ]

@@ -1,0 +1,302 @@
+"""The rule: when a change counts as a regression. Every threshold in the project is here."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be: names the field, the value and what is accepted."""
+
+
+def _threshold(default: float, low: float, high: float, title: str, text: str, unit: str = "fraction") -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "title": title, "text": text, "unit": unit})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One line of the page that shows the rule."""
+
+    name: str
+    title: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    text: str
+    overridden: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Thresholds for one series. Fractions are of the baseline: 0.05 is 5 %."""
+
+    min_change: float = _threshold(
+        0.05, 0.0, 10.0, "Smallest regression", "A cost change smaller than this is never red, however clear it is."
+    )
+    sustained_runs: int = _threshold(
+        3,
+        1,
+        20,
+        "Sustained over",
+        "So many bad runs make a suspect a regression, where no confirming session did.",
+        "runs",
+    )
+    min_baseline_runs: int = _threshold(
+        4, 2, 100, "Shortest baseline", "With fewer runs of one level nothing is judged; it says insufficient.", "runs"
+    )
+    fixed_runs: int = _threshold(
+        2, 1, 20, "Fixed after", "So many runs back at the old level close a regression.", "runs"
+    )
+    alpha: float = _threshold(
+        0.001, 1e-9, 0.2, "Risk of a single run", "Chance that a harmless run lies outside the band.", "probability"
+    )
+    evidence_regression: float = _threshold(
+        10.0, 2.0, 100.0, "Evidence for a regression", "Log-likelihood ratio at which a worsening is accepted.", "nats"
+    )
+    evidence_improvement: float = _threshold(
+        16.0,
+        2.0,
+        100.0,
+        "Evidence for an improvement",
+        "Log-likelihood ratio at which a gain moves the baseline.",
+        "nats",
+    )
+    evidence_without_best: float = _threshold(
+        5.0,
+        0.0,
+        100.0,
+        "Evidence without its two best runs",
+        "What must remain when the two clearest runs are ignored.",
+        "nats",
+    )
+    drift_z: float = _threshold(
+        8.0,
+        3.0,
+        50.0,
+        "Drift",
+        "Standard errors between the newest runs and the first after the anchor.",
+        "standard errors",
+    )
+    drift_recent_runs: int = _threshold(12, 3, 100, "Drift: newest runs", "How many newest runs are compared.", "runs")
+    drift_reference_runs: int = _threshold(
+        30, 5, 200, "Drift: first runs", "How many runs after the anchor they are compared with.", "runs"
+    )
+    exact_min_change: float = _threshold(
+        0.05,
+        0.0,
+        10.0,
+        "Smallest regression of an exact counter",
+        "An increase of more than this is a regression; 0: any.",
+    )
+    exact_baseline_runs: int = _threshold(
+        2,
+        1,
+        20,
+        "Baseline of an exact counter",
+        "A counter must have held its value so long before an increase is judged.",
+        "runs",
+    )
+    prior_noise: float = _threshold(
+        0.015,
+        0.0001,
+        0.5,
+        "Noise assumed at first",
+        "Relative standard deviation between runs, until the series shows its own.",
+    )
+    calibration_runs: int = _threshold(
+        3,
+        1,
+        20,
+        "Calibration of a new worker",
+        "Runs from which a worker's constant offset is learnt before it is judged.",
+        "runs",
+    )
+    memory_runs: int = _threshold(400, 60, 2000, "Memory", "Runs since the last accepted change that are kept.", "runs")
+    session_alpha: float = _threshold(
+        0.001,
+        1e-9,
+        0.2,
+        "Risk of a confirming session",
+        "Chance that a session confirms what is not there.",
+        "probability",
+    )
+    session_power: float = _threshold(
+        0.95,
+        0.5,
+        0.9999,
+        "Power of a confirming session",
+        "Chance that it confirms a change of the smallest size.",
+        "probability",
+    )
+    session_max_processes: int = _threshold(
+        12, 2, 100, "Processes of a confirming session", "At most so many fresh processes a side.", "processes"
+    )
+    false_alarms_per_week: float = _threshold(
+        1.0, 0.001, 1000.0, "False-alarm budget", "False confirmed regressions a project accepts in a week.", "alarms"
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), "policy")
+
+    @property
+    def version(self) -> str:
+        """Names these thresholds: equal policies have equal versions."""
+        return _version(self)
+
+    @classmethod
+    def resolve(
+        cls,
+        overrides: Iterable[Override] = (),
+        *,
+        project: str = "",
+        suite: str = "",
+        benchmark: str = "",
+        metric: str = "",
+        testbed: str = "",
+    ) -> Policy:
+        """The policy of one series: built-in rules, then every override that matches it, the later ones winning."""
+        names = {"project": project, "suite": suite, "benchmark": benchmark, "metric": metric, "testbed": testbed}
+        values: dict[str, Any] = {}
+        for override in (*BUILT_IN, *overrides):
+            if override.matches(names):
+                values.update(override.values)
+        return _interned(tuple(sorted(values.items())))
+
+    def with_values(self, **values: Any) -> Policy:
+        """A copy with some thresholds changed, checked."""
+        for name, value in values.items():
+            _check(name, value, "policy")
+        return replace(self, **values)
+
+    def for_load(self, points_per_week: float) -> Policy:
+        """The policy for a project that judges so many points a week: more points, more evidence, the same budget.
+
+        The detector raises about `FALSE_ALARMS_PER_POINT` false alarms per quiet point at the default evidence, and
+        every `NATS_PER_E_FOLD` more nats divide that by e.
+        """
+        expected = points_per_week * FALSE_ALARMS_PER_POINT
+        extra = NATS_PER_E_FOLD * math.log(max(1.0, expected / self.false_alarms_per_week))
+        if extra <= 0:
+            return self
+        cap = float(_META["evidence_regression"]["high"])
+        return replace(
+            self,
+            evidence_regression=min(cap, round(self.evidence_regression + extra, 2)),
+            drift_z=min(50.0, round(math.sqrt(self.drift_z**2 + 2 * extra), 2)),
+        )
+
+    def describe(self) -> list[PolicyRow]:
+        """Every threshold as a row for people, in the order of importance."""
+        rows = []
+        for item in fields(self):
+            meta, value = item.metadata, getattr(self, item.name)
+            rows.append(
+                PolicyRow(
+                    item.name,
+                    meta["title"],
+                    value,
+                    meta["unit"],
+                    meta["low"],
+                    meta["high"],
+                    meta["text"],
+                    value != item.default,
+                )
+            )
+        return rows
+
+
+# Measured on fresh labelled histories (tests/detection/score_table.py).
+FALSE_ALARMS_PER_POINT = 5e-5
+NATS_PER_E_FOLD = 1.5
+
+_META: dict[str, Mapping[str, Any]] = {item.name: item.metadata for item in fields(Policy)}
+_WHOLE = {item.name for item in fields(Policy) if item.type in ("int", int)}
+SCOPES = ("project", "suite", "benchmark", "metric", "testbed")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Thresholds for some series: a shell pattern per scope (`metric = "peak_*"`); a scope left out matches all."""
+
+    values: Mapping[str, Any]
+    project: str = "*"
+    suite: str = "*"
+    benchmark: str = "*"
+    metric: str = "*"
+    testbed: str = "*"
+
+    def matches(self, names: Mapping[str, str]) -> bool:
+        """True when every scope matches."""
+        return all(fnmatch.fnmatchcase(names[scope], getattr(self, scope)) for scope in SCOPES)
+
+
+# Any increase of these counters is a regression: each is a stall or a lost fusion, however many there were before.
+BUILT_IN = (
+    Override({"exact_min_change": 0.0}, metric="*graph_breaks"),
+    Override({"exact_min_change": 0.0}, metric="*host_syncs"),
+)
+
+
+def parse_overrides(table: Mapping[str, Any], where: str = "policy") -> tuple[Override, ...]:
+    """Overrides from a `[policy]` table: its own thresholds, and `[[policy.override]]` tables with scopes."""
+    own = {name: value for name, value in table.items() if name != "override"}
+    listed = table.get("override", [])
+    if not isinstance(listed, list):
+        raise PolicyError(f"{where}.override is {listed!r}; a list of tables is accepted")
+    found = [_override(own, where)] if own else []
+    for number, entry in enumerate(listed):
+        place = f"{where}.override[{number}]"
+        if not isinstance(entry, Mapping):
+            raise PolicyError(f"{place} is {entry!r}; a table is accepted")
+        found.append(_override(entry, place))
+    return tuple(found)
+
+
+def _override(entry: Mapping[str, Any], where: str) -> Override:
+    scopes = {name: value for name, value in entry.items() if name in SCOPES}
+    values = {name: value for name, value in entry.items() if name not in SCOPES}
+    for name, value in scopes.items():
+        if not isinstance(value, str):
+            raise PolicyError(f"{where}.{name} is {value!r}; a name or a pattern such as 'moe.*' is accepted")
+    if not values:
+        raise PolicyError(f"{where} changes nothing; thresholds: {', '.join(_META)}")
+    for name, value in values.items():
+        _check(name, value, where)
+    return Override(values, **scopes)
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    meta = _META.get(name)
+    if meta is None:
+        raise PolicyError(f"{where}.{name} is no threshold; known: {', '.join(_META)}")
+    whole = name in _WHOLE
+    kind = "a whole number" if whole else "a number"
+    number = isinstance(value, int) if whole else isinstance(value, int | float)
+    if not number or isinstance(value, bool) or not meta["low"] <= value <= meta["high"]:
+        raise PolicyError(f"{where}.{name} is {value!r}; {kind} from {meta['low']:g} to {meta['high']:g} is accepted")
+
+
+_CACHE: dict[tuple[tuple[str, Any], ...], Policy] = {}
+_VERSIONS: dict[Policy, str] = {}
+
+
+def _interned(key: tuple[tuple[str, Any], ...]) -> Policy:
+    """One object per set of values, so that resolving thousands of series costs little."""
+    if key not in _CACHE:
+        _CACHE[key] = Policy(**dict(key))
+    return _CACHE[key]
+
+
+def _version(policy: Policy) -> str:
+    if policy not in _VERSIONS:
+        text = json.dumps(asdict(policy), sort_keys=True)
+        _VERSIONS[policy] = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _VERSIONS[policy]
