@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ LOCK_POLL_S = 0.1
 
 class CheckoutError(Exception):
     """The commit could not be checked out; the message says why, for the page of the run."""
+
+
+class CheckoutInterrupted(Exception):
+    """Somebody asked to stop while git was busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +50,18 @@ class Mirrors:
     def __init__(self, directory: Path, limits: GitLimits | None = None) -> None:
         self.directory = directory
         self.limits = limits or GitLimits()
+        self.give_up = threading.Event()
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def check_out(self, repository_url: str, commit: str, target: Path) -> None:
-        """Puts the files of exactly this commit into `target` (which must not exist); raises CheckoutError."""
+    def check_out(
+        self, repository_url: str, commit: str, target: Path, give_up: threading.Event | None = None
+    ) -> None:
+        """Puts the files of exactly this commit into `target` (which must not exist); raises CheckoutError.
+
+        Setting `give_up` from another thread ends it with CheckoutInterrupted.
+        """
         refuse_unusable(repository_url, commit)
+        self.give_up = give_up or threading.Event()
         mirror = self.directory / f"{hashlib.sha256(repository_url.encode()).hexdigest()[:24]}.git"
         with self._locked(mirror):
             self._bring_up_to_date(mirror, repository_url, commit)
@@ -122,12 +134,13 @@ class Mirrors:
                         raise CheckoutError(
                             f"another run held the mirror of this repository for {self.limits.lock_s:.0f} s"
                         ) from None
-                    time.sleep(LOCK_POLL_S)
+                    if self.give_up.wait(LOCK_POLL_S):
+                        raise CheckoutInterrupted from None
             yield
 
     def _git(self, repository: Path | None, *arguments: str, limit_s: float) -> str:
         where = [] if repository is None else ["-C", str(repository)]
-        return run_git([*where, *arguments], environment=self._environment(), limit_s=limit_s)
+        return run_git([*where, *arguments], environment=self._environment(), limit_s=limit_s, give_up=self.give_up)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "TIDEMARK_"))}
@@ -152,7 +165,8 @@ class Mirrors:
             text = (
                 "[include]\n\tpath = ~/.gitconfig\n[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n"
                 "[gc]\n\tauto = 0\n[http]\n\tlowSpeedLimit = 1000\n\tlowSpeedTime = 60\n"
-                "[submodule]\n\trecurse = false\n[uploadpack]\n\tallowAnySHA1InWant = true\n[advice]\n\tdetachedHead = false\n"
+                "[submodule]\n\trecurse = false\n[uploadpack]\n\tallowAnySHA1InWant = true\n"
+                "[advice]\n\tdetachedHead = false\n"
             )
             fresh = path.with_suffix(f".{os.getpid()}")
             fresh.write_text(text)
@@ -180,7 +194,7 @@ def shown_url(repository_url: str) -> str:
     return re.sub(r"(?<=://)[^/@\s]*@", "…@", repository_url)[:300]
 
 
-def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float) -> str:
+def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float, give_up: threading.Event) -> str:
     """Git's standard output; CheckoutError with git's own words when it fails or takes too long."""
     try:
         process = subprocess.Popen(
@@ -196,8 +210,9 @@ def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float
     except FileNotFoundError:
         raise CheckoutError("git was not found on this worker's PATH") from None
     step = next(word for word in arguments if word in _STEPS)
+    give_up_at = time.monotonic() + limit_s
     try:
-        output, complaint = process.communicate(timeout=limit_s)
+        output, complaint = _communicate(process, give_up_at, give_up)
     except BaseException as interruption:
         # git starts helpers (ssh, remote-https) that must go with it.
         with contextlib.suppress(ProcessLookupError):
@@ -210,6 +225,17 @@ def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float
         words = shown_url(" ".join(complaint.split()))[-600:] or f"exit code {process.returncode}"
         raise CheckoutError(f"git {step} failed: {words}")
     return output
+
+
+def _communicate(process: subprocess.Popen[str], give_up_at: float, give_up: threading.Event) -> tuple[str, str]:
+    while True:
+        try:
+            return process.communicate(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > give_up_at:
+                raise
+            if give_up.is_set():
+                raise CheckoutInterrupted from None
 
 
 _STEPS = frozenset({"clone", "init", "fetch", "checkout", "rev-parse", "rev-list"})

@@ -21,7 +21,8 @@ class Isolation(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """Settings of one worker. `data_dir` holds the mirrors (shared by the workers of a machine) and `<name>/`:
-    runs in progress and the spool of this worker."""
+    runs in progress and the spool of this worker. `run_user` is the account that commit code runs as when the worker is
+    root; None takes a user number that no account has, one for each worker."""
 
     api_url: str
     api_token: str = field(repr=False)
@@ -31,7 +32,7 @@ class WorkerConfig:
     data_dir: Path
     version: str = "0.1.0"
     isolation: Isolation = Isolation.AUTO
-    run_user: str = "nobody"
+    run_user: str | None = None
     pass_environment: tuple[str, ...] = ()
     keep_alive_s: float = 15.0
     event_interval_s: float = 0.5

@@ -84,7 +84,8 @@ class MachineWatch:
         foreign_s = max(0.0, _busy_s() - self._busy_s - own_cpu_s)
         foreign = self._foreign_processes(elapsed_s)
         telemetry: dict[str, Any] = {
-            "load_1m": {"start": self._load_1m, "end": _load_1m()},
+            "load_1m": _load_1m(),
+            "load_1m_before": self._load_1m,
             "foreign_cpu_share": round(min(1.0, foreign_s / elapsed_s / (os.cpu_count() or 1)), 4),
             "foreign_processes": len(foreign),
             "memory_available_bytes": psutil.virtual_memory().available,
@@ -137,15 +138,14 @@ def _busy_s() -> float:
 def _cpu_s_by_process() -> dict[tuple[int, float], tuple[str, float]]:
     used = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            with process.oneshot():
-                times = process.cpu_times()
-                # A process id is used again in time; with the moment of its start it is not.
-                used[(process.pid, process.create_time())] = (process.name(), times.user + times.system)
+        with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+            times = process.cpu_times()
+            # A process id is used again in time; with the moment of its start it is not.
+            used[(process.pid, process.create_time())] = (process.name(), times.user + times.system)
     return used
 
 
-# --- NVIDIA, through its management library (NVML), which every driver brings along ------------------------------------
+# --- NVIDIA, through its management library (NVML), which every driver brings along -----------------------------------
 
 
 class _Memory(ctypes.Structure):

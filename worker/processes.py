@@ -61,11 +61,12 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUser:
-    """The unprivileged user that commit code runs as."""
+    """The unprivileged user that commit code runs as. `exclusive`: nothing else on this machine runs as it."""
 
     name: str
     uid: int
     gid: int
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,8 @@ def run_command(command: Command, on_line: LineListener, interrupt: Interrupt) -
         end_strays({"TIDEMARK_RUN_ID": command.environment.get("TIDEMARK_RUN_ID", "")})
         error = None if ending is not Ending.EXITED else "the process that supervised it was killed"
         report = {"started": True, "exit": None, "error": error}
+    if command.user is not None and command.user.exclusive:
+        end_processes_of(command.user)
     if not report["started"]:
         ending = Ending.NOT_STARTED
     return Outcome(
@@ -286,6 +289,17 @@ def end_strays(marks: Mapping[str, str]) -> int:
         with contextlib.suppress(psutil.Error, OSError):
             environment = process.environ()
             if process.pid != os.getpid() and all(environment.get(name) == value for name, value in marks.items()):
+                process.kill()
+                ended += 1
+    return ended
+
+
+def end_processes_of(user: RunUser) -> int:
+    """Kills whatever still runs as this user; how many there were."""
+    ended = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if user.uid in process.uids() and process.status() != psutil.STATUS_ZOMBIE:
                 process.kill()
                 ended += 1
     return ended

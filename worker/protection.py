@@ -11,6 +11,7 @@ import os
 import pwd
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,6 +23,9 @@ from worker.output import Stream
 from worker.processes import Command, Interrupt, RunUser, run_command
 
 PROBE_LIMIT_S = 60.0
+# Beyond the numbers that distributions and systemd give away, and apart from those of the embedded servers.
+FIRST_RUN_UID = 58_300
+RUN_UIDS = 900
 
 
 class Protection(StrEnum):
@@ -46,36 +50,57 @@ class Sandbox:
         return view_for(self.user, {**dict.fromkeys(self.readable, False), run_dir: True})
 
 
-def establish(isolation: Isolation, run_user: str, runs_dir: Path) -> Sandbox:
+def establish(isolation: Isolation, run_user: str | None, worker: str, runs_dir: Path) -> Sandbox:
     """The best protection this machine allows; raises PermissionError when less than was asked for."""
     if isolation is Isolation.NONE:
         return Sandbox(protection=Protection.NONE, reason="switched off in this worker's settings")
-    sandbox = _try_user(run_user, runs_dir)
+    sandbox = _try_user(run_user, worker, runs_dir)
     if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
         raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
     return sandbox
 
 
-def _try_user(run_user: str, runs_dir: Path) -> Sandbox:
+def _try_user(run_user: str | None, worker: str, runs_dir: Path) -> Sandbox:
     if os.geteuid() != 0:
         return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
     try:
-        entry = pwd.getpwnam(run_user)
-    except KeyError:
-        return Sandbox(protection=Protection.NONE, reason=f"this machine has no user {run_user!r}")
-    if entry.pw_uid == 0:
-        return Sandbox(protection=Protection.NONE, reason=f"user {run_user!r} is root itself")
-    user = RunUser(name=run_user, uid=entry.pw_uid, gid=entry.pw_gid)
+        user = spare_user(worker) if run_user is None else account(run_user)
+    except ValueError as flaw:
+        return Sandbox(protection=Protection.NONE, reason=str(flaw))
     sandbox = Sandbox(
         protection=Protection.USER,
-        reason=f"commit code runs as user {run_user!r}",
+        reason=f"commit code runs as {user.name}",
         user=user,
         readable=tuple(interpreter_paths()),
     )
     failure = _probe(sandbox, runs_dir)
     if failure is not None:
-        return Sandbox(protection=Protection.NONE, reason=f"user {run_user!r} cannot run a benchmark here: {failure}")
+        return Sandbox(protection=Protection.NONE, reason=f"{user.name} cannot run a benchmark here: {failure}")
     return sandbox
+
+
+def account(name: str) -> RunUser:
+    """The account of this name, if commit code may have it."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError(f"this machine has no user {name!r}") from None
+    if entry.pw_uid == 0:
+        raise ValueError(f"user {name!r} is root itself")
+    return RunUser(name=f"user {name!r}", uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def spare_user(worker: str) -> RunUser:
+    """A user number without an account, the same at every start of this worker: nothing else runs as it, so its
+    processes and files are this worker's runs and nobody's else."""
+    first = zlib.crc32(worker.encode()) % RUN_UIDS
+    for step in range(RUN_UIDS):
+        uid = FIRST_RUN_UID + (first + step) % RUN_UIDS
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return RunUser(name=f"user number {uid}", uid=uid, gid=uid, exclusive=True)
+    raise ValueError("this machine has no user number to spare")
 
 
 def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
@@ -161,3 +186,7 @@ def give_to(user: RunUser, directory: Path) -> None:
     os.chown(directory, user.uid, user.gid, follow_symlinks=False)
     os.chmod(directory, 0o700)
 
+
+
+def describe(sandbox: Sandbox) -> str:
+    return f"{sandbox.protection} ({sandbox.reason})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from backend.contract import Invalid, Run, RunStatus, parse_run
-
+from backend.contract import Invalid, ResultStatus, Run, RunStatus, parse_run
 from worker.client import LeasedRun
 from worker.output import clean
 from worker.processes import Ending, Outcome, RunUser, signal_name
@@ -25,7 +25,7 @@ SHOWN_PROBLEMS = 3
 MAX_ERROR_CHARACTERS = 4000
 ARTIFACT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@-]{0,199}")
 MAX_ARTIFACTS = 500
-LOG_ARTIFACT = "log.txt"
+LOG_ARTIFACT = "worker.log.txt"
 
 
 class Unusable(Exception):
@@ -100,18 +100,16 @@ def finished_run(
     try:
         run = parse_run(document)
     except Invalid as invalid:
-        told = "; ".join(str(problem) for problem in invalid.problems[:SHOWN_PROBLEMS])
-        more = len(invalid.problems) + invalid.more - SHOWN_PROBLEMS
-        raise Unusable(f"wrote a result that is not tidemark.run/1: {told}{f'; and {more} more' if more > 0 else ''}")
+        raise Unusable(_not_the_contract(invalid)) from None
     _refuse_foreign(run, leased, worker)
-    if not outcome.succeeded and run.status is RunStatus.OK:
-        # What was measured before the crash is measured; but nobody should take the run for a whole one.
-        document["status"] = RunStatus.INCOMPLETE.value
-        document["error"] = clean(f"the suite wrote its results and then {how_it_ended(outcome, log_tail)}")
+    if outcome.ending is Ending.TIMED_OUT or (not outcome.succeeded and run.status is RunStatus.OK):
+        # What was measured before the end is measured; but nobody should take the run for a whole one.
+        measured = any(result.status is ResultStatus.OK for result in run.results)
+        document["status"] = (RunStatus.INCOMPLETE if measured else RunStatus.FAILED).value
+        document["error"] = clean(f"the suite wrote {len(run.results)} results and {how_it_ended(outcome, log_tail)}")
+    if document["status"] != RunStatus.OK and not run.log_tail:
         document["log_tail"] = "\n".join(log_tail)
-    elif run.status is RunStatus.FAILED and not run.log_tail:
-        document["log_tail"] = "\n".join(log_tail)
-    return json.dumps(document, allow_nan=False).encode()
+    return json.dumps(document).encode()
 
 
 def _completed(
@@ -126,7 +124,7 @@ def _completed(
         try:
             parse_run(body)
         except Invalid as invalid:
-            raise Unusable(f"wrote a result that is not tidemark.run/1: {invalid.problems[0]}") from None
+            raise Unusable(_not_the_contract(invalid)) from None
         raise Unusable("wrote a result that is not tidemark.run/1: it is not a JSON object")
     # The contract names the schema first: without it, anything could be in the file.
     unsaid = {name: value for name, value in identity(leased, worker).items() if name != "schema"}
@@ -139,6 +137,12 @@ def _completed(
     if isinstance(said, dict):
         document["telemetry"] = dict(telemetry) | said
     return document
+
+
+def _not_the_contract(invalid: Invalid) -> str:
+    told = "; ".join(str(problem) for problem in invalid.problems[:SHOWN_PROBLEMS])
+    more = len(invalid.problems) + invalid.more - SHOWN_PROBLEMS
+    return f"wrote a result that is not tidemark.run/1: {told}{f'; and {more} more' if more > 0 else ''}"
 
 
 def _refuse_foreign(run: Run, leased: LeasedRun, worker: str) -> None:
@@ -187,7 +191,8 @@ def artifact_files(
         status = path.lstat()
         if path.name == "run.json" or stat.S_ISDIR(status.st_mode):
             continue
-        if not stat.S_ISREG(status.st_mode) or not _is_of(owner, status) or not ARTIFACT_NAME.fullmatch(path.name):
+        is_plain = stat.S_ISREG(status.st_mode) and _is_of(owner, status)
+        if not is_plain or not _is_artifact_name(path.name):
             left_out.append(f"artifact {path.name[:100]!r} left out: not a plain file with a plain name")
         elif status.st_size > limit_bytes:
             left_out.append(f"artifact {path.name} left out: {status.st_size} bytes, at most {limit_bytes} are kept")
@@ -197,6 +202,10 @@ def artifact_files(
             chosen.append(path)
             total += status.st_size
     return chosen, left_out
+
+
+def _is_artifact_name(name: str) -> bool:
+    return ARTIFACT_NAME.fullmatch(name) is not None and ".." not in name and name != LOG_ARTIFACT
 
 
 def _is_of(owner: RunUser | None, status: os.stat_result) -> bool:
@@ -216,14 +225,16 @@ def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
         return f"was lost: {outcome.error or 'how it ended is not known'}"
     # A shell reports a signal of its child as 128 + number.
     killed_by = -code if code < 0 else code - 128 if 128 < code < 160 else 0
-    if killed_by == 9:
-        peak = f"{outcome.max_rss_bytes / 1e9:.1f} GB"
-        if outcome.oom_kills:
-            return f"was killed because memory ran out (its largest process had {peak})"
-        return f"was killed by SIGKILL, most likely because memory ran out (its largest process had {peak})"
-    if killed_by:
-        return f"crashed with {signal_name(-killed_by)}{_last_words(log_tail)}"
-    return f"ended with exit code {code}{_last_words(log_tail)}"
+    if killed_by == signal.SIGKILL:
+        return f"was killed {_by_whom(outcome)}, with {outcome.max_rss_bytes / 1e9:.1f} GB in its largest process"
+    what = f"crashed with {signal_name(-killed_by)}" if killed_by else f"ended with exit code {code}"
+    return what + _last_words(log_tail)
+
+
+def _by_whom(outcome: Outcome) -> str:
+    if outcome.oom_kills:
+        return "because memory ran out"
+    return "by SIGKILL, most likely because memory ran out"
 
 
 def _last_words(log_tail: Sequence[str]) -> str:

@@ -1,0 +1,253 @@
+"""Carries out one leased run up to its result: checkout, setup, suite. Whatever the commit does, a run comes of it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from worker.checkout import CheckoutError, CheckoutInterrupted, Mirrors
+from worker.client import LeasedRun
+from worker.config import WorkerConfig
+from worker.environment import commit_environment
+from worker.events import EventStream
+from worker.observe import MachineWatch
+from worker.output import LogFile, Stream, Tail, parse_progress
+from worker.processes import Command, Ending, Interrupt, Outcome, run_command
+from worker.protection import Protection, Sandbox, give_to
+from worker.results import (
+    Clock,
+    Unusable,
+    artifact_files,
+    failed_run,
+    finished_run,
+    how_it_ended,
+    read_run_file,
+)
+from worker.rundir import RunDir
+from worker.suite import BadSpec, Suite, run_variables
+
+log = logging.getLogger("tidemark.worker")
+
+MIN_SETUP_TIMEOUT_S = 900.0
+MAX_PROCESSES = 4096
+MAX_OPEN_FILES = 65_536
+MAX_FILE_BYTES = 64 << 30
+
+
+class RunFailed(Exception):
+    """The run ends without results; the message is the sentence a person reads."""
+
+
+class RunInterrupted(Exception):
+    """The run was stopped from outside: no result is wanted of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """What came of a run: the run to deliver, and the files that belong to it."""
+
+    body: bytes
+    artifacts: tuple[Path, ...]
+
+
+class RunLog:
+    """Where the lines of a run go: to its page as they come, to the log artifact, and the last ones to a failed run."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._events = stream
+        self._file = LogFile()
+        self._tails = {Stream.STDOUT: Tail(), Stream.STDERR: Tail()}
+
+    def line(self, stream: Stream, line: str) -> None:
+        progress = parse_progress(line) if stream is Stream.STDOUT else None
+        if progress is not None:
+            self._events.progress(progress)
+            return
+        self._file.add(stream, line)
+        self._tails[stream].add(line)
+        self._events.line(stream, line)
+
+    def note(self, text: str) -> None:
+        """A word of the worker's own."""
+        self._file.add("worker", text)
+
+    def tail(self) -> list[str]:
+        """Errors are told on standard error; a program that says nothing there may have told them on the other."""
+        return self._tails[Stream.STDERR].lines() or self._tails[Stream.STDOUT].lines()
+
+    def write(self, path: Path) -> None:
+        self._file.write(path)
+
+
+class Execution:
+    """One run in progress."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        mirrors: Mirrors,
+        sandbox: Sandbox,
+        leased: LeasedRun,
+        run_dir: RunDir,
+        events: EventStream,
+        interrupt: Interrupt,
+    ) -> None:
+        self.config = config
+        self.mirrors = mirrors
+        self.sandbox = sandbox
+        self.leased = leased
+        self.run_dir = run_dir
+        self.events = events
+        self.interrupt = interrupt
+        self.log = RunLog(events)
+        self.watch = MachineWatch()
+        self.cpu_s = 0.0
+        self.began = datetime.now(UTC)
+        self.began_monotonic = time.monotonic()
+
+    def carry_out(self) -> Product:
+        """The run, with results or with the reason why there are none; RunInterrupted when nobody wants it."""
+        try:
+            suite = self._accept()
+            self._check_out()
+            python = self._set_up(suite)
+            outcome = self._measure(suite, python)
+            return self._collect(outcome)
+        except (RunFailed, CheckoutError, BadSpec, Unusable) as failure:
+            return self._fail(str(failure))
+        except CheckoutInterrupted:
+            raise RunInterrupted from None
+        except OSError as failure:
+            log.exception("run %s failed on this worker's side", self.leased.run_id)
+            full = " (this worker's disk is full)" if failure.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            return self._fail(f"the worker could not carry out the run: {failure}{full}")
+
+    def _accept(self) -> Suite:
+        if not self.leased.trusted and self.sandbox.protection is Protection.NONE:
+            raise RunFailed(
+                f"project {self.leased.project} is not marked trusted, and worker {self.config.name} has no protection "
+                f"to run its code under: {self.sandbox.reason}"
+            )
+        return Suite.from_spec(self.leased.spec, default_timeout_s=self.config.default_timeout_s)
+
+    def _check_out(self) -> None:
+        self.events.state("checkout")
+        if not self.leased.repository_url:
+            raise RunFailed(f"project {self.leased.project} has no repository address to check out from")
+        self.mirrors.check_out(
+            self.leased.repository_url, self.leased.commit, self.run_dir.checkout, self.interrupt.raised
+        )
+
+    def _set_up(self, suite: Suite) -> Path:
+        """Runs the setup command, if there is one; the Python that the suite uses."""
+        python = Path(sys.executable)
+        if suite.setup is not None:
+            self.events.state("setup")
+            python = self.run_dir.make_environment()
+        if self.sandbox.user is not None:
+            give_to(self.sandbox.user, self.run_dir.root)
+        if suite.setup is not None:
+            limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
+            outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s)
+            if not outcome.succeeded:
+                raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
+        return python
+
+    def _measure(self, suite: Suite, python: Path) -> Outcome:
+        self.events.state("execute")
+        return self._run(suite.argv(python, self.run_dir.run_json), python, suite.env, suite.timeout_s)
+
+    def _run(self, argv: tuple[str, ...], python: Path, suite_env: Mapping[str, str], timeout_s: float) -> Outcome:
+        command = Command(
+            argv=argv,
+            cwd=self.run_dir.checkout,
+            environment=commit_environment(
+                os.environ,
+                suite=suite_env,
+                run=run_variables(self.leased, self.config.name, self.run_dir.run_json),
+                home=self.run_dir.home,
+                temporary=self.run_dir.temporary,
+                python_bin=python.parent,
+                also_pass=self.config.pass_environment,
+            ),
+            timeout_s=timeout_s,
+            user=self.sandbox.user,
+            view=self.sandbox.view(self.run_dir.root),
+            limits=self._limits(),
+            kill_grace_s=self.config.kill_grace_s,
+            stop_grace_s=self.config.stop_grace_s,
+        )
+        outcome = run_command(command, self.log.line, self.interrupt)
+        self.cpu_s += outcome.cpu_s
+        if outcome.ending in (Ending.CANCELLED, Ending.LEASE_LOST, Ending.STOPPED):
+            raise RunInterrupted
+        if outcome.leftovers:
+            self.log.note(f"{outcome.leftovers} processes were still running when the command ended; they were ended")
+        return outcome
+
+    def _limits(self) -> dict[str, int]:
+        limits = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": MAX_FILE_BYTES}
+        if self.sandbox.user is not None and self.sandbox.user.exclusive:
+            # The kernel counts by user: of an account that others share, it would count theirs too.
+            limits["NPROC"] = MAX_PROCESSES
+        return limits
+
+    def _collect(self, outcome: Outcome) -> Product:
+        body = read_run_file(self.run_dir.run_json, self.sandbox.user, self.config.max_run_bytes)
+        if body is None:
+            raise RunFailed(f"the suite {self._without_result(outcome)}")
+        try:
+            finished = finished_run(
+                body,
+                self.leased,
+                self.config.name,
+                self._clock(),
+                outcome,
+                self.log.tail(),
+                self.watch.finish(self.cpu_s),
+            )
+        except Unusable as unusable:
+            and_then = "" if outcome.succeeded else f"; it {how_it_ended(outcome, self.log.tail())}"
+            raise RunFailed(f"the suite {unusable}{and_then}") from None
+        artifacts, left_out = artifact_files(
+            self.run_dir.out,
+            self.sandbox.user,
+            limit_bytes=self.config.max_artifact_bytes,
+            total_limit_bytes=self.config.max_artifacts_bytes,
+        )
+        for sentence in left_out:
+            self.log.note(sentence)
+        return Product(body=finished, artifacts=(*artifacts, *self._written_log()))
+
+    def _without_result(self, outcome: Outcome) -> str:
+        if outcome.succeeded:
+            return "ended without writing a result (a run belongs where $TIDEMARK_RUN_JSON points)"
+        return how_it_ended(outcome, self.log.tail())
+
+    def _fail(self, error: str) -> Product:
+        if self.interrupt.reason is not None:
+            raise RunInterrupted
+        log.info("run %s failed: %s", self.leased.run_id, error)
+        self.log.note(error)
+        telemetry: dict[str, Any] = self.watch.finish(self.cpu_s)
+        body = failed_run(self.leased, self.config.name, self._clock(), error, self.log.tail(), telemetry)
+        return Product(body=body, artifacts=self._written_log())
+
+    def _written_log(self) -> tuple[Path, ...]:
+        try:
+            self.log.write(self.run_dir.log)
+        except OSError as failure:
+            log.warning("the log of run %s could not be kept: %s", self.leased.run_id, failure)
+            return ()
+        return (self.run_dir.log,) if self.run_dir.log.stat().st_size else ()
+
+    def _clock(self) -> Clock:
+        return Clock(began=self.began, duration_s=time.monotonic() - self.began_monotonic)

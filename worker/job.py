@@ -1,0 +1,157 @@
+"""One run's way through a worker: lease, execute, keep, deliver; or hand it back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from worker.checkout import Mirrors
+from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
+from worker.config import WorkerConfig
+from worker.deliver import Deliverer
+from worker.events import EventStream
+from worker.execute import Execution, Product, RunInterrupted
+from worker.lease import LeaseKeeper
+from worker.processes import Ending, Interrupt
+from worker.protection import Sandbox
+from worker.rundir import RunDir, remove
+from worker.spool import Parcel, Spool
+
+log = logging.getLogger("tidemark.worker")
+
+# A stopping worker has two seconds; what the API does not take in this time runs out with the lease.
+RELEASE_LIMIT_S = 1.0
+
+
+class Job:
+    """Carries out runs, one at a time."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        client: ApiClient,
+        sandbox: Sandbox,
+        spool: Spool,
+        deliverer: Deliverer,
+        capabilities: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.config = config
+        self.client = client
+        self.sandbox = sandbox
+        self.spool = spool
+        self.deliverer = deliverer
+        self.capabilities = capabilities
+        self.mirrors = Mirrors(config.mirrors_dir)
+
+    def carry_out(self, run_id: str, interrupt: Interrupt) -> None:
+        """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool."""
+        leased = self._lease(run_id)
+        if leased is None:
+            return
+        log.info("run %s: %s of %s, attempt %d", run_id, leased.suite, leased.commit[:12], leased.attempt)
+        run_dir = self.config.runs_dir / f"{leased.run_id}-{leased.attempt}"
+        try:
+            with LeaseKeeper(self.client, leased, interrupt):
+                product = self._execute(leased, RunDir.create(run_dir), interrupt)
+                if product is None:
+                    self._give_back(leased, interrupt.reason)
+                    return
+                self._deliver(leased, product, interrupt)
+        finally:
+            remove(run_dir)
+
+    def _lease(self, run_id: str) -> LeasedRun | None:
+        try:
+            leased = self.client.lease(
+                run_id,
+                worker=self.config.name,
+                testbed=self.config.testbed,
+                version=self.config.version,
+                capabilities=self.capabilities(),
+                protection=self.sandbox.protection,
+            )
+        except (Unreachable, ApiError) as failure:
+            # The run is still queued, and will be offered again.
+            log.warning("run %s could not be leased: %s", run_id, failure)
+            return None
+        if leased is None:
+            log.info("run %s is not to be had (any more)", run_id)
+        return leased
+
+    def _execute(self, leased: LeasedRun, run_dir: RunDir, interrupt: Interrupt) -> Product | None:
+        """What came of the run; None when it was interrupted."""
+
+        def send(events: Any) -> None:
+            self.client.events(leased.run_id, leased.lease, events)
+
+        with EventStream(send, self.config.event_interval_s) as events:
+            execution = Execution(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt)
+            try:
+                product = execution.carry_out()
+            except RunInterrupted:
+                return None
+            if interrupt.reason in (Ending.LEASE_LOST, Ending.CANCELLED):
+                return None
+            events.state("deliver")
+            return product
+
+    def _give_back(self, leased: LeasedRun, reason: Ending | None) -> None:
+        if reason is Ending.LEASE_LOST:
+            log.warning("run %s was stopped and its result discarded: its lease was lost", leased.run_id)
+            return
+        words = "cancelled" if reason is Ending.CANCELLED else f"worker {self.config.name} was stopped"
+        try:
+            self.client.release(leased.run_id, leased.lease, words, limit_s=RELEASE_LIMIT_S)
+            log.info("run %s was handed back: %s", leased.run_id, words)
+        except (Unreachable, ApiError) as failure:
+            log.warning("run %s could not be handed back, its lease will run out: %s", leased.run_id, failure)
+
+    def _deliver(self, leased: LeasedRun, product: Product, interrupt: Interrupt) -> None:
+        settled = self.deliverer.hand_over(self._keep(leased, product))
+        give_up_at = time.monotonic() + self.config.delivery_wait_s
+        while not settled.wait(0.1):
+            if interrupt.reason is Ending.STOPPED:
+                settled.wait(RELEASE_LIMIT_S)
+                break
+            if time.monotonic() > give_up_at:
+                break
+        if not settled.is_set():
+            log.warning("run %s stays in the spool; it is delivered once the API answers", leased.run_id)
+
+    def _keep(self, leased: LeasedRun, product: Product) -> Parcel:
+        try:
+            return self.spool.put(leased.run_id, leased.attempt, leased.lease, product.body, product.artifacts)
+        except OSError as failure:
+            # A full disk must not cost the result: it is held in memory instead, and delivered without its files.
+            log.error("the spool cannot take run %s, which is kept in memory: %s", leased.run_id, failure)
+            return Parcel(
+                run_id=leased.run_id,
+                attempt=leased.attempt,
+                lease=leased.lease,
+                body=product.body,
+                artifacts=(),
+                place=None,
+            )
+
+
+class Switch:
+    """The interruption of the run in progress, if there is one, and whether the worker is to stop."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self._current: Interrupt | None = None
+
+    def new_run(self) -> Interrupt:
+        self._current = Interrupt()
+        if self.stopping.is_set():
+            self._current.give(Ending.STOPPED)
+        return self._current
+
+    def stop(self) -> None:
+        """Called by signal handlers."""
+        self.stopping.set()
+        if self._current is not None:
+            self._current.give(Ending.STOPPED)

@@ -1,0 +1,269 @@
+"""The worker process: says hello, takes runs from the queue of its testbed, and stops cleanly when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_ready
+from celery.worker import state as celery_state
+
+from worker.client import ApiClient, ApiError, FleetState, Unreachable
+from worker.config import WorkerConfig
+from worker.deliver import Deliverer
+from worker.job import Job, Switch
+from worker.observe import capabilities
+from worker.processes import end_strays
+from worker.protection import Sandbox, describe, establish
+from worker.rundir import remove_stale
+from worker.spool import Spool
+
+log = logging.getLogger("tidemark.worker")
+
+TASK = "tidemark.run"
+EXIT_REFUSED = 78
+PR_SET_DUMPABLE = 4
+# How long the broker keeps a message that was taken but not acknowledged. Longer runs are offered again and refused by
+# their lease; a lost worker's runs come back through the lease, not through this.
+VISIBILITY_TIMEOUT_S = 300
+
+
+def run(config: WorkerConfig) -> int:
+    """Works until told to stop; the exit status. Settings are the caller's business, the environment is not read."""
+    prepare_directories(config)
+    try:
+        with only_one(config.own_dir / "lock"):
+            return Worker(config).work()
+    except (Refused, PermissionError) as refusal:
+        log.error("%s", refusal)
+        return EXIT_REFUSED
+
+
+class Refused(Exception):
+    """This worker cannot work as it is set up; the message says why and what to do."""
+
+
+class Worker:
+    """One worker's parts, put together."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        keep_own_memory_private()
+        ended = end_strays({"TIDEMARK_WORKER": config.name, "TIDEMARK_PROGRESS": "1"})
+        stale = remove_stale(config.runs_dir)
+        if ended or stale:
+            log.info("cleared %d processes and %d directories of an earlier start", ended, stale)
+        self.sandbox: Sandbox = establish(config.isolation, config.run_user, config.name, config.runs_dir)
+        self.client = ApiClient(config.api_url, config.api_token, version=config.version)
+        self.spool = Spool(config.spool_dir)
+        self.deliverer = Deliverer(self.client, self.spool)
+        self.machine = capabilities(config.data_dir)
+        self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
+        self.switch = Switch()
+        self.fleet_state = FleetState.OK
+        self.signals_seen = 0
+
+    def work(self) -> int:
+        log.info(
+            "worker %s %s, testbed %s, protection %s",
+            self.config.name, self.config.version, self.config.testbed, describe(self.sandbox),
+        )  # fmt: skip
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        # What an earlier life measured goes first: the hello gives up whatever that life still held.
+        if self.spool.size().waiting:
+            self.deliverer.deliver_waiting()
+        if not self._say_first_hello():
+            return 0
+        self.deliverer.start()
+        threading.Thread(target=self._keep_alive, name="tidemark-keep-alive", daemon=True).start()
+        try:
+            return self._consume()
+        finally:
+            self.switch.stop()
+            self.deliverer.close(limit_s=1.0)
+            self.client.close()
+
+    def capabilities(self) -> dict[str, Any]:
+        size = self.spool.size()
+        return {
+            **self.machine,
+            "protection_reason": self.sandbox.reason,
+            "spool": {
+                "waiting": size.waiting,
+                "waiting_bytes": size.waiting_bytes,
+                "set_aside": size.set_aside,
+            },
+        }
+
+    # --- hello and keep-alive ----------------------------------------------------------------------------------------
+
+    def _say_first_hello(self) -> bool:
+        """Registers, however long the API is away; False when told to stop meanwhile."""
+        wait_s = 0.5
+        while not self.switch.stopping.is_set():
+            try:
+                self._hello(starting=True)
+                return True
+            except Unreachable as absence:
+                log.warning("the API at %s does not answer yet: %s", self.config.api_url, absence)
+            except ApiError as refusal:
+                if not refusal.may_pass or refusal.status in (401, 403):
+                    raise Refused(f"worker {self.config.name} was refused by {self.config.api_url}: {refusal}") from None
+                log.warning("%s", refusal)
+            self.switch.stopping.wait(wait_s)
+            wait_s = min(5.0, wait_s * 1.5)
+        return False
+
+    def _keep_alive(self) -> None:
+        while not self.switch.stopping.wait(self.config.keep_alive_s):
+            try:
+                self._hello(starting=False)
+            except (Unreachable, ApiError) as failure:
+                log.warning("could not say that this worker is alive: %s", failure)
+            except OSError as failure:
+                log.error("the spool cannot be read: %s", failure)
+
+    def _hello(self, *, starting: bool) -> None:
+        state = self.client.register(
+            name=self.config.name,
+            testbed=self.config.testbed,
+            version=self.config.version,
+            capabilities=self.capabilities(),
+            protection=self.sandbox.protection,
+            starting=starting,
+        )
+        if state is not self.fleet_state:
+            log.info("the service asks this worker to be: %s", state)
+        self.fleet_state = state
+        if state is FleetState.DRAIN:
+            # The run in progress is finished; no other is begun.
+            self._leave_after_this_run()
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def _consume(self) -> int:
+        app = make_app(self.config)
+
+        @app.task(name=TASK)
+        def carry_out(run_id: str) -> None:
+            self._on_task(run_id)
+
+        consumer = app.Worker(
+            queues=[self.config.queue],
+            pool="solo",
+            concurrency=1,
+            hostname=f"{self.config.name}@tidemark",
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            quiet=True,
+            loglevel="WARNING",
+        )
+
+        @worker_ready.connect(weak=False)
+        def on_ready(**_: Any) -> None:
+            # Celery brings handlers of its own, which would let a run of an hour end before they act.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._on_signal)
+            log.info("ready: waiting for runs in queue %s", self.config.queue)
+            if self.switch.stopping.is_set():
+                self._leave_after_this_run()
+
+        try:
+            consumer.start()
+        finally:
+            worker_ready.disconnect(on_ready)
+            app.close()
+        return 0 if self.switch.stopping.is_set() or self.fleet_state is FleetState.DRAIN else int(consumer.exitcode or 0)
+
+    def _on_task(self, run_id: object) -> None:
+        """A nudge: a run of this id may be ready. Nothing that goes wrong here may end the worker."""
+        if self.switch.stopping.is_set() or self.fleet_state is not FleetState.OK:
+            return
+        if not isinstance(run_id, str):
+            log.error("a message names no run: %.100r", run_id)
+            return
+        try:
+            self.job.carry_out(run_id, self.switch.new_run())
+        except Exception:
+            log.exception("run %s failed in the worker itself; its lease will run out", run_id)
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        del number, frame
+        self.signals_seen += 1
+        if self.signals_seen > 1:
+            # The shim notices that this process is gone, and kills what it started.
+            os._exit(1)
+        self.switch.stop()
+        self._leave_after_this_run()
+
+    def _leave_after_this_run(self) -> None:
+        celery_state.should_stop = 0
+
+
+def make_app(config: WorkerConfig) -> Celery:
+    app = Celery("tidemark", broker=config.redis_url, set_as_current=False)
+    app.conf.update(
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+            "socket_keepalive": True,
+            "socket_connect_timeout": 5,
+        },
+        task_queues=None,
+        task_default_queue=config.queue,
+    )
+    return app
+
+
+def prepare_directories(config: WorkerConfig) -> None:
+    """Makes them; the way to a run's directory is open to the user that its code runs as, the rest is not."""
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
+    for directory in (config.own_dir, config.runs_dir):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o711)
+
+
+@contextlib.contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Two workers of one name would clear away each other's runs."""
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"another worker of the name {lock.parent.name!r} is running with {lock.parent.parent}; "
+                "give this one another name (--name)"
+            ) from None
+        yield
+
+
+def keep_own_memory_private() -> None:
+    """Code of a commit that runs as the same user could otherwise read the token in this process's environment."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,0 +1,109 @@
+"""The directory of one run: checkout, a home, a place for temporary files, and where results go. Gone afterwards."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import site
+import stat
+import sys
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("tidemark.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Paths below one directory that is the run's own."""
+
+    root: Path
+
+    @classmethod
+    def create(cls, root: Path) -> RunDir:
+        remove(root)
+        root.mkdir(mode=0o700)
+        run_dir = cls(root)
+        for part in (run_dir.home, run_dir.temporary, run_dir.out):
+            part.mkdir(mode=0o700)
+        return run_dir
+
+    @property
+    def checkout(self) -> Path:
+        return self.root / "checkout"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def temporary(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def out(self) -> Path:
+        return self.root / "out"
+
+    @property
+    def run_json(self) -> Path:
+        return self.out / "run.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "worker.log.txt"
+
+    def make_environment(self) -> Path:
+        """A virtual environment of the run's own, on top of the worker's: what a setup command installs is seen first,
+        what the worker has (torch, the suite) is seen next, and nothing is installed into the worker's. Its Python."""
+        place = self.root / "venv"
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(place)
+        library = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        lines = [f"import site; site.addsitedir({below!r})\n" for below in site.getsitepackages()]
+        (library / "worker.pth").write_text("".join(lines))
+        python = place / "bin" / "python"
+        pip = place / "bin" / "pip"
+        pip.write_text('#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n')
+        pip.chmod(0o755)
+        return python
+
+
+def remove(root: Path) -> None:
+    """Removes a run's directory whatever its code did to the permissions; never follows a link out of it."""
+    if not root.is_symlink() and not root.exists():
+        return
+    if root.is_symlink() or not root.is_dir():
+        root.unlink()
+        return
+    shutil.rmtree(root, onerror=_open_and_retry)
+    if root.exists():
+        log.warning("%s could not be removed entirely", root)
+
+
+def remove_stale(runs_dir: Path) -> int:
+    """Clears what an earlier life of this worker left behind; how many directories there were."""
+    stale = list(runs_dir.iterdir())
+    for path in stale:
+        remove(path)
+    return len(stale)
+
+
+def _open_and_retry(function: Callable[..., Any], path: str, failure: Any) -> None:
+    """A directory without write permission keeps its files from being removed: open it and try once more."""
+    del failure
+    for place in (os.path.dirname(path), path):
+        try:
+            if stat.S_ISDIR(os.lstat(place).st_mode):
+                os.chmod(place, 0o700)
+        except OSError:
+            continue
+    try:
+        if function in (os.unlink, os.rmdir):
+            function(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError as still:
+        log.warning("%s could not be removed: %s", path, still)
