@@ -94,6 +94,7 @@ commit = Table(
     Column("manifest_error", Text),  # what is wrong with its tidemark.toml
     _at("recorded_at", default=True),
     UniqueConstraint("project_id", "sha"),
+    Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
 )
 
 # First-parent order of a branch: the root has position 0. Order is never a date.
@@ -207,6 +208,7 @@ result = Table(
     Column("status", Text, nullable=False),
     Column("error", Text),
     Column("correctness_state", Text),
+    Index("ix_result_not_ok", "run_id", postgresql_where=text("status <> 'ok'")),
 )
 
 run_event = Table(

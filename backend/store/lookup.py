@@ -1,0 +1,135 @@
+"""Finding what a caller names: a project by its slug, a branch, a testbed, a commit by sha, branch or pull request."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+
+class ProjectRow(NamedTuple):
+    id: int
+    slug: str
+    default_branch: str
+    repository_url: str | None
+    trusted: bool
+
+
+class BranchRow(NamedTuple):
+    id: int
+    name: str
+    head_sha: str | None
+
+
+class TestbedRow(NamedTuple):
+    id: int
+    name: str
+
+
+class CommitRow(NamedTuple):
+    """A commit and its place on the branch it was looked up on; no position: it is on no branch asked for."""
+
+    id: int
+    sha: str
+    parents: list[str]
+    message: str
+    author_name: str
+    committed_at: datetime | None
+    pull_request: int | None
+    skipped_reason: str | None
+    position: int | None
+    default_position: int | None
+
+
+COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committed_at, c.pull_request,
+       coalesce(c.manifest_error, c.skipped_reason)"""
+
+_PROJECT = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = :slug")
+_PROJECT_OF_ID = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE id = :id")
+_SLUGS = text("SELECT slug FROM project ORDER BY slug LIMIT 20")
+_BRANCHES = text(
+    """SELECT id, name, head_sha FROM branch WHERE project_id = :project AND deleted_at IS NULL
+       ORDER BY name = :default DESC, updated_at DESC LIMIT 200"""
+)
+_TESTBEDS = text(
+    """SELECT t.id, t.name FROM testbed t
+       WHERE EXISTS (SELECT FROM series s WHERE s.project_id = :project AND s.testbed_id = t.id)
+          OR EXISTS (SELECT FROM run r WHERE r.project_id = :project AND r.testbed_id = t.id)
+       ORDER BY t.name"""
+)
+_ALL_TESTBEDS = text("SELECT id, name FROM testbed ORDER BY name")
+_COMMIT = text(
+    f"""SELECT {COMMIT_COLUMNS}, b.position, d.position
+        FROM commit c
+        LEFT JOIN branch_commit b ON b.commit_id = c.id AND b.branch_id = :branch
+        LEFT JOIN branch_commit d ON d.commit_id = c.id AND d.branch_id = :default_branch
+        WHERE c.project_id = :project AND c.sha >= :low AND c.sha < :high ORDER BY c.sha LIMIT 3"""
+)
+_COMMIT_OF_PULL_REQUEST = text(
+    """SELECT sha FROM commit WHERE project_id = :project AND pull_request = :number
+       ORDER BY recorded_at DESC, id DESC LIMIT 1"""
+)
+_LAST_GOOD = text(
+    """SELECT c.sha FROM branch_commit b
+       JOIN commit c ON c.id = b.commit_id
+       JOIN run r ON r.commit_id = c.id AND r.testbed_id = :testbed AND r.state = 'done' AND r.status = 'ok'
+       WHERE b.branch_id = :branch AND (CAST(:before AS integer) IS NULL OR b.position < :before)
+         AND NOT EXISTS (SELECT FROM judgement j JOIN series s ON s.id = j.series_id AND s.role = 'gate'
+                         WHERE j.run_id = r.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+                           AND j.verdict IN ('regression', 'suspect'))
+       ORDER BY b.position DESC LIMIT 1"""
+)
+
+
+def find_project(connection: Connection, slug: str) -> ProjectRow | None:
+    row = connection.execute(_PROJECT, {"slug": slug}).one_or_none()
+    return None if row is None else ProjectRow._make(row)
+
+
+def project_of_id(connection: Connection, project_id: int) -> ProjectRow:
+    return ProjectRow._make(connection.execute(_PROJECT_OF_ID, {"id": project_id}).one())
+
+
+def project_slugs(connection: Connection) -> list[str]:
+    """The first twenty, for an error that says what there is."""
+    return list(connection.scalars(_SLUGS))
+
+
+def project_branches(connection: Connection, project: ProjectRow) -> list[BranchRow]:
+    """The default branch first, then the most recently updated."""
+    rows = connection.execute(_BRANCHES, {"project": project.id, "default": project.default_branch})
+    return [BranchRow._make(row) for row in rows]
+
+
+def project_testbeds(connection: Connection, project_id: int) -> list[TestbedRow]:
+    """Testbeds on which anything of this project has run or is to run."""
+    return [TestbedRow._make(row) for row in connection.execute(_TESTBEDS, {"project": project_id})]
+
+
+def all_testbeds(connection: Connection) -> list[TestbedRow]:
+    return [TestbedRow._make(row) for row in connection.execute(_ALL_TESTBEDS)]
+
+
+def find_commits(
+    connection: Connection, project_id: int, prefix: str, *, branch_id: int | None = None, default_branch_id: int | None
+) -> list[CommitRow]:
+    """Commits whose sha begins with `prefix`, at most three: more than one means that the prefix is ambiguous."""
+    parameters: dict[str, Any] = {
+        "project": project_id,
+        "branch": default_branch_id if branch_id is None else branch_id,
+        "default_branch": default_branch_id,
+        "low": prefix,
+        "high": prefix + "g",
+    }
+    return [CommitRow._make(row) for row in connection.execute(_COMMIT, parameters)]
+
+
+def commit_of_pull_request(connection: Connection, project_id: int, number: int) -> str | None:
+    """The newest commit recorded for a pull request."""
+    sha: str | None = connection.scalar(_COMMIT_OF_PULL_REQUEST, {"project": project_id, "number": number})
+    return sha
+
+
+def last_good_commit(connection: Connection, branch_id: int, testbed_id: int, before: int | None) -> str | None:
+    """The newest benchmarked commit of the branch before a position in whose run nothing is red or suspect."""
+    sha: str | None = connection.scalar(_LAST_GOOD, {"branch": branch_id, "testbed": testbed_id, "before": before})
+    return sha

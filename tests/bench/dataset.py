@@ -1,0 +1,192 @@
+"""A store as it looks after months: runs, results, measurements and judgements, written by the server itself.
+
+The rows are what ingest would have stored (same tables, same indexes, every judged column filled): noisy values around
+a level per series, steps that stay for a while with an onset and a regression behind them, suspects, improvements.
+Reads cannot tell the difference; nothing here is judged again.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from backend.store.schema import ensure_partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How much: `suites` × `variants` columns, each with `metrics` gate series, over `commits` commits."""
+
+    project: str = "bench/large"
+    testbed: str = "bench-sxm"
+    suites: int = 5
+    variants: int = 40
+    metrics: int = 1
+    commits: int = 5_000
+    minutes_between_commits: int = 60
+    last_at: datetime | None = None  # of the newest commit; now, when left out
+
+    @property
+    def series(self) -> int:
+        return self.suites * self.variants * self.metrics
+
+    @property
+    def measurements(self) -> int:
+        return self.series * self.commits
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was written: ids that a reader needs."""
+
+    shape: Shape
+    project_id: int
+    testbed_id: int
+    branch_id: int
+    first_series_id: int
+    head: str
+
+
+# Each statement writes one table in one go; all take the same parameters. A level change lives in the arithmetic of
+# `_JUDGED`: every series has a step of 8 % in one window of commits of each thousand, elsewhere noise of about 1 %.
+_COMMITS = """
+INSERT INTO commit (project_id, sha, parents, message, author_name, author_email, authored_at, committed_at,
+                    changed_paths, pull_request)
+SELECT :project, md5(:slug || n) || substr(md5('x' || n), 1, 8),
+       CASE WHEN n = 0 THEN '{}' ELSE ARRAY[md5(:slug || (n - 1)) || substr(md5('x' || (n - 1)), 1, 8)] END,
+       'layer ' || n || ': change number ' || n || E'\n\nBody of the message.', 'Author ' || n % 17,
+       'author' || n % 17 || '@example.org', at, at, ARRAY['src/layer.py'], n
+FROM (SELECT n, CAST(:started AS timestamptz) + n * CAST(:spacing AS interval) AS at
+      FROM generate_series(0, :commits - 1) AS n) AS c
+"""
+_BRANCH_COMMITS = """
+INSERT INTO branch_commit (branch_id, position, commit_id)
+SELECT :branch, row_number() OVER (ORDER BY id) - 1, id FROM commit WHERE project_id = :project
+"""
+_RUNS = """
+INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, state, status,
+                 requested_at, worker_id, environment_id, started_at, finished_at, received_at)
+SELECT 'B' || lpad(CAST(:project AS text), 4, '0') || lpad(CAST(b.position AS text), 8, '0') || 'S' || s,
+       :project, b.commit_id, :testbed, 'suite' || s, '1.0.0', 'main', 'done', 'ok',
+       c.committed_at, :worker, :environment, c.committed_at + interval '5 minutes',
+       c.committed_at + interval '12 minutes', c.committed_at + interval '12 minutes'
+FROM branch_commit b JOIN commit c ON c.id = b.commit_id, generate_series(1, :suites) AS s
+WHERE b.branch_id = :branch ORDER BY b.position
+"""
+_RESULTS = """
+INSERT INTO result (run_id, index, benchmark, variant, variant_key, preset, status, correctness_state)
+SELECT r.id, v - 1, r.suite || '.layer', jsonb_build_object('rung', v), 'rung=' || v, 'full', 'ok', 'pass'
+FROM run r, generate_series(1, :variants) AS v WHERE r.project_id = :project ORDER BY r.commit_id
+"""
+_SERIES = """
+INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key, preset, metric,
+                    unit, direction, role, state_position, last_measured_at)
+SELECT :project, :testbed, 'suite' || s, '1.0.0', 'suite' || s || '.layer', jsonb_build_object('rung', v),
+       'rung=' || v, 'full', (ARRAY['step_ms', 'peak_reserved_bytes', 'forward_ms', 'host_syncs'])[m],
+       (ARRAY['ms', 'B', 'ms', '1'])[m], 'lower', 'gate', :commits - 1, CAST(:last AS timestamptz)
+FROM generate_series(1, :suites) AS s, generate_series(1, :variants) AS v, generate_series(1, :metrics) AS m
+ORDER BY s, v, m
+"""
+_REGRESSIONS = """
+INSERT INTO regression (project_id, testbed_id, state, cause, first_bad_position, last_good_position,
+                        first_bad_commit_id, last_good_commit_id, lead_series_id, lead_change, still_bad, owner,
+                        opened_at, confirmed_at)
+SELECT :project, :testbed, CASE WHEN p % 3 = 0 THEN 'acknowledged' ELSE 'confirmed' END, 'code', p, p - 1,
+       b.commit_id, b.commit_id, :first_series, 0.08, true, CASE WHEN p % 3 = 0 THEN 'Author 1' END,
+       CAST(:started AS timestamptz) + p * CAST(:spacing AS interval),
+       CAST(:started AS timestamptz) + p * CAST(:spacing AS interval)
+FROM generate_series(900, :commits - 1, 1000) AS p JOIN branch_commit b ON b.branch_id = :branch AND b.position = p
+"""
+# Of the bad window (the last hundred of each thousand commits) every tenth series is part.
+_JUDGED = """
+INSERT INTO judgement (measured_at, series_id, position, commit_id, run_id, value, verdict, onset, change, change_low,
+                       change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high, anchor,
+                       anchor_change, have, need, regression_id, detail, policy_version)
+SELECT started_at, series_id, position, commit_id, run_id, level * (1 + step + noise),
+       CASE WHEN position < 5 THEN 'insufficient' WHEN step > 0 THEN 'regression'
+            WHEN noise > 0.0195 THEN 'suspect' WHEN noise < -0.0198 THEN 'improvement' ELSE 'unchanged' END,
+       bad AND position % 1000 = 900, step + noise, step + noise - 0.01, step + noise + 0.01,
+       level, level * 0.97, level * 1.03, level * (1 + step), level * (1 + step) * 0.99, level * (1 + step) * 1.01,
+       level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 END, regression_id,
+       '{"reason": "within_band", "numbers": {"noise": 0.011, "z": 0.4}}', 'bench'
+FROM (
+  SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,
+         s.id % 10 = 0 AND b.position % 1000 >= 900 AS bad,
+         CASE WHEN s.id % 10 = 0 AND b.position % 1000 >= 900 THEN 0.08 ELSE 0 END AS step,
+         (random() + random() - 1) * 0.02 AS noise,
+         CASE WHEN s.id % 10 = 0 AND b.position % 1000 >= 900 THEN g.id END AS regression_id
+  FROM branch_commit b JOIN run r ON r.commit_id = b.commit_id
+  JOIN series s ON s.project_id = :project AND s.suite = r.suite
+  LEFT JOIN regression g ON g.project_id = :project AND g.first_bad_position = b.position - b.position % 1000 + 900
+  WHERE b.branch_id = :branch AND r.project_id = :project ORDER BY b.position
+) AS point
+"""
+_MEASURED = """
+INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes)
+SELECT series_id, run_id, measured_at, commit_id, series_id % 40, 0, value,
+       ARRAY[value * 0.999, value, value, value, value * 1.001]
+FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
+"""
+_CHANGE_POINTS = """
+INSERT INTO change_point (series_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
+                          last_good_position, detected_position, fixed_position, change, before, after)
+SELECT s.id, g.id, 'step', 'regression', 'confirmed', g.first_bad_position, g.first_bad_commit_id,
+       g.last_good_position, g.first_bad_position + 2, g.first_bad_position + 100, 0.08, 10, 10.8
+FROM series s JOIN regression g ON g.project_id = s.project_id WHERE s.project_id = :project AND s.id % 10 = 0
+"""
+_ROLLUPS = """
+INSERT INTO rollup (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value, last_position,
+                    worst_verdict, worst_change)
+SELECT series_id, 'day', date_trunc('day', measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
+       (array_agg(value ORDER BY position DESC))[1], max(position),
+       CASE WHEN bool_or(verdict = 'regression') THEN 'regression' ELSE 'unchanged' END, max(change)
+FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 3
+"""
+
+
+def fill(connection: Connection, shape: Shape) -> Filled:
+    """Write a project of this shape. The caller commits, and analyses the tables afterwards (`settle`)."""
+    last = shape.last_at or datetime.now(UTC)
+    spacing = timedelta(minutes=shape.minutes_between_commits)
+    started = last - spacing * (shape.commits - 1)
+    ensure_partitions(connection, *(started + timedelta(days=28 * n) for n in range((last - started).days // 28 + 2)))
+    scalar = connection.scalar
+    names = {"slug": shape.project, "testbed_name": shape.testbed, "worker_name": f"{shape.testbed}-01"}
+    project = scalar(
+        text("INSERT INTO project (slug, default_branch, trusted) VALUES (:slug, 'main', true) RETURNING id"), names
+    )
+    testbed = scalar(text("INSERT INTO testbed (name) VALUES (:testbed_name) RETURNING id"), names)
+    values = {
+        **names,
+        "project": project,
+        "testbed": testbed,
+        "branch": scalar(text(f"INSERT INTO branch (project_id, name) VALUES ({project}, 'main') RETURNING id")),
+        "worker": scalar(
+            text(f"INSERT INTO worker (name, testbed_id) VALUES (:worker_name, {testbed}) RETURNING id"), names
+        ),
+        "environment": scalar(
+            text("INSERT INTO environment (hash, fingerprint) VALUES (:slug, '{\"torch\": \"2.13.0\"}') RETURNING id"),
+            names,
+        ),
+        "started": started,
+        "last": last,
+        "spacing": spacing,
+        "commits": shape.commits,
+        "suites": shape.suites,
+        "variants": shape.variants,
+        "metrics": shape.metrics,
+        "series": shape.series,
+    }
+    for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
+        connection.execute(text(statement), values)
+    values["first_series"] = scalar(text(f"SELECT min(id) FROM series WHERE project_id = {project}"))
+    for statement in (_REGRESSIONS, _JUDGED, _MEASURED, _CHANGE_POINTS, _ROLLUPS):
+        connection.execute(text(statement), values)
+    head = scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))
+    connection.execute(text("UPDATE branch SET head_sha = :head WHERE id = :branch"), {**values, "head": head})
+    return Filled(shape, values["project"], values["testbed"], values["branch"], values["first_series"], str(head))
+
+
+def settle(connection: Connection) -> None:
+    """What autovacuum does after a while: statistics and the visibility map. Needs autocommit."""
+    connection.execute(text("VACUUM (ANALYZE)"))
