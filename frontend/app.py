@@ -1,0 +1,26 @@
+"""Puts the pages into the service's application: routes, static files, and how errors look to a person."""
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from sqlalchemy import Engine
+
+from backend.services.config import ServiceConfig
+from frontend import assets
+from frontend.pages import board, compare, fleet, regressions, rule, run, search, series, welcome
+from frontend.pages.errors import problem_page
+from frontend.render import CONTENT_SECURITY_POLICY
+
+
+def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
+    """Add every page to `app`."""
+    app.state.config = config
+    app.state.engine = engine
+    app.state.problem_page = problem_page
+    assets.load_assets()
+    app.include_router(assets.router(CONTENT_SECURITY_POLICY))
+    for page in (welcome, board, regressions, series, run, compare, fleet, rule, search):
+        app.include_router(page.router)
+
+    @app.get("/robots.txt", include_in_schema=False)
+    def robots(request: Request) -> Response:
+        return Response("User-agent: *\nDisallow: /\n", media_type="text/plain")

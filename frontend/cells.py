@@ -1,0 +1,266 @@
+"""What the board's cells show: which columns, and for each cell its class, text, words and address.
+
+The page and the live patches are made from the same faces, so an open page and a fresh one never differ.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from backend.services.board import Board, Column, Row
+from backend.services.cells import Cell, CellState
+from frontend import numbers
+from frontend.links import link
+from frontend.render import cell_escape
+from frontend.words import LOOKS, MOVED, WORSE_THAN
+
+FEW_COLUMNS = 6  # up to here cells are wide and show glyph and value together
+MID_COLUMNS = 14
+ALL_BY_DEFAULT_UP_TO = 60  # columns; above, the board opens with those that moved
+FOLD_FROM = 400  # columns; above, "all" folds each suite to its roll-up until it is opened
+
+
+class Lens(StrEnum):
+    """Which columns are shown."""
+
+    MOVED = "moved"
+    ALL = "all"
+    SUITES = "suites"
+
+
+class CellMode(StrEnum):
+    """What cells show beside their colour."""
+
+    VERDICT = "verdict"
+    CHANGE = "change"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring columns of one suite; folded, only the roll-up is shown."""
+
+    suite: str
+    columns: tuple[int, ...]  # indices into Board.columns
+    folded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns are shown, in which groups, and how wide."""
+
+    lens: Lens
+    mode: CellMode
+    groups: tuple[Group, ...]
+    moved: frozenset[int]
+    pull_requests: bool
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        return tuple(index for group in self.groups if not group.folded for index in group.columns)
+
+    @property
+    def width(self) -> int:
+        """Cells of a row on a wide screen."""
+        return len(self.shown) + sum(group.folded for group in self.groups)
+
+    @property
+    def size(self) -> str:
+        """few: wide cells with values; mid; many: 32 px."""
+        return "few" if self.width <= FEW_COLUMNS else "mid" if self.width <= MID_COLUMNS else "many"
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What a cell shows: class, content (HTML), accessible words, address; loud ones are links and are named."""
+
+    css: str
+    html: str
+    label: str
+    href: str
+    loud: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A face at its place in a row. `column` is None for a suite's roll-up, which is `wide` where it stands for folded columns."""
+
+    key: str
+    column: int | None
+    face: Face
+    wide: bool = False
+
+
+Rows = Sequence[Sequence[Cell]]
+
+
+def all_cells(board: Board) -> Rows:
+    """The cells of every row, made once: the board itself makes a cell each time it is asked for."""
+    return [tuple(row.cells) for row in board.rows]
+
+
+def moved_columns(rows: Rows) -> frozenset[int]:
+    """Columns with any state that is more than unchanged."""
+    return frozenset(cell.column for row in rows for cell in row if cell.state in MOVED)
+
+
+def plan_layout(
+    board: Board, rows: Rows, lens: Lens | None, mode: CellMode, opened: Sequence[str], pinned: Sequence[str]
+) -> Layout:
+    """Choose the columns. Without a wish: all of them while they fit a screen, else those that moved."""
+    moved = moved_columns(rows)
+    pins = frozenset(index for index, column in enumerate(board.columns) if column.key in pinned)
+    chosen = lens or (Lens.ALL if len(board.columns) <= ALL_BY_DEFAULT_UP_TO or not moved else Lens.MOVED)
+    groups = []
+    for suite, indices in _by_suite(board.columns):
+        kept = [index for index in indices if chosen is not Lens.MOVED or index in moved or index in pins]
+        folded = chosen is Lens.SUITES or (chosen is Lens.ALL and len(board.columns) > FOLD_FROM)
+        if kept:
+            groups.append(Group(suite, tuple(kept), folded and suite not in opened))
+    prs = any(row.pull_request for row in board.rows)
+    return Layout(chosen, mode, tuple(groups), moved, prs)
+
+
+def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
+    found: dict[str, list[int]] = {}
+    for index, column in enumerate(columns):
+        found.setdefault(column.suite, []).append(index)
+    return list(found.items())
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+LOUD = MOVED | {CellState.RUNNING}
+
+
+def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, wide: bool) -> Face:
+    """How one cell looks and reads."""
+    look = LOOKS[cell.state]
+    text = _content(cell, mode)
+    if (
+        wide
+        and cell.value is not None
+        and mode is CellMode.VERDICT
+        and cell.state not in (CellState.EMPTY, CellState.QUEUED)
+    ):
+        text += f'<span class="val">{cell_escape(numbers.quantity(cell.value, cell.unit))}</span>'
+    return Face(
+        look.css, text, f"{column.label}, {row.short}, {spoken(cell)}", cell_href(cell, row), cell.state in LOUD
+    )
+
+
+def _content(cell: Cell, mode: CellMode) -> str:
+    state, change = cell.state, cell.change
+    if state is CellState.RUNNING:
+        share = min(100, max(4, round(100 * (cell.progress or 0))))
+        return f'<i class="pie" style="--p:{share}%"></i>'
+    if state in (CellState.QUEUED, CellState.EMPTY, CellState.NOT_APPLICABLE):
+        return ""
+    if state is CellState.FAILED:
+        return "✕"
+    if state is CellState.QUARANTINED:
+        return "Q"
+    if state is CellState.INSUFFICIENT and mode is not CellMode.VALUE:
+        return f"{cell.have}/{cell.need}" if cell.have is not None and cell.need else "n/a"
+    if mode is CellMode.VALUE and cell.value is not None:
+        return cell_escape(numbers.significant(cell.value / numbers.scale_of(cell.value, cell.unit or "")[0]))
+    if mode is CellMode.CHANGE and change is not None:
+        return (
+            numbers.bare_percent(change)
+            if state is CellState.UNCHANGED
+            else f"{'▼' if change > 0 else '▲'}{numbers.bare_percent(change)}"
+        )
+    if state is CellState.REGRESSION or state is CellState.IMPROVEMENT:
+        return LOOKS[state].glyph + (numbers.bare_percent(change) if change is not None else "")
+    if state is CellState.SUSPECT:
+        return "?" + (numbers.bare_percent(change) if change is not None else "")
+    if state in (CellState.STILL_UNOWNED, CellState.STILL_OWNED):
+        return "▽"
+    return ""
+
+
+def spoken(cell: Cell) -> str:
+    """The state in words, with its change: what a screen reader says."""
+    words = LOOKS[cell.state].words
+    if cell.state is CellState.INSUFFICIENT and cell.have is not None and cell.need:
+        return f"{words}, {cell.have} of {cell.need} runs"
+    if cell.state is CellState.RUNNING and cell.progress is not None:
+        return f"{words}, {round(cell.progress * 100)} percent done"
+    if cell.state is CellState.FAILED and cell.error:
+        return f"{words}: {cell.error[:120]}"
+    if cell.change is not None and cell.state in MOVED:
+        return f"{words}, {numbers.percent(cell.change)} {'slower' if cell.change > 0 else 'faster'}"
+    return words
+
+
+def cell_href(cell: Cell, row: Row) -> str:
+    """Where Enter and a click lead: the case, where there is one; else the run; else the series at this commit."""
+    if cell.regression_id is not None:
+        return f"/regressions/{cell.regression_id}"
+    if cell.state in (CellState.RUNNING, CellState.QUEUED, CellState.FAILED) and cell.run_id:
+        return f"/runs/{cell.run_id}"
+    if cell.series_id is not None:
+        return link(f"/series/{cell.series_id}", commit=row.sha)
+    return f"/runs/{cell.run_id}" if cell.run_id else ""
+
+
+def roll_up(cells: Iterable[Cell]) -> tuple[CellState, int]:
+    """The worst state and how many have it."""
+    states = [cell.state for cell in cells]
+    if not states:
+        return CellState.EMPTY, 0
+    worst = min(states, key=WORSE_THAN.__getitem__)
+    return worst, states.count(worst)
+
+
+def _roll_face(suite: str, cells: Sequence[Cell], row: Row) -> Face:
+    state, number = roll_up(cells)
+    look = LOOKS[state]
+    if state is CellState.RUNNING:
+        text = '<i class="pie"></i>'
+    elif state is CellState.INSUFFICIENT:
+        text = f"{cells[0].have}/{cells[0].need}" if cells[0].need else "…"
+    elif state in MOVED:
+        text = f"{look.glyph}{number if number > 1 else ''}"
+    else:
+        text = ""
+    label = f"{suite}, {row.short}, {look.words}" + (f", {number} columns" if number > 1 else "")
+    worst = next((cell for cell in cells if cell.state is state), None)
+    return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD)
+
+
+EMPTY_FACE = Face("e", "", "", "", False)
+
+
+def row_faces(row: Row, cells: Sequence[Cell], columns: Sequence[Column], layout: Layout) -> list[Placed]:
+    """Every cell of a row in the order of the table: each shown column, and per suite its roll-up."""
+    by_column = {cell.column: cell for cell in cells}
+    wide = layout.size == "few"
+    placed = []
+    for group in layout.groups:
+        present = [by_column[index] for index in group.columns if index in by_column]
+        if not group.folded:
+            for index in group.columns:
+                cell = by_column.get(index)
+                face = EMPTY_FACE if cell is None else face_of(cell, columns[index], row, layout.mode, wide)
+                placed.append(Placed(columns[index].key, index, face))
+        placed.append(Placed(f"suite:{group.suite}", None, _roll_face(group.suite, present, row), group.folded))
+    return placed
+
+
+def patch(board: Board, cells: Rows, layout: Layout) -> dict[str, Any]:
+    """The faces of every row as data, for open pages: a quiet cell is its class, a loud one is everything it shows."""
+    keys: list[str] = []
+    rows = {}
+    for row, mine in zip(board.rows, cells, strict=True):
+        placed = row_faces(row, mine, board.columns, layout)
+        keys = keys or [each.key for each in placed]
+        rows[row.sha] = [
+            [each.face.css, each.face.html, each.face.label, each.face.href]
+            if each.face.loud
+            else [each.face.css, each.face.html]
+            for each in placed
+        ]
+    return {"keys": keys, "rows": rows}

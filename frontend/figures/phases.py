@@ -1,0 +1,103 @@
+"""Where the time of a step went: bars before and after, and the difference on a scale of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from frontend import numbers
+from frontend.words import PHASES
+
+WIDTH, LEFT, RIGHT = 610, 62, 74
+LABEL_FROM = 46  # px; narrower pieces are named by the table only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One part of a step, in milliseconds. `before` is None where there is nothing to compare with."""
+
+    name: str
+    before: float | None
+    after: float
+
+    @property
+    def label(self) -> str:
+        return PHASES.get(self.name, (self.name.replace("_", " "), ""))[0]
+
+    @property
+    def colour(self) -> str:
+        return PHASES.get(self.name, ("", "--c-other"))[1]
+
+    @property
+    def change(self) -> float:
+        return self.after - (self.before or 0.0)
+
+
+def in_order(phases: Sequence[Phase]) -> list[Phase]:
+    """The order of a step: data first, the rest last."""
+    known = list(PHASES)
+    return sorted(phases, key=lambda phase: known.index(phase.name) if phase.name in known else len(known))
+
+
+def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
+    """Each phase with its share of what the step lost in total, where it lost anything."""
+    lost = sum(phase.change for phase in phases if phase.before is not None)
+    return [
+        (phase, phase.change / lost if lost > 0 and phase.before is not None else 0.0) for phase in in_order(phases)
+    ]
+
+
+def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float) -> tuple[str, float]:
+    parts, x = [], float(LEFT)
+    for phase, size_ms in phases:
+        size = size_ms * scale
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {numbers.quantity(size_ms, "ms")}</title></rect>'
+        )
+        text = f"{phase.label} {numbers.significant(size_ms)}"
+        if size > LABEL_FROM + 3 * len(text):
+            parts.append(
+                f'<text x="{x + 6:.1f}" y="{y + 19}" style="fill:var(--surface);font-weight:600">{escape(text)}</text>'
+            )
+        x += size
+    return "".join(parts), x
+
+
+def phases_svg(phases: Sequence[Phase], before: str, after: str) -> Markup:
+    """Two bars and what lies between them; one bar where there is no before."""
+    ordered = in_order(phases)
+    compared = [phase for phase in ordered if phase.before is not None]
+    total_after = sum(phase.after for phase in ordered)
+    total_before = sum(phase.before or 0.0 for phase in compared)
+    longest = max(total_after, total_before)
+    if longest <= 0:
+        return Markup("")
+    scale = (WIDTH - LEFT - RIGHT) / longest
+    grown = sorted((phase for phase in compared if phase.change > 0), key=lambda phase: -phase.change)
+    difference = total_after - total_before
+    show_difference = bool(compared) and difference > 0 and difference / longest > 0.005
+    height = 44 if not compared else 168 if show_difference else 96
+    said = f"{before}: {numbers.quantity(total_before, 'ms')}; " if compared else ""
+    parts = [
+        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {numbers.quantity(total_after, "ms")}">'
+    ]
+    y = 6
+    rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []
+    rows.append(("after" if compared else "step", after, [(phase, phase.after) for phase in ordered], total_after))
+    for title, sha, pieces, total in rows:
+        bar, end = _bar(pieces, y, scale)
+        parts.append(
+            f'<text x="0" y="{y + 13}" class="lb">{title}</text><text x="0" y="{y + 26}">{escape(sha)}</text>{bar}'
+        )
+        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{numbers.quantity(total, "ms")}</text>')
+        y += 46
+    if show_difference:
+        gain = sum(phase.change for phase in grown)
+        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain)
+        parts.append(
+            f'<path class="gl" d="M0 {y + 6}H{WIDTH}"/><text x="0" y="{y + 31}" class="lb">what</text><text x="0" y="{y + 44}" class="lb">grew</text>{bar}'
+        )
+        parts.append(
+            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{numbers.quantity(gain, "ms")}</text>'
+        )
+    return Markup("".join([*parts, "</svg>"]))

@@ -1,0 +1,213 @@
+"""Small pictures as inline SVG: sparklines, bars, the forest plot of a comparison, the distribution of one run.
+
+They need no script, cost microseconds, and follow the theme by themselves.
+"""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from frontend import numbers
+
+
+def _points(pairs: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
+
+
+def sparkline(
+    values: Sequence[float],
+    *,
+    split: int | None = None,
+    band: tuple[float, float] | None = None,
+    width: int = 96,
+    height: int = 24,
+) -> Markup:
+    """A line; red from `split` on."""
+    if len(values) < 2:
+        return Markup("")
+    low, high = min(values), max(values)
+    if band is not None:
+        low, high = min(low, band[0]), max(high, band[1])
+    span = (high - low) or abs(high) or 1.0
+
+    def x_of(index: int) -> float:
+        return 2 + index * (width - 4) / (len(values) - 1)
+
+    def y_of(value: float) -> float:
+        return height - 3 - (value - low) / span * (height - 6)
+
+    parts = [f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    if band is not None:
+        top, bottom = y_of(band[1]), y_of(band[0])
+        parts.append(
+            f'<rect width="{width}" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}" fill="var(--c-band)"/>'
+        )
+    cut = len(values) if split is None else max(0, min(split, len(values)))
+    placed = [(x_of(i), y_of(v)) for i, v in enumerate(values)]
+    if cut > 1:
+        parts.append(
+            f'<polyline points="{_points(placed[:cut])}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>'
+        )
+    if cut < len(values):
+        rest = placed[max(0, cut - 1) :]
+        parts.append(f'<polyline points="{_points(rest)}" fill="none" stroke="var(--reg)" stroke-width="1.8"/>')
+    return Markup("".join([*parts, "</svg>"]))
+
+
+def cell_trend(
+    values: Sequence[float],
+    states: Sequence[str],
+    *,
+    unit: str,
+    baseline: float | None,
+    band: tuple[float, float] | None,
+    gate: float | None,
+    chosen: int | None,
+    first: str,
+    last: str,
+    label: str,
+) -> Markup:
+    """The picture in the board's details: dots, the baseline's band, the gate, and a line at the chosen commit."""
+    if len(values) < 2:
+        return Markup("")
+    width, height, right = 376, 86, 52
+    ends = [*values, *(band or ()), *([gate] if gate is not None else [])]
+    low, high = min(ends), max(ends)
+    pad = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
+    low, high = low - pad, high + pad
+
+    def x_of(index: float) -> float:
+        return 6 + index * (width - right - 12) / (len(values) - 1)
+
+    def y_of(value: float) -> float:
+        return height - 18 - (value - low) / (high - low) * (height - 26)
+
+    parts = [f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
+    if band is not None:
+        parts.append(
+            f'<rect width="{width - right}" y="{y_of(band[1]):.1f}" height="{max(1.5, y_of(band[0]) - y_of(band[1])):.1f}" fill="var(--c-band)"/>'
+        )
+    if gate is not None:
+        parts.append(f'<path d="M0 {y_of(gate):.1f}H{width - right}" stroke="var(--reg-text)" stroke-dasharray="3 3"/>')
+    if chosen is not None:
+        parts.append(
+            f'<path d="M{x_of(chosen):.1f} 4V{height - 16}" stroke="var(--focus)" stroke-width="1" stroke-opacity=".6"/>'
+        )
+    colours = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line", "quarantined": "--qua-line"}
+    for index, (value, state) in enumerate(zip(values, states, strict=True)):
+        radius = 3.4 if index == chosen else 2.2
+        parts.append(
+            f'<circle cx="{x_of(index):.1f}" cy="{y_of(value):.1f}" r="{radius}" fill="var({colours.get(state, "--c-raw")})"/>'
+        )
+    factor, _ = numbers.scale_of(values[-1], unit)
+    shown_at = y_of(values[chosen if chosen is not None else -1])
+    parts.append(
+        f'<text x="{width - right + 4}" y="{shown_at + 3:.1f}" class="lb">{numbers.significant(values[chosen if chosen is not None else -1] / factor)}</text>'
+    )
+    if baseline is not None and abs(y_of(baseline) - shown_at) > 11:
+        parts.append(
+            f'<text x="{width - right + 4}" y="{y_of(baseline) + 4:.1f}">{numbers.significant(baseline / factor)}</text>'
+        )
+    parts.append(f'<text x="0" y="{height - 3}">{escape(first)}</text>')
+    parts.append(f'<text x="{width - right}" y="{height - 3}" text-anchor="end">{escape(last)}</text></svg>')
+    return Markup("".join(parts))
+
+
+def share_bar(share: float, width: int = 64, colour: str = "--reg") -> Markup:
+    """A bar from zero to `share` of the width."""
+    size = max(0.0, min(1.0, share)) * width
+    return Markup(
+        f'<svg width="{width}" height="8" aria-hidden="true"><rect width="{size:.0f}" height="8" fill="var({colour})"/></svg>'
+    )
+
+
+def coverage(have: int, of: int) -> Markup:
+    """How many of how many were compared."""
+    share = have / of if of else 0.0
+    colour = "--c-line" if have == of else "--sus-line"
+    return Markup(
+        f'<svg width="52" height="7" aria-hidden="true"><rect width="52" height="6" rx="1" fill="var(--line)"/>'
+        f'<rect width="{52 * share:.0f}" height="6" rx="1" fill="var({colour})"/></svg> {have} of {of}'
+    )
+
+
+def forest(
+    change: float | None, low: float | None, high: float | None, gate: float, kind: str = "", width: int = 236
+) -> Markup:
+    """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate."""
+    if change is None:
+        return Markup("")
+    reach = max(gate * 2.8, 1e-9)
+
+    def x_of(cost: float) -> float:
+        return width / 2 - max(-reach, min(reach, cost)) / reach * (width / 2 - 6)
+
+    colour = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line"}.get(kind, "--c-raw")
+    words = f"{numbers.percent(change)} {'slower' if change > 0 else 'faster'}" + (
+        f", interval {numbers.interval(low, high)} of cost" if low is not None and high is not None else ""
+    )
+    parts = [
+        f'<svg class="spark" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" aria-label="{escape(words)}">'
+        f'<rect x="{x_of(gate):.1f}" width="{x_of(-gate) - x_of(gate):.1f}" height="18" fill="var(--line)" fill-opacity=".6"/>'
+        f'<path d="M{width / 2} 0v18" stroke="var(--line-2)"/>'
+    ]
+    if low is not None and high is not None:
+        parts.append(f'<path d="M{x_of(high):.1f} 9H{x_of(low):.1f}" stroke="var({colour})" stroke-width="2"/>')
+    if abs(change) > reach:
+        at, turn = (2, "l7-4.5v9z") if change > 0 else (width - 2, "l-7-4.5v9z")
+        text_at, anchor = (13, "start") if change > 0 else (width - 13, "end")
+        parts.append(
+            f'<path d="M{at} 9{turn}" fill="var({colour})"/><text x="{text_at}" y="12.5" text-anchor="{anchor}">off scale</text>'
+        )
+    else:
+        parts.append(f'<circle cx="{x_of(change):.1f}" cy="9" r="3.4" fill="var({colour})"/>')
+    return Markup("".join([*parts, "</svg>"]))
+
+
+def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float], unit: str) -> Markup:
+    """One run: a histogram of its samples, a dot per process above it, and the median of the dots, which is judged."""
+    every = sorted(value for process in samples for value in process) or sorted(processes)
+    if not every:
+        return Markup("")
+    dots = sorted(processes) or [every[len(every) // 2]]
+    middle = dots[len(dots) // 2] if len(dots) % 2 else (dots[len(dots) // 2 - 1] + dots[len(dots) // 2]) / 2
+    # The tail of a few outliers would squeeze everything else: the axis ends at the 99th percentile.
+    cut = every[min(len(every) - 1, int(len(every) * 0.99))]
+    low, high = min(every[0], dots[0]), max(cut, dots[-1])
+    pad = (high - low) * 0.05 or abs(high) * 0.01 or 1.0
+    low, high = low - pad, high + pad
+    width, height, top, bottom, bins = 470, 180, 34, 24, 40
+
+    def x_of(value: float) -> float:
+        return 8 + (value - low) / (high - low) * (width - 16)
+
+    counts = [0] * bins
+    for value in every:
+        if low <= value < high:
+            counts[int((value - low) / (high - low) * bins)] += 1
+    tallest, step = max(counts) or 1, (width - 16) / bins
+    parts = [
+        f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="Distribution of {len(every)} samples in {len(dots)} processes, median {numbers.quantity(middle, unit)}">'
+    ]
+    for index, number in enumerate(counts):
+        if number:
+            size = number / tallest * (height - top - bottom - 26)
+            parts.append(
+                f'<rect x="{8 + index * step + 0.5:.1f}" y="{height - bottom - size:.1f}" width="{step - 1:.1f}" height="{size:.1f}" fill="var(--c-bwd)" fill-opacity=".75"/>'
+            )
+    for value in dots:
+        parts.append(f'<circle cx="{x_of(value):.1f}" cy="{top + 6}" r="4" fill="var(--reg)" fill-opacity=".8"/>')
+    factor, name = numbers.scale_of(middle, unit)
+    parts.append(f'<path d="M{x_of(middle):.1f} {top - 8}V{height - bottom}" stroke="var(--ink)" stroke-width="1.4"/>')
+    anchor = "start" if x_of(middle) < 60 else "end" if x_of(middle) > width - 60 else "middle"
+    parts.append(
+        f'<text x="{x_of(middle):.1f}" y="{top - 14}" text-anchor="{anchor}" class="lb">median {numbers.significant(middle / factor, 4)} {numbers.unit_text(name)}</text>'
+    )
+    for index in range(5):
+        value = low + (high - low) * index / 4
+        anchor = "start" if index == 0 else "end" if index == 4 else "middle"
+        parts.append(
+            f'<text x="{x_of(value):.1f}" y="{height - 6}" text-anchor="{anchor}">{numbers.significant(value / factor, 4)}</text>'
+        )
+    parts.append(f'<path d="M8 {height - bottom}H{width - 8}" stroke="var(--line-2)"/></svg>')
+    return Markup("".join(parts))

@@ -1,0 +1,173 @@
+"""What every page has around it: who is reading, which project, what is open, the theme; and the request's database."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy import Connection, Engine
+
+from backend.regression.policy import Policy
+from backend.services import access, overview
+from backend.services.access import Principal, Scope, Via
+from backend.services.config import ServiceConfig
+from frontend import numbers
+from frontend.links import Here
+from frontend.render import html_response, render
+
+THEMES = ("light", "dark")
+THEME_COOKIE = "tidemark_theme"
+NAV = (
+    ("board", "Board", "/board"),
+    ("regressions", "Regressions", "/regressions"),
+    ("series", "Series", "/series"),
+    ("compare", "Compare", "/compare"),
+    ("fleet", "Fleet", "/fleet"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The bar and the footer."""
+
+    projects: tuple[str, ...] = ()
+    project: str | None = None
+    project_path: str = "/board"
+    open_regressions: int = 0
+    last_result_at: datetime | None = None
+    nav: tuple[tuple[str, str, str], ...] = NAV
+    theme: str | None = None
+    csrf: str | None = None
+    signed_in: str | None = None
+    may_write: bool = False
+    version: str = ""
+    rule: str = ""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def rule_in_short() -> str:
+    """The rule in one line, from the policy object."""
+    policy = Policy()
+    return f"≥ {numbers.percent(policy.min_change)} and outside this series’ noise, sustained over {policy.sustained_runs} runs"
+
+
+def connection(request: Request) -> Iterator[Connection]:
+    """A transaction for this request; a page that only reads commits nothing."""
+    with cast(Engine, request.app.state.engine).begin() as opened:
+        yield opened
+
+
+Database = Annotated[Connection, Depends(connection, scope="function")]
+
+
+def reader(request: Request, c: Database) -> Principal:
+    """Who is looking. Pages are public only where the service says so."""
+    config = cast(ServiceConfig, request.app.state.config)
+    principal = access.identify(
+        c,
+        authorization=request.headers.get("authorization"),
+        session=request.cookies.get(access.SESSION_COOKIE),
+        public_read=config.public_read,
+        now=datetime.now(UTC),
+    )
+    access.require(principal, Scope.READ)
+    return principal
+
+
+Reader = Annotated[Principal, Depends(reader)]
+
+
+def theme_of(request: Request) -> str | None:
+    """The address overrides the cookie; without either the system's choice holds."""
+    asked = request.query_params.get("theme") or request.cookies.get(THEME_COOKIE)
+    return asked if asked in THEMES else None
+
+
+def bare_frame(request: Request) -> Frame:
+    """For pages that must come without the database: errors."""
+    config = cast(ServiceConfig, request.app.state.config)
+    return Frame(theme=theme_of(request), version=config.version, rule=rule_in_short())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One request for a page: where it is, who reads, the database, the time."""
+
+    request: Request
+    c: Connection
+    principal: Principal
+    here: Here
+    now: datetime
+    config: ServiceConfig
+
+    def project(self, asked: str | None = None) -> str | None:
+        """The project asked for, else the one that was busy last."""
+        known = overview.list_projects(self.c)
+        wanted = asked or self.here.get("project")
+        if wanted:
+            return wanted
+        return known[0].slug if known else None
+
+    def frame(self, project: str | None, path: str = "/board") -> Frame:
+        projects = overview.list_projects(self.c)
+        mine = next((each for each in projects if each.slug == project), None)
+        session = self.request.cookies.get(access.SESSION_COOKIE)
+        signed_in = self.principal.via is Via.SESSION
+        here = (
+            self.here
+            if self.here.get("project")
+            else Here(self.here.path, [*self.here.pairs, ("project", project or "")])
+        )
+        return Frame(
+            projects=tuple(each.slug for each in projects),
+            project=project,
+            project_path=path,
+            open_regressions=0 if mine is None else mine.open_regressions,
+            last_result_at=None if mine is None else mine.last_result_at,
+            nav=tuple((key, label, here.page(target)) for key, label, target in NAV),
+            theme=theme_of(self.request),
+            csrf=access.csrf_token(session) if signed_in and session else None,
+            signed_in=self.principal.name if signed_in else None,
+            may_write=self.principal.may(Scope.WRITE),
+            version=self.config.version,
+            rule=rule_in_short(),
+            now=self.now,
+        )
+
+    def page(
+        self,
+        template: str,
+        *,
+        page: str,
+        title: str,
+        description: str,
+        project: str | None,
+        path: str = "/board",
+        **context: Any,
+    ) -> HTMLResponse:
+        """The whole page."""
+        frame = self.frame(project, path)
+        html = render(
+            template,
+            {
+                "frame": frame,
+                "page": page,
+                "title": title,
+                "description": description,
+                "here": self.here,
+                "now": self.now,
+            }
+            | context,
+        )
+        return html_response(self.request, html)
+
+
+def visit(request: Request, c: Database, principal: Reader) -> Visit:
+    config = cast(ServiceConfig, request.app.state.config)
+    here = Here(request.url.path, request.query_params.multi_items())
+    return Visit(request=request, c=c, principal=principal, here=here, now=datetime.now(UTC), config=config)
+
+
+Visiting = Annotated[Visit, Depends(visit)]

@@ -1,0 +1,264 @@
+"""The board: what broke, when, and is anybody on it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.services import board as boards
+from backend.services.board import Board, BoardQuery
+from backend.services.cells import CellState
+from backend.services.errors import BadRequest
+from frontend import first_run
+from frontend.cells import CellMode, Layout, Lens, Rows, all_cells, patch, plan_layout
+from frontend.frame import Visit, Visiting
+from frontend.grid import grid_html, key_html
+from frontend.links import Here
+from frontend.render import html_response, render
+from frontend.words import LOOKS, MOVED, WORSE_THAN, plural
+
+router = APIRouter(include_in_schema=False)
+
+RANGES = (("24 h", "24h"), ("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("All", "all"))
+GRANULARITIES = (("Commit", "commit"), ("Hour", "hour"), ("Day", "day"), ("Week", "week"))
+MODES = (("Verdict", CellMode.VERDICT), ("% change", CellMode.CHANGE), ("Value", CellMode.VALUE))
+ROWS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """A board with nothing to show says what was looked for, what there is instead, and how to see it."""
+
+    sentence: str
+    instead: str
+    ways: tuple[tuple[str, str], ...]
+
+
+def query_of(here: Here, project: str) -> BoardQuery:
+    """The address as a question to the board."""
+    return BoardQuery(
+        project=project,
+        branch=here.get("branch") or None,
+        testbed=here.get("testbed") or None,
+        suites=here.all("suite"),
+        text=here.get("match"),
+        commit_text=here.get("q"),
+        metric=here.get("metric") or None,
+        states=tuple(_state(value) for value in here.all("state")),
+        only_changed=bool(here.get("changed")),
+        range=here.get("range") or None,
+        since=moment(here.get("since"), "since"),
+        until=moment(here.get("until"), "until", end=True),
+        limit=ROWS,
+        cursor=here.get("cursor") or None,
+        granularity=here.get("granularity") or "commit",
+    )
+
+
+def _state(value: str) -> CellState:
+    try:
+        return CellState(value)
+    except ValueError:
+        raise BadRequest.field("state", value, [state.value for state in CellState]) from None
+
+
+def moment(text: str, name: str, *, end: bool = False) -> datetime | None:
+    """A date (the end of it, where it ends a range) or a moment; without a zone it is UTC."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest.field(name, text, "a date like 2026-11-20 or a moment like 2026-11-20T10:00Z") from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found + timedelta(days=1) if end and len(text) == len("2026-11-20") else found
+
+
+def layout_of(board: Board, cells: Rows, here: Here) -> Layout:
+    return plan_layout(
+        board, cells, _lens(here.get("lens")), _mode(here.get("cells")), here.all("open"), here.all("pin")
+    )
+
+
+def _lens(value: str) -> Lens | None:
+    if value and value not in set(Lens):
+        raise BadRequest.field("lens", value, [lens.value for lens in Lens])
+    return Lens(value) if value else None
+
+
+def _mode(value: str) -> CellMode:
+    if value and value not in set(CellMode):
+        raise BadRequest.field("cells", value, [mode.value for mode in CellMode])
+    return CellMode(value) if value else CellMode.VERDICT
+
+
+@router.get("/board")
+def board_page(visit: Visiting) -> Response:
+    """The grid; or, until the first result is there, the steps towards it."""
+    project = visit.project()
+    if project is None:
+        return first_run.page(visit, None, None)
+    board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now)
+    if board.summary.last_result_at is None:
+        return first_run.page(visit, project, board)
+    cells = all_cells(board)
+    layout = layout_of(board, cells, visit.here)
+    quiet = quiet_state(board, layout, visit.here)
+    repository = visit.repository_url(project)
+    return visit.page(
+        "board.html",
+        page="board",
+        title=f"{board.project} on {board.testbed}",
+        description=description_of(board),
+        project=project,
+        board=board,
+        suites=board.suites,
+        strip=strip_html(board, visit),
+        ranges=[
+            (label, visit.here(range=value, since=None, until=None), board.range.name == value)
+            for label, value in RANGES
+        ],
+        granularities=[
+            (label, visit.here(granularity=value), board.granularity == value) for label, value in GRANULARITIES
+        ],
+        lenses=lenses(board, layout, visit.here),
+        modes=[(label, visit.here(cells=mode.value), layout.mode is mode) for label, mode in MODES],
+        ribbon=ribbon(board, cells),
+        quiet=quiet,
+        grid="" if quiet else grid_html(board, cells, layout, visit.here, visit.now, repository),
+        keys=keys_of(board, layout),
+        states=orjson.dumps({look.css: look.words for look in LOOKS.values()}).decode(),
+        key=key_html(),
+    )
+
+
+@router.get("/board/patch")
+def board_patch(visit: Visiting) -> Response:
+    """The cells of the same board as data, for a page that is open."""
+    project = visit.project()
+    board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now) if project else None
+    if board is None or board.summary.last_result_at is None:
+        content: dict[str, Any] = {"first_run": True, "steps": str(first_run.steps_html(visit, project, board))}
+    else:
+        cells = all_cells(board)
+        layout = layout_of(board, cells, visit.here)
+        content = {
+            "first_run": quiet_state(board, layout, visit.here) is not None,
+            "strip": str(strip_html(board, visit)),
+        }
+        content |= patch(board, cells, layout)
+    headers = {"Cache-Control": "no-store"}
+    return Response(orjson.dumps(content), media_type="application/json", headers=headers)
+
+
+@router.get("/board/cell")
+def board_cell(visit: Visiting) -> Response:
+    """What is shown when one points at a cell."""
+    from frontend.details import cell_details
+
+    return html_response(visit.request, render("cell.html", cell_details(visit)))
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def strip_html(board: Board, visit: Visit) -> Markup:
+    place = {"project": board.project, "testbed": board.testbed or "", "branch": visit.here.get("branch")}
+    here = Here("/board", [*place.items(), ("theme", visit.here.get("theme"))])
+    return Markup(render("strip.html", {"summary": board.summary, "here": here, "now": visit.now}))
+
+
+def keys_of(board: Board, layout: Layout) -> str:
+    """Keys of the cells of a row, in order: how scripts know which column a cell is in."""
+    keys: list[str] = []
+    for group in layout.groups:
+        keys += [] if group.folded else [board.columns[index].key for index in group.columns]
+        keys.append(f"suite:{group.suite}")
+    return orjson.dumps(keys).decode()
+
+
+def lenses(board: Board, layout: Layout, here: Here) -> list[tuple[str, str, bool]]:
+    """The three ways to choose columns; a small board needs none."""
+    if len(board.columns) <= 12:
+        return []
+    suites = len({column.suite for column in board.columns})
+    shown = len(layout.moved)
+    named = (
+        (f"Moved and pinned · {shown}", Lens.MOVED),
+        (f"All · {len(board.columns)}", Lens.ALL),
+        (f"By suite · {suites}", Lens.SUITES),
+    )
+    return [(label, here(lens=lens.value, open=None), layout.lens is lens) for label, lens in named]
+
+
+def ribbon(board: Board, cells: Rows) -> Markup:
+    """Every column as a thin line in the colour of its worst state in range."""
+    total = len(board.columns)
+    if total <= 30:
+        return Markup("")
+    worst: dict[int, CellState] = {}
+    for row in cells:
+        for cell in row:
+            known = worst.get(cell.column)
+            if known is None or WORSE_THAN[cell.state] < WORSE_THAN[known]:
+                worst[cell.column] = cell.state
+    colours = {
+        "r": "--reg",
+        "t": "--reg",
+        "k": "--reg-text",
+        "u": "--sus-line",
+        "i": "--imp-line",
+        "f": "--fail-line",
+        "q": "--qua-line",
+    }
+    marks = "".join(
+        f'<rect x="{column * 3}" y="1" width="3" height="16" fill="var({colours[LOOKS[state].css]})"/>'
+        for column, state in sorted(worst.items())
+        if LOOKS[state].css in colours
+    )
+    moved = sum(state in MOVED for state in worst.values())
+    return Markup(
+        f'<svg class="rib" viewBox="0 0 {total * 3} 18" preserveAspectRatio="none" role="img" '
+        f'aria-label="{total} columns, worst state in range: {moved} moved, {total - moved} quiet">'
+        f'<rect width="{total * 3}" height="18" rx="2" fill="var(--surface-2)"/>{marks}</svg>'
+    )
+
+
+def quiet_state(board: Board, layout: Layout, here: Here) -> Quiet | None:
+    """Why there is nothing to see, or None when there is."""
+    if board.rows and layout.width:
+        return None
+    filters = [name for name in ("q", "match", "suite", "state", "changed", "metric") if here.get(name)]
+    named = board.range.name or ("the chosen dates" if board.range.since or board.range.until else "all history")
+    place = f"{board.branch} on {board.testbed}"
+    clear = ("Clear filters", here(q=None, match=None, suite=None, state=None, changed=None, metric=None, lens=None))
+    wider = tuple(
+        (f"Widen to {label}", here(range=value, since=None, until=None))
+        for label, value in RANGES[2:]
+        if value != board.range.name
+    )
+    if layout.lens is Lens.MOVED and board.rows:
+        return Quiet(
+            sentence=f"No column moved in {named} for {place}.",
+            instead=f"{plural(len(board.columns), 'column')}, {plural(len(board.rows), 'commit')}, all unchanged.",
+            ways=((f"Show all {len(board.columns)} columns", here(lens=Lens.ALL.value)), *wider[:1]),
+        )
+    if filters:
+        return Quiet(
+            sentence=f"No commit of {place} matches these filters in {named}.",
+            instead=f"{plural(board.commits_in_range, 'commit')} without them.",
+            ways=(clear, *wider[:1]),
+        )
+    return Quiet(sentence=f"No commit of {place} in {named}.", instead="Older ones may be there.", ways=wider)
+
+
+def description_of(board: Board) -> str:
+    """One sentence: what a chat shows under a pasted link."""
+    summary = board.summary
+    said = plural(summary.open_regressions, "open regression") if summary.open_regressions else "no open regression"
+    more = f", {plural(summary.suspects, 'suspect')}" if summary.suspects else ""
+    return f"{board.project} on {board.testbed}: {said}{more}; {plural(len(board.rows), 'commit')} × {plural(len(board.columns), 'variant')}."

@@ -1,0 +1,51 @@
+"""Errors as pages: what was wrong, with the value; what to do now; the id under which the log has it."""
+
+from typing import Protocol
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from frontend.frame import bare_frame
+from frontend.links import Here
+from frontend.render import html_response, render
+
+
+class Problem(Protocol):
+    """What the service says of an error."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+
+
+def problem_page(request: Request, problem: Problem) -> Response:
+    """The error as a person sees it. It reads nothing: the database may be what failed."""
+    here = Here(request.url.path, request.query_params.multi_items())
+    html = render(
+        "error.html",
+        {
+            "frame": bare_frame(request),
+            "page": "error",
+            "title": problem.title,
+            "description": problem.detail,
+            "here": here,
+            "problem": problem,
+            "request_id": getattr(request.state, "request_id", None),
+            "again": str(here()) if request.method == "GET" else None,
+            "ways": ways_on(problem.status, here),
+            "words": request.url.path.rstrip("/").rpartition("/")[2][:80],
+        },
+    )
+    return html_response(request, html, problem.status)
+
+
+def ways_on(status: int, here: Here) -> list[tuple[str, str]]:
+    """Where one may go from here."""
+    if status == 401:
+        return [("Sign in", "/sign-in")]
+    if status in (400, 422) and here.pairs:
+        return [("This page without filters", here.page(here.path)), ("Board", "/board")]
+    return [("Board", "/board"), ("Regressions", "/regressions"), ("Fleet", "/fleet")]

@@ -1,0 +1,58 @@
+"""The rule: when something counts as a regression, rendered from the policy object that decides it."""
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from backend.regression.policy import BUILT_IN, Policy, PolicyRow
+from frontend import numbers
+from frontend.frame import Visiting
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """One threshold as a person reads it."""
+
+    name: str
+    title: str
+    value: str
+    accepted: str
+    text: str
+
+
+def written(value: float, unit: str) -> str:
+    """A fraction as percent; everything else with its unit."""
+    if unit == "fraction":
+        return numbers.percent(value)
+    if unit == "probability":
+        return f"{value:g}"
+    return f"{numbers.significant(value) if value != int(value) else int(value)} {unit}"
+
+
+def threshold(row: PolicyRow) -> Threshold:
+    return Threshold(
+        name=row.name,
+        title=row.title,
+        value=written(row.value, row.unit),
+        accepted=f"{written(row.low, row.unit)} to {written(row.high, row.unit)}",
+        text=row.text,
+    )
+
+
+@router.get("/rule")
+def rule_page(visit: Visiting) -> Response:
+    policy = Policy()
+    return visit.page(
+        "rule.html",
+        page="rule",
+        title="The rule",
+        description=f"When a change counts as a regression: at least {numbers.percent(policy.min_change)} more cost, and more than this series’ noise.",
+        project=visit.project(),
+        policy=policy,
+        min_change=numbers.percent(policy.min_change),
+        thresholds=[threshold(row) for row in policy.describe()],
+        built_in=[(override.metric, sorted(override.values.items())) for override in BUILT_IN],
+    )

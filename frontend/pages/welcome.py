@@ -1,0 +1,27 @@
+"""The front door: `/` leads to the board of the project that was busy last; `/sign-in` says how one signs in."""
+
+from fastapi import APIRouter
+from fastapi.responses import RedirectResponse, Response
+
+from backend.services.access import Via
+from frontend.frame import Visiting
+from frontend.links import link
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def front_door(visit: Visiting) -> Response:
+    return RedirectResponse(link("/board", project=visit.project()), status_code=303)
+
+
+@router.get("/sign-in")
+def sign_in_page(visit: Visiting) -> Response:
+    return visit.page(
+        "sign_in.html",
+        page="sign-in",
+        title="Sign in",
+        description="How to sign in to this Tidemark.",
+        project=visit.project(),
+        already=visit.principal.via is Via.SESSION,
+    )

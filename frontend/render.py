@@ -1,0 +1,154 @@
+"""From a template and its context to a response: Jinja2 with autoescape, filters for numbers and times, headers.
+
+Text of commits, logs and results only ever enters pages through autoescape or `escape`; control characters, which
+browsers drop or act on, become visible marks.
+"""
+
+import gzip
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from frontend import links, numbers, words
+from frontend.assets import load_assets
+
+TEMPLATES = Path(__file__).parent / "templates"
+# Plotly sets styles on its elements; everything else is refused, inline scripts first of all.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; worker-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept-Encoding, Cookie",
+}
+COMPRESS_FROM = 1024
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: object) -> str:
+    """Control characters and direction overrides as marks one can see: a commit message must not rearrange the page."""
+    return CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 0x20 else "␦", str(text))
+
+
+def plain(text: object) -> Markup:
+    """Foreign text: escaped, control characters shown, its direction kept to itself."""
+    return Markup("<bdi>{}</bdi>").format(visible(text))
+
+
+def when(moment: datetime | None, form: str = "stamp", now: datetime | None = None) -> Markup:
+    """A `<time>`: an age or a date in UTC as rendered; scripts keep ages fresh and put dates into the reader's zone."""
+    if moment is None:
+        return Markup('<span class="dim">–</span>')
+    text = numbers.age(moment, now or datetime.now(UTC)) if form == "age" else numbers.stamp(moment)
+    return Markup('<time datetime="{}" title="{}" data-form="{}">{}</time>').format(
+        moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), numbers.exact_stamp(moment), form, text
+    )
+
+
+def tag(look: tuple[str, str], text: str) -> Markup:
+    """A verdict tag: glyph and word, never colour alone."""
+    css, glyph = look
+    return Markup('<span class="v {}">{}{}</span>').format(css, f"{glyph} " if glyph else "", text)
+
+
+def state_tag(state: str) -> Markup:
+    return tag(words.REGRESSION_STATES.get(state, ("s", "")), state)
+
+
+def verdict_tag(verdict: str) -> Markup:
+    return tag(words.VERDICTS.get(verdict, ("s", "")), verdict)
+
+
+def run_tag(state: str) -> Markup:
+    return tag(words.RUN_STATES.get(state, ("s", "")), state.replace("_", " "))
+
+
+def change_mark(change: float | None, *, firm: bool = True) -> Markup:
+    """▼ 7.4 % or ▲ 6.0 %: a cost change with the triangle that says where performance went."""
+    if change is None:
+        return Markup('<span class="dim">–</span>')
+    css, glyph = ("bad", "▼") if change > 0 else ("good", "▲")
+    if not firm:
+        css = "mut"
+    return Markup('<span class="{} nw">{} {}</span>').format(css, glyph, numbers.percent(change))
+
+
+@cache
+def environment() -> Environment:
+    """The one Jinja environment; `StrictUndefined`, so that a misspelt name fails in a test and not silently on a page."""
+    env = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    env.filters |= {
+        "percent": numbers.percent,
+        "signed_percent": numbers.signed_percent,
+        "quantity": numbers.quantity,
+        "significant": numbers.significant,
+        "signed": numbers.signed,
+        "count": numbers.count,
+        "duration": numbers.duration,
+        "rough": numbers.rough_duration,
+        "short": lambda sha: str(sha)[:7],
+        "plain": plain,
+        "visible": visible,
+        "when": when,
+        "state_tag": state_tag,
+        "verdict_tag": verdict_tag,
+        "run_tag": run_tag,
+        "change": change_mark,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    env.globals |= {
+        "asset": lambda path: load_assets().url(path),
+        "link": links.link,
+        "series_name": links.series_name,
+        "interval": numbers.interval,
+        "before_and_after": numbers.before_and_after,
+        "plural": words.plural,
+        "look": words.LOOKS,
+        "tag": tag,
+        "commit_url": links.commit_url,
+        "pull_request_url": links.pull_request_url,
+        "diff_url": links.diff_url,
+    }
+    return env
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    return environment().get_template(template).render(**context)
+
+
+def html_response(request: Request, html: str, status: int = 200) -> HTMLResponse:
+    """The page with its headers, compressed when the browser can."""
+    headers, body = dict(HEADERS), html.encode("utf-8", "replace")
+    if len(body) >= COMPRESS_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, 5, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    response = HTMLResponse(content="", status_code=status, headers=headers)
+    response.body = body
+    response.headers["Content-Length"] = str(len(body))
+    return response
+
+
+def cell_escape(text: str) -> str:
+    """For the grid, which is written as strings: escaped, control characters shown."""
+    return str(escape(visible(text)))

@@ -1,0 +1,306 @@
+// The board: details on hover and focus, arrow keys, live cells that change in place.
+import { $, $$, announce, key, localise, toast } from "./page.js";
+import { on, settle } from "./live.js";
+
+const OPEN_AFTER_MS = 150;
+const wrap = $("#gw");
+let grid = $("#grid");
+
+// ---- where a cell is
+const headers = () => $$("thead th[data-k]", grid);
+let columnOf = [];
+function index() {
+  grid = $("#grid");
+  if (!grid) return;
+  // Header cells stand in two rows; body cells follow the order of groups: columns, then the suite's roll-up.
+  const keys = JSON.parse(wrap.dataset.keys || "[]");
+  const byKey = new Map(headers().map((th) => [th.dataset.k, th]));
+  columnOf = keys.map((name) => ({ key: name, header: byKey.get(name) || null }));
+  for (const th of headers()) th.dataset.label = th.textContent.trim();
+}
+const rowsOf = () => $$("tbody tr[data-c]", grid);
+const cellsOf = (row) => $$("td.c", row);
+const seen = (element) => element.offsetParent !== null || element.getClientRects().length > 0;
+function place(cell) {
+  const row = cell.closest("tr");
+  const at = cellsOf(row).indexOf(cell);
+  return { row, at, column: columnOf[at] };
+}
+const STATES = JSON.parse(wrap?.dataset.states || "{}");
+function name(cell) {
+  const { row, column } = place(cell);
+  const label = column?.header?.dataset.label || column?.key || "";
+  return `${label}, ${$(".f1", row).textContent.trim()}, ${STATES[cell.classList[0]] || ""}`;
+}
+
+// ---- details
+let pop = null, popCell = null, pinned = false, timer = 0, wait = 0;
+const cache = new Map();
+function highlight(cell, yes) {
+  const { row, column } = place(cell);
+  row.querySelectorAll(".f1, .f2").forEach((each) => each.classList.toggle("hl", yes));
+  column?.header?.classList.toggle("hl", yes);
+}
+function close(focusBack) {
+  clearTimeout(timer);
+  if (!pop) return;
+  const back = popCell;
+  pop.remove();
+  highlight(popCell, false);
+  popCell.classList.remove("sel");
+  pop = popCell = null;
+  pinned = false;
+  if (focusBack && back) back.focus();
+}
+function detailsAddress(cell) {
+  const { row, column } = place(cell);
+  const query = new URLSearchParams(location.search);
+  for (const drop of ["q", "cursor", "lens", "cells", "open"]) query.delete(drop);
+  query.set("project", wrap.dataset.project);
+  query.set("testbed", wrap.dataset.testbed);
+  query.set("branch", wrap.dataset.branch);
+  query.set("commit", row.dataset.c);
+  query.set("column", column.key);
+  return `/board/cell?${query}`;
+}
+async function details(cell) {
+  const address = detailsAddress(cell);
+  const known = cache.get(address);
+  if (known && performance.now() - known.at < 10000) return known.html;
+  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  const html = answer.ok ? await answer.text() : `<div class="bd"><p>The details could not be read (${answer.status}).</p></div>`;
+  cache.set(address, { at: performance.now(), html });
+  return html;
+}
+async function show(cell, pin) {
+  if (popCell === cell) { pinned = pinned || pin; return; }
+  const mine = ++wait;
+  const html = await details(cell);
+  if (mine !== wait || !cell.isConnected) return;
+  close();
+  popCell = cell;
+  pinned = pin;
+  pop = document.createElement("div");
+  pop.className = "pop";
+  pop.setAttribute("role", "dialog");
+  pop.setAttribute("aria-label", name(cell));
+  pop.innerHTML = html; // made by our own server, every foreign text escaped there
+  document.body.append(pop);
+  localise(pop);
+  cell.classList.add("sel");
+  highlight(cell, true);
+  put(cell);
+  pop.addEventListener("mouseenter", () => clearTimeout(timer));
+  pop.addEventListener("mouseleave", () => { if (!pinned) leave(); });
+}
+function put(cell) {
+  if (matchMedia("(max-width: 720px)").matches) return;
+  const box = cell.getBoundingClientRect(), width = pop.offsetWidth, height = pop.offsetHeight;
+  let left = box.left + box.width / 2 - width / 3;
+  left = Math.max(8, Math.min(left, innerWidth - width - 8));
+  // Below its cell, above where there is more room, and never on top of it.
+  const below = innerHeight - box.bottom - 8, above = box.top - 8;
+  const top = height <= below || below >= above ? box.bottom + 8 : box.top - height - 8;
+  pop.style.left = `${left + scrollX}px`;
+  pop.style.top = `${top + scrollY}px`;
+}
+function leave() { clearTimeout(timer); timer = setTimeout(() => { if (!pinned) close(); }, 180); }
+const cellFrom = (target) => { const cell = target.closest?.("td.c"); return cell && grid.contains(cell) && !cell.matches(".e") ? cell : null; };
+
+function listen() {
+  wrap.addEventListener("mouseover", (event) => {
+    const cell = cellFrom(event.target);
+    if (!cell || pinned || cell === popCell) { if (cell === popCell) clearTimeout(timer); return; }
+    clearTimeout(timer);
+    timer = setTimeout(() => show(cell, false), pop ? 0 : OPEN_AFTER_MS);
+  });
+  wrap.addEventListener("mouseout", (event) => { if (cellFrom(event.target)) { wait++; leave(); } });
+  wrap.addEventListener("focusin", (event) => {
+    const cell = cellFrom(event.target);
+    if (!cell || event.target !== cell) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => show(cell, false), pop ? 0 : OPEN_AFTER_MS);
+  });
+  wrap.addEventListener("scroll", () => { if (pop && !pinned) close(); }, { passive: true });
+  wrap.addEventListener("click", (event) => {
+    const cell = cellFrom(event.target);
+    if (!cell || event.target.closest(".fz")) return;
+    if (event.ctrlKey || event.metaKey || event.button) return;
+    if (matchMedia("(hover: none)").matches) { event.preventDefault(); show(cell, true); return; }
+    if (!event.target.closest("a")) { event.preventDefault(); openCell(cell); }
+  });
+}
+async function openCell(cell) {
+  const link = $("a", cell);
+  if (link) { location.href = link.href; return; }
+  const box = document.createElement("div");
+  box.innerHTML = await details(cell);
+  const primary = $("a.pri, a[data-open]", box);
+  if (primary) location.href = primary.href;
+}
+document.addEventListener("click", (event) => { if (pop && !pop.contains(event.target) && !grid.contains(event.target)) close(); });
+
+// ---- keys: one cell is in the tab order, arrows move it
+function rove(cell, focus = true) {
+  if (!cell) return false;
+  $$("td.c[tabindex='0']", grid).forEach((each) => { each.tabIndex = -1; });
+  cell.tabIndex = 0;
+  if (!cell.hasAttribute("aria-label")) cell.setAttribute("aria-label", name(cell));
+  if (focus) {
+    cell.focus({ preventScroll: true });
+    cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  return true;
+}
+function step(cell, down, right) {
+  const rows = rowsOf();
+  const { row, at } = place(cell);
+  const target = rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(row) + down))];
+  const cells = cellsOf(target);
+  let next = at;
+  if (right) {
+    const visible = cells.map((each, i) => (seen(each) ? i : -1)).filter((i) => i >= 0);
+    const from = visible.indexOf(at);
+    next = Math.abs(right) > 999 ? visible[right > 0 ? visible.length - 1 : 0] : visible[Math.max(0, Math.min(visible.length - 1, from + right))];
+  }
+  return rove(cells[next]);
+}
+const focused = () => (document.activeElement?.matches?.("td.c") ? document.activeElement : null);
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -1e4], End: [0, 1e4], PageUp: [-10, 0], PageDown: [10, 0] };
+function keyboard(event) {
+  const cell = focused();
+  if (!cell || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (MOVES[event.key]) { event.preventDefault(); step(cell, ...MOVES[event.key]); }
+  else if (event.key === "Enter") { event.preventDefault(); openCell(cell); }
+  else if (event.key === " ") { event.preventDefault(); if (pinned && popCell === cell) close(); else show(cell, true).then(() => $("a, button", pop)?.focus()); }
+  else if (event.key === "Escape") { event.preventDefault(); close(); }
+}
+document.addEventListener("keydown", (event) => { if (event.key === "Escape" && pop) { event.preventDefault(); close(true); } });
+function red(direction) {
+  const all = $$("td.c.r", grid).filter(seen);
+  if (!all.length) { toast("No red cell here"); return; }
+  const at = all.indexOf(focused() || popCell);
+  rove(all[(at + direction + all.length) % all.length]);
+}
+key("]", () => red(1));
+key("[", () => red(-1));
+for (const letter of ["s", "c", "y"]) {
+  key(letter, () => { const target = pop && $(`[data-popkey="${letter}"]`, pop); if (!target) return false; target.click(); });
+}
+key("m", () => { const all = $$("#cells a"); if (!all.length) return false; const at = all.findIndex((a) => a.hasAttribute("aria-current")); location.href = all[(at + 1) % all.length].href; });
+
+// ---- live: cells change where they stand; new commits wait above the grid until asked for, or until nobody looks closely
+const shown = new Map(); // commit → the faces of its cells as last applied
+const signature = (face) => face.join("\u0000");
+function apply(cell, face) {
+  const [css, html, label, href] = face;
+  const rest = [...cell.classList].filter((each) => each === "c" || each === "vc" || each === "roll" || each === "wide" || each === "g0" || each === "g1" || each === "sel");
+  cell.className = [css, ...rest].join(" ");
+  if (href) {
+    cell.innerHTML = html; // escaped by the server
+    const link = document.createElement("a");
+    link.href = href;
+    link.tabIndex = -1;
+    link.append(...cell.childNodes);
+    cell.append(link);
+    cell.setAttribute("aria-label", label);
+  } else {
+    cell.innerHTML = html;
+    cell.removeAttribute("aria-label");
+  }
+}
+function differs(cell, face) {
+  const inner = $("a", cell) || cell;
+  return cell.classList[0] !== face[0] || inner.innerHTML !== face[1];
+}
+function patch(data) {
+  for (const row of rowsOf()) {
+    const faces = data.rows[row.dataset.c];
+    if (!faces) continue;
+    const cells = cellsOf(row);
+    if (cells.length !== faces.length) return false;
+    const before = shown.get(row.dataset.c);
+    faces.forEach((face, i) => {
+      const now = signature(face);
+      if (before ? before[i] === now : !differs(cells[i], face)) return;
+      const was = cells[i].classList[0];
+      apply(cells[i], face);
+      if (was !== face[0]) {
+        cells[i].classList.add("fresh");
+        setTimeout(() => cells[i].classList.remove("fresh"), 2000);
+        if (face[0] === "r") announce(`Regression confirmed: ${face[2]}`);
+      }
+    });
+    shown.set(row.dataset.c, faces.map(signature));
+  }
+  return true;
+}
+function counts(html) {
+  const strip = $("#strip");
+  if (strip && html && strip.innerHTML !== html) { strip.innerHTML = html; localise(strip); }
+}
+const topAndIdle = () => (!wrap || wrap.scrollTop < 4) && scrollY < 300 && !pop && !focused();
+async function swap() {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const next = $("#board", fresh), old = $("#board");
+  if (!next || !old) { location.reload(); return; }
+  const oldGrid = $("#gw"), newGrid = $("#gw", next);
+  if (oldGrid && newGrid) {
+    // Only the inside changes: the frame keeps its place and its scroll position.
+    $("#grid").replaceWith($("#grid", newGrid));
+    Object.assign(oldGrid.dataset, newGrid.dataset);
+    counts($("#strip", fresh)?.innerHTML);
+    newbar([]);
+  } else { old.replaceWith(next); setTimeout(() => location.reload(), 0); return; }
+  shown.clear();
+  cache.clear();
+  index();
+  localise(grid);
+  rove($("td.c", grid), false);
+}
+function newbar(commits) {
+  const bar = $("#newbar");
+  if (!bar) return;
+  bar.hidden = commits.length === 0;
+  $("button", bar).textContent = `${commits.length} new ${commits.length === 1 ? "commit" : "commits"}, show`;
+}
+let busy = false, again = false;
+async function refresh() {
+  if (busy) { again = true; return; }
+  busy = true;
+  try {
+    const query = new URLSearchParams(location.search);
+    const answer = await fetch(`/board/patch?${query}`, { headers: { Accept: "application/json" } });
+    if (!answer.ok) return;
+    const data = await answer.json();
+    cache.clear();
+    if (data.first_run !== (wrap === null)) { location.reload(); return; }
+    if (wrap === null) { steps(data); return; }
+    counts(data.strip);
+    const keys = JSON.stringify(data.keys);
+    const fresh = Object.keys(data.rows).filter((sha) => !$(`tr[data-c="${CSS.escape(sha)}"]`, grid));
+    if (keys !== wrap.dataset.keys || !patch(data)) { await swap(); return; }
+    if (fresh.length && topAndIdle()) await swap();
+    else newbar(fresh);
+  } finally {
+    busy = false;
+    if (again) { again = false; soon(); }
+  }
+}
+function steps(data) {
+  const list = $("#steps");
+  if (list && data.steps && list.innerHTML !== data.steps) { list.innerHTML = data.steps; localise(list); }
+}
+const soon = settle(refresh, 60, 400);
+for (const kind of ["run", "queue", "commits", "regression", "worker", "project"]) on(kind, soon);
+addEventListener("livereturn", soon);
+
+if (wrap) {
+  index();
+  listen();
+  wrap.addEventListener("keydown", keyboard);
+  rove($("td.c", grid), false);
+  $("#newbar button")?.addEventListener("click", swap);
+}

@@ -1,0 +1,100 @@
+// Charts: the figure is data made by the server; Plotly draws it when the chart comes near the screen. Colours in the
+// figure are names of tokens (`--c-line`), replaced by what they are in the current theme.
+import { $, $$, localise } from "./page.js";
+
+let loading = null;
+function plotly(address) {
+  loading = loading || new Promise((done, failed) => {
+    const script = document.createElement("script");
+    script.src = address;
+    script.onload = () => done(window.Plotly);
+    script.onerror = () => failed(new Error("the chart library could not be loaded"));
+    document.head.append(script);
+  });
+  return loading;
+}
+const probe = document.createElement("i");
+probe.hidden = true;
+function colour(token) {
+  const [name, alpha] = token.split("/");
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  const resolved = getComputedStyle(probe).color;
+  const parts = resolved.match(/[\d.]+/g);
+  return alpha ? `rgba(${parts[0]},${parts[1]},${parts[2]},${alpha})` : resolved;
+}
+export function themed(value, seen = new Map()) {
+  if (typeof value === "string") {
+    if (!value.startsWith("--")) return value;
+    if (!seen.has(value)) seen.set(value, colour(value));
+    return seen.get(value);
+  }
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((each) => themed(each, seen));
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, themed(v, seen)]));
+  return value;
+}
+const FONT = getComputedStyle(document.documentElement).fontFamily;
+function layoutOf(figure) {
+  const layout = themed(figure.layout);
+  layout.font = { family: FONT, size: 11, ...(layout.font || {}) };
+  return layout;
+}
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false, doubleClick: "reset", showTips: false };
+
+async function draw(box) {
+  const figure = JSON.parse($(`#${box.dataset.figure}`).textContent);
+  const Plotly = await plotly(box.dataset.plotly);
+  const layout = layoutOf(figure);
+  const query = new URLSearchParams(location.search);
+  const zoom = box.dataset.zoom && query.get("zoom");
+  if (zoom) {
+    const [from, to] = zoom.split("~").map(Number);
+    if (Number.isFinite(from) && Number.isFinite(to)) layout.xaxis = { ...layout.xaxis, range: [from, to], autorange: false };
+  }
+  $(".wait", box)?.remove();
+  await Plotly.newPlot(box, themed(figure.data), layout, CONFIG);
+  box.dataset.drawn = "1";
+  const plot = $(".main-svg", box);
+  if (plot) { plot.setAttribute("aria-hidden", "true"); }
+  box.on("plotly_click", (event) => {
+    const address = event.points[0]?.data.links?.[event.points[0].pointIndex];
+    if (address) location.href = address;
+  });
+  if (box.dataset.zoom) {
+    box.on("plotly_relayout", (change) => {
+      const now = new URL(location.href);
+      if (change["xaxis.autorange"]) now.searchParams.delete("zoom");
+      else if (change["xaxis.range[0]"] !== undefined) now.searchParams.set("zoom", `${Math.round(change["xaxis.range[0]"] * 10) / 10}~${Math.round(change["xaxis.range[1]"] * 10) / 10}`);
+      else return;
+      history.replaceState(null, "", now);
+    });
+  }
+  for (const toggle of $$(`[data-traces="${box.id}"]`)) {
+    toggle.addEventListener("change", () => {
+      const names = toggle.value.split(",");
+      const which = box.data.map((trace, i) => (names.includes(trace.name) ? i : -1)).filter((i) => i >= 0);
+      if (which.length) Plotly.restyle(box, { visible: toggle.checked }, which);
+    });
+  }
+}
+const boxes = $$("[data-figure]");
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    watcher.unobserve(entry.target);
+    draw(entry.target).catch((error) => { const wait = $(".wait", entry.target); if (wait) wait.textContent = `${error.message}; the points are in the table below.`; });
+  }
+}, { rootMargin: "300px" });
+boxes.forEach((box) => watcher.observe(box));
+addEventListener("themechange", () => {
+  for (const box of boxes) {
+    if (!box.dataset.drawn) continue;
+    const figure = JSON.parse($(`#${box.dataset.figure}`).textContent);
+    const layout = layoutOf(figure);
+    if (box.layout?.xaxis?.autorange === false) layout.xaxis = { ...layout.xaxis, range: box.layout.xaxis.range, autorange: false };
+    const seen = new Map();
+    const data = themed(figure.data, seen).map((trace, i) => ({ ...trace, visible: box.data[i]?.visible ?? true }));
+    window.Plotly.react(box, data, layout, CONFIG);
+  }
+});
+localise();

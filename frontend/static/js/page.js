@@ -1,0 +1,152 @@
+// On every page: theme, times in the reader's zone, keys, the live indicator, forms that send themselves.
+import { on } from "./live.js";
+
+export const $ = (selector, root = document) => root.querySelector(selector);
+export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// ---- theme: a cookie, so that the server already sends the right one and nothing flashes
+const root = document.documentElement;
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+export const theme = () => root.dataset.theme || (systemDark.matches ? "dark" : "light");
+function switchTheme() {
+  root.dataset.theme = theme() === "dark" ? "light" : "dark";
+  document.cookie = `tidemark_theme=${root.dataset.theme};path=/;max-age=31536000;samesite=lax`;
+  dispatchEvent(new CustomEvent("themechange"));
+}
+$("#theme").addEventListener("click", switchTheme);
+systemDark.addEventListener("change", () => dispatchEvent(new CustomEvent("themechange")));
+
+// ---- times: rendered in UTC, shown in the reader's zone; the exact UTC time stays in the title
+const MONTH = new Intl.DateTimeFormat("en", { month: "short" });
+const two = (number) => String(number).padStart(2, "0");
+export function stamp(date) {
+  return `${date.getDate()} ${MONTH.format(date)} ${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+export function age(date) {
+  const s = Math.max(0, (Date.now() - date) / 1000);
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} m`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h`;
+  if (s < 7 * 86400) return `${Math.floor(s / 86400)} d`;
+  return `${date.getDate()} ${MONTH.format(date)}` + (s < 300 * 86400 ? "" : ` ${date.getFullYear()}`);
+}
+export function localise(within = document) {
+  for (const time of $$("time[data-form]", within)) {
+    const date = new Date(time.dateTime);
+    const text = time.dataset.form === "age" ? age(date) : stamp(date);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+localise();
+setInterval(localise, 15000);
+
+// ---- words for everybody
+export function announce(text) { $("#announce").textContent = text; }
+let toastTimer = 0;
+export function toast(text, undo) {
+  $(".toast")?.remove();
+  const box = document.createElement("div");
+  box.className = "toast";
+  box.setAttribute("role", "status");
+  box.textContent = text;
+  if (undo) {
+    const button = document.createElement("button");
+    button.className = "btn sm quiet";
+    button.textContent = "Undo";
+    button.addEventListener("click", () => { box.remove(); undo(); });
+    box.append(" ", button);
+  }
+  document.body.append(box);
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => box.remove(), undo ? 10000 : 4000);
+}
+export async function copy(text, what) {
+  try { await navigator.clipboard.writeText(text); toast(`${what} copied`); } catch {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    toast(done ? `${what} copied` : `Copying is not allowed here: ${text.slice(0, 120)}`);
+  }
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const source = button.dataset.copy;
+  copy(source === "link" ? location.href : source.startsWith("#") ? $(source).textContent.trim() : source, button.dataset.what || "Text");
+});
+
+// ---- forms whose controls apply at once
+for (const form of $$("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
+for (const box of $$("[data-toggle]")) {
+  box.addEventListener("change", () => { $$(box.dataset.toggle).forEach((each) => { each.hidden = !box.checked; }); });
+}
+
+// ---- live indicator
+const live = $("#live");
+let lostAt = null;
+on("state", (state) => {
+  live.dataset.state = state;
+  if (state === "live") {
+    $(".live-word", live).textContent = "Live";
+    if (lostAt) dispatchEvent(new CustomEvent("livereturn"));
+    lostAt = null;
+  } else if (state === "lost") {
+    lostAt = lostAt || new Date();
+    $(".live-word", live).textContent = `Not live since ${two(lostAt.getHours())}:${two(lostAt.getMinutes())}, retrying`;
+  }
+});
+on("run", (event) => {
+  const last = $(".live-last time", live);
+  if (last && ["done", "failed"].includes(event.state)) { last.dateTime = new Date().toISOString(); localise(live); }
+});
+
+// ---- keys
+const bindings = new Map();
+export function key(name, action) { bindings.set(name, action); }
+const store = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* private window */ } } };
+const lettersOn = $("#keys-on");
+lettersOn.checked = store.get("tidemark-letters") !== "off";
+lettersOn.addEventListener("change", () => store.set("tidemark-letters", lettersOn.checked ? "on" : "off"));
+const help = () => $("#keys").showModal();
+$("#help").addEventListener("click", help);
+const go = (label) => { const found = $$(".bar nav a").find((a) => a.textContent.trim().toLowerCase().startsWith(label)); if (found) location.href = found.href; };
+let pendingG = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.altKey || event.metaKey) return;
+  if (event.ctrlKey) { if (event.key === "k") { event.preventDefault(); $("#find").focus(); } return; }
+  const typing = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select, dialog[open]");
+  if (event.key === "Escape" && typing && !typing.matches("dialog")) { typing.blur(); return; }
+  if (typing || !lettersOn.checked) return;
+  const name = event.key;
+  if (performance.now() - pendingG < 1200) {
+    pendingG = 0;
+    const page = { b: "board", r: "regressions", s: "series", c: "compare", f: "fleet" }[name];
+    if (page) { event.preventDefault(); go(page); return; }
+  }
+  if (name === "g") { pendingG = performance.now(); return; }
+  const action = bindings.get(name);
+  if (action && action(event) !== false) event.preventDefault();
+});
+key("?", help);
+key("/", () => $("#find").focus());
+key("t", switchTheme);
+key("f", () => ($("#filter") ? $("#filter").focus() : false));
+for (const element of $$("[data-key]")) key(element.dataset.key, () => { if (element.offsetParent === null) return false; element.click(); });
+
+// ---- rows: j k move, x selects, Enter opens
+const rows = () => $$("[data-row]");
+let current = -1;
+function moveTo(index) {
+  const all = rows();
+  if (!all.length) return false;
+  current = Math.max(0, Math.min(all.length - 1, index));
+  ($("a", all[current]) || all[current]).focus();
+}
+if (rows().length) {
+  key("j", () => moveTo(current + 1));
+  key("k", () => moveTo(current - 1));
+  key("x", () => { const box = current >= 0 && $("input[type=checkbox]", rows()[current]); if (!box) return false; box.click(); });
+}
