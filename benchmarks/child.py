@@ -1,0 +1,158 @@
+"""The measuring process: reads one job, runs it, writes one report. Fresh for every repetition; the only place where torch is imported.
+
+A benchmark that fails is data: whatever happens becomes a status and a sentence in the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import random
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from benchmarks.spec import Status
+
+# Wall seconds of measuring per process; warm-up is a third of it on a CPU.
+CPU_MEASURE_S = 1.1
+CPU_WARM_UP_S = 0.3
+
+
+def main(arguments: list[str]) -> int:
+    """`child JOB REPORT`: both are files; the report is complete when this returns."""
+    job_file, report_file = map(Path, arguments)
+    job = json.loads(job_file.read_text())
+    report = _run(job)
+    report["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    temporary = report_file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(report))
+    temporary.replace(report_file)
+    return 0
+
+
+def _run(raw: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks.harness.plugin import PluginError
+    from benchmarks.harness.workload import NotApplicable
+
+    report: dict[str, Any] = {"status": Status.OK, "error": None, "started_ms": int(time.time() * 1000)}
+    try:
+        _measure(raw, report)
+    except NotApplicable as reason:
+        report |= {"status": Status.NOT_APPLICABLE, "error": str(reason)}
+    except PluginError as error:
+        report |= {"status": Status.FAILED, "error": str(error)}
+    except (SystemExit, KeyboardInterrupt) as error:
+        report |= {"status": Status.FAILED, "error": f"the measured code ended the process: {type(error).__name__}({error})"}
+    except BaseException as error:
+        report |= _failure(error, raw)
+    return report
+
+
+def _failure(error: BaseException, raw: dict[str, Any]) -> dict[str, Any]:
+    text = str(error).strip() or type(error).__name__
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text
+    what = f"{type(error).__name__}: {text}"
+    if memory:
+        return {"status": Status.OUT_OF_MEMORY, "error": f"{raw['benchmark']} ran out of memory: {text[:500]}", "traceback": traceback.format_exc()}
+    entry = raw.get("implementation")
+    blame = f"implementation {entry} raised " if entry else ""
+    return {"status": Status.FAILED, "error": f"{blame}{what[:2000]}", "traceback": traceback.format_exc()[-8000:]}
+
+
+def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
+    from benchmarks.harness.workload import Job, Workload
+
+    job = Job(**{key: tuple(value) if key == "tasks" else value for key, value in raw.items()})
+    _settle_in(job)
+    report["environment"] = _environment(job)
+    if "canary_before" in job.tasks:
+        report["canary_before"] = _ceilings()
+    module, _, name = job.workload.partition(":")
+    workload: Workload = getattr(importlib.import_module(module), name)(job)
+    if "check" in job.tasks:
+        correctness = workload.check()
+        report["correctness"] = correctness.to_json()
+        if correctness.failed is not None:
+            report |= {"status": Status.CHECK_FAILED, "error": correctness.sentence()}
+            return
+    workload.prepare()
+    if "count" in job.tasks:
+        report["counters"] = [dataclasses.asdict(counter) for counter in workload.counters()]
+    report["work"] = dataclasses.asdict(workload.work)
+    report["measured_from_ms"] = int(time.time() * 1000)
+    if "time" in job.tasks:
+        _time(workload, job, report)
+    if "canary_after" in job.tasks:
+        report["canary_after"] = _ceilings()
+
+
+def _settle_in(job: Any) -> None:
+    import torch
+
+    from benchmarks.harness.start_up import spare_the_compiler_import, use_one_thread
+
+    if job.config.get("device", "cpu") == "cpu":
+        use_one_thread()
+        spare_the_compiler_import()
+    torch.manual_seed(job.seed)
+
+
+def _environment(job: Any) -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {"threads": torch.get_num_threads(), "torch_git": torch.version.git_version}
+    if torch.cuda.is_available() and job.config.get("device") != "cpu":
+        properties = torch.cuda.get_device_properties(0)
+        found |= {
+            "accelerator": torch.cuda.get_device_name(0),
+            "accelerator_count": torch.cuda.device_count(),
+            "accelerator_memory_bytes": properties.total_memory,
+            "cuda": torch.version.cuda,
+            "rocm": torch.version.hip,
+            "cudnn": torch.backends.cudnn.version(),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
+        }
+    else:
+        found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _ceilings() -> dict[str, Any]:
+    from benchmarks.harness.ceilings_cpu import measure_cpu_ceilings
+    from benchmarks.harness.clock import HostClock
+
+    return dataclasses.asdict(measure_cpu_ceilings(HostClock()))
+
+
+def _time(workload: Any, job: Any, report: dict[str, Any]) -> None:
+    from benchmarks.harness import paired
+    from benchmarks.harness.clock import HostClock
+
+    clock = HostClock()
+    budget = paired.Budget(warm_up_s=CPU_WARM_UP_S, measure_s=CPU_MEASURE_S)
+    times = paired.measure(workload.step, clock, budget, random.Random(job.seed + job.process))
+    problem = workload.after()
+    if problem:
+        report |= {"status": Status.FAILED, "error": problem}
+        return
+    report["times"] = {
+        "clock": clock.name,
+        "step_s": times.step_s,
+        "yardstick_s": times.yardstick_s,
+        "phase_shares": paired.phases_of_typical_steps(times),
+        "warm_up_steps": times.warm_up_steps,
+        "settled": times.settled,
+    }
+
+
+def leave(code: int) -> None:
+    """Ends at once: tearing down torch costs a quarter of a second, and the report is on disk."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

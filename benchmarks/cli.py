@@ -1,0 +1,232 @@
+"""The command: `python -m benchmarks list | describe | run`. Plans and collects; never imports torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import SUITE_VERSION, registry
+from benchmarks.environment import fingerprint, git_state
+from benchmarks.identity import BadIdentity, identity
+from benchmarks.launch import Launcher
+from benchmarks.output import mllog
+from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
+from benchmarks.plan import PROCESSES, SCALED_DOWN
+from benchmarks.session import Request, Session, now_text
+from benchmarks.spec import Benchmark, Preset, Status, slug_of
+from benchmarks.telemetry import Telemetry
+
+USAGE_ERROR = 2
+SOME_FAILED = 1
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit status is 0 when all is well, 1 when some result failed, 2 for a wrong call, 130 when interrupted."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.action(options))
+    except (registry.UnknownBenchmark, registry.UnknownVariant, UnwritableOutput, BadIdentity, WrongCall) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+        return SOME_FAILED
+
+
+class WrongCall(ValueError):
+    """Options that do not go together."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Tidemark's registered benchmark suite.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="registered benchmarks and their variants")
+    listing.add_argument("--json", action="store_true", help="as JSON, with every variant of every preset")
+    listing.set_defaults(action=_list)
+
+    describing = commands.add_parser("describe", help="what a benchmark means, its formula, its bound, published figures")
+    describing.add_argument("id", help="a benchmark, e.g. gpt.ladder")
+    describing.set_defaults(action=_describe)
+
+    running = commands.add_parser("run", help="measure, and write run.json")
+    running.add_argument("patterns", nargs="+", metavar="ID|GLOB", help="what to run, e.g. gpt.train 'attn.*'")
+    running.add_argument("--preset", choices=[str(p) for p in Preset], default="cpu", help="how large (default: cpu)")
+    running.add_argument("--out", type=Path, help="where run.json goes (default: $TIDEMARK_RUN_JSON, else run.json)")
+    running.add_argument("--implementation", metavar="MODULE:ATTR", help="the project's own code, imported from the current directory")
+    running.add_argument("--processes", type=int, help="fresh processes per variant (default: 3 for cpu, 2 for smoke, 5 for full)")
+    running.add_argument("--variant", action="append", default=[], metavar="KEY=VALUE", help="only these variants; globs and a,b work; repeatable")
+    running.add_argument("--seed", type=int, default=1234, help="of weights, inputs and the order of processes (default: 1234)")
+    running.add_argument("--timeout", type=float, metavar="SECONDS", help="per process (default: each benchmark's own)")
+    running.set_defaults(action=_run)
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps({"suite_version": SUITE_VERSION, "benchmarks": [_as_json(b) for b in registry.BY_ID.values()]}, indent=2))
+        return 0
+    width = max(len(name) for name in registry.BY_ID)
+    for benchmark in registry.BY_ID.values():
+        counts = " ".join(f"{preset}:{len(benchmark.cases(preset))}" for preset in Preset)
+        plug = "  plug-in point" if benchmark.signature else ""
+        print(f"{benchmark.id:{width}}  {benchmark.title}  [{counts}]{plug}")
+    return 0
+
+
+def _as_json(benchmark: Benchmark) -> dict[str, Any]:
+    return {
+        "id": benchmark.id,
+        "title": benchmark.title,
+        "mode": benchmark.mode,
+        "meaning": benchmark.meaning,
+        "formula": benchmark.formula,
+        "bound": benchmark.bound,
+        "references": [{"figure": r.figure, "source": r.source} for r in benchmark.references],
+        "signature": benchmark.signature,
+        "builtin": benchmark.builtin,
+        "presets": {
+            str(preset): [
+                {"variant": dict(c.variant), "config": dict(c.config), "not_applicable": c.not_applicable} for c in benchmark.cases(preset)
+            ]
+            for preset in Preset
+        },
+    }
+
+
+def _describe(options: argparse.Namespace) -> int:
+    found = registry.find(options.id)
+    for number, benchmark in enumerate(found):
+        print(("\n" if number else "") + describe(benchmark))
+    return 0
+
+
+def describe(benchmark: Benchmark) -> str:
+    """A page on one benchmark that a reader could argue with."""
+    parts = [f"{benchmark.id}: {benchmark.title}", "", benchmark.meaning, "", "Formula: " + benchmark.formula, "", "Bound: " + benchmark.bound]
+    if benchmark.references:
+        parts += ["", "Published figures:"] + [f"  {r.figure}\n    source: {r.source}" for r in benchmark.references]
+    if benchmark.signature:
+        parts += ["", "Plug-in point (--implementation module:attribute):", benchmark.signature]
+    parts += ["", f"Built-in: {benchmark.builtin or 'measures the machine'}", "", "Variants:"]
+    for preset in Preset:
+        shown = [" ".join(f"{k}={v}" for k, v in c.variant.items()) + (" (not applicable)" if c.not_applicable else "") for c in benchmark.cases(preset)]
+        parts.append(f"  {preset}: " + ("; ".join(shown) or "none"))
+    return "\n".join(parts)
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = options.out or Path(os.environ.get("TIDEMARK_RUN_JSON") or "run.json")
+    request = _request(options)
+    git = git_state()
+    families = dict.fromkeys(s.benchmark.family for s in request.selection)
+    who = identity(os.environ, git, suite="-".join(families) or "unknown", testbed="cpu" if request.preset is Preset.CPU else "gpu")
+    make_sure_writable(out)
+    session = Session(request, Launcher())
+    _interrupt_on_signals(session)
+    started, began_ms = now_text(), int(time.time() * 1000)
+    telemetry = Telemetry.started()
+    session.run()
+    watched = telemetry.stop()
+    results = session.results()
+    bad = [result for result in results if result["status"] not in (Status.OK, Status.NOT_APPLICABLE)]
+    document = run_document(
+        who,
+        started_at=started,
+        finished_at=now_text(),
+        status=session.run_status(),
+        error="; ".join(f"{r['benchmark']}: {r['error']}" for r in bad[:5])[:5000] or None,
+        code_under_test=_code_under_test(options.implementation),
+        environment=fingerprint(session.child_environment()),
+        telemetry=watched,
+        ceilings=session.ceilings(),
+        canary=session.canary(),
+        results=results,
+        protocol={
+            "seed": request.seed,
+            "processes": request.processes,
+            "order": session.order,
+            "scaled_down": SCALED_DOWN.get(request.preset),
+        },
+    )
+    _write_logs(out, document, session, began_ms)
+    write_json(out, document)
+    _say(document, out)
+    if session.interrupted:
+        return INTERRUPTED
+    if not request.selection:
+        return USAGE_ERROR
+    return SOME_FAILED if bad else 0
+
+
+def _request(options: argparse.Namespace) -> Request:
+    preset = Preset(options.preset)
+    benchmarks, unknown = registry.find_all(options.patterns)
+    for error in unknown:
+        print(f"benchmarks: {error}", file=sys.stderr)
+    processes = PROCESSES[preset] if options.processes is None else options.processes
+    if processes < 1:
+        raise WrongCall(f"--processes is {processes}; at least 1 is needed")
+    if options.implementation:
+        closed = [b.id for b in benchmarks if not b.signature]
+        if closed:
+            open_ones = ", ".join(b.id for b in registry.BY_ID.values() if b.signature)
+            raise WrongCall(f"{', '.join(closed)} takes no --implementation; these do: {open_ones}")
+    return Request(
+        selection=registry.select(benchmarks, preset, registry.parse_filters(options.variant)),
+        preset=preset,
+        implementation=options.implementation,
+        processes=processes,
+        seed=options.seed,
+        timeout_s=options.timeout,
+        unknown=tuple(map(str, unknown)),
+    )
+
+
+def _interrupt_on_signals(session: Session) -> None:
+    def end(number: int, frame: object) -> None:
+        print("benchmarks: interrupted; writing what is finished", file=sys.stderr)
+        session.interrupt()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def _code_under_test(implementation: str | None) -> dict[str, Any]:
+    if implementation:
+        return {"kind": "implementation", "entry": implementation}
+    return {"kind": "builtin", "entry": f"benchmarks {SUITE_VERSION}"}
+
+
+def _write_logs(out: Path, document: Mapping[str, Any], session: Session, began_ms: int) -> None:
+    """One `.mllog` per result beside run.json, named in the result's artifacts."""
+    ended_ms = int(time.time() * 1000)
+    for result in document["results"]:
+        if result["status"] != Status.OK:
+            continue
+        name = f"{result['benchmark']}.{slug_of(result['variant'])}.mllog"
+        times = mllog.Times(began_ms=began_ms, measured_from_ms=session.measured_from_ms(result) or began_ms, ended_ms=ended_ms)
+        (out.parent / name).write_text("".join(line + "\n" for line in mllog.lines(document, result, times)))
+        result.setdefault("artifacts", {})["mllog"] = name
+
+
+def _say(document: Mapping[str, Any], out: Path) -> None:
+    """What was found, for a person, on standard error."""
+    for result in document["results"]:
+        variant = " ".join(f"{key}={value}" for key, value in result["variant"].items())
+        head = f"{result['benchmark']:14} {variant:36} {result['status']:14}"
+        gates = [m for m in result.get("measurements", ()) if m["role"] in ("gate", "watch")][:3]
+        figures = "  ".join(f"{m['metric']} {m['value']:.5g}{'' if m['unit'] in ('1', 'ratio') else ' ' + m['unit']}" for m in gates)
+        print(f"{head} {figures or result.get('error') or ''}", file=sys.stderr)
+    print(f"{document['status']}: {out}", file=sys.stderr)
+
+

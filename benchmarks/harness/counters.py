@@ -1,0 +1,65 @@
+"""Exact counters of one untimed step: dispatched operations, and bytes of activations kept for the backward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_FREE = {"detach", "alias", "view", "_unsafe_view", "t", "transpose", "permute", "expand", "as_strided", "unsqueeze", "squeeze", "slice",
+         "select", "split", "split_with_sizes", "unbind"}  # fmt: skip
+
+
+class OperationCounter(TorchDispatchMode):
+    """Counts every operation that reaches a kernel. Views cost no kernel and are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: Counter[str] = Counter()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Eager code only is counted; asking torch's compiler to look away would import it, a second of a fresh process."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name not in _FREE:
+            self.by_name[name] += 1
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def total(self) -> int:
+        """Operations in all."""
+        return sum(self.by_name.values())
+
+
+def count_operations(step: Callable[[], None]) -> OperationCounter:
+    """Runs one step under the counter."""
+    with OperationCounter() as counter:
+        step()
+    return counter
+
+
+def count_activation_bytes(forward: Callable[[], torch.Tensor], parameters: Iterable[torch.Tensor]) -> int:
+    """Bytes that the forward pass keeps alive for the backward pass, each storage once, parameters apart.
+
+    It is what limits the batch on an accelerator, and it is exact on any machine: the same code keeps the same bytes.
+    """
+    owned = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in owned:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = forward()
+    total = sum(kept.values())
+    del loss
+    return total

@@ -1,0 +1,52 @@
+"""Makes a measuring process start quickly and lie quietly in memory."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_COMPILER = "torch._dynamo"
+
+
+class _CompilerWhenNeeded(ModuleType):
+    """Stands for torch's compiler until something asks for more of it than `graph_break`; then it gives way to the real module."""
+
+    def graph_break(self, msg: str = "") -> None:
+        """Outside of a compiled region the real one does nothing either."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_real_compiler(self), name)
+
+
+def _real_compiler(placeholder: ModuleType) -> ModuleType:
+    if sys.modules.get(_COMPILER) is placeholder:
+        del sys.modules[_COMPILER]
+        vars(torch).pop("_dynamo", None)
+    return importlib.import_module(_COMPILER)
+
+
+def spare_the_compiler_import() -> None:
+    """Keeps optimizers from importing torch's compiler, 0.9 s of every fresh process, where nothing is compiled.
+
+    torch's optimizers import it only to say "break the graph here" and "do not trace this". The first is answered by a placeholder, the second
+    by filling the cache of the decorator that guards some methods. Where a torch release has neither, nothing happens but a slower start; code
+    that really compiles gets the real module.
+    """
+    if _COMPILER in sys.modules:
+        return
+    for method in vars(torch.optim.Optimizer).values():
+        inner = getattr(method, "__wrapped__", None)
+        if inner is not None:
+            inner.__dynamo_disable = inner
+    placeholder = _CompilerWhenNeeded(_COMPILER)
+    sys.modules[_COMPILER] = placeholder
+    setattr(torch, "_dynamo", placeholder)  # noqa: B010 -- the checker knows only the real module by this name
+
+
+def use_one_thread() -> None:
+    """One thread: on a shared CPU two threads spin for each other and are several times slower than one."""
+    torch.set_num_threads(1)

@@ -1,0 +1,84 @@
+"""What a family hands the harness: one variant, built, checkable and steppable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from benchmarks.harness.check import Correctness
+from benchmarks.harness.marks import Marks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """An exact figure of one step, or a fact of the variant."""
+
+    metric: str
+    value: float
+    unit: str = "1"
+    direction: str = "lower"
+    role: str = "watch"
+    exact: bool = True
+    formula: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one step does, for rates and the roofline; `bytes` is the least memory traffic the step must cause, or None."""
+
+    flop: float
+    bytes: float | None = None
+    units: float = 1.0
+    unit_metric: str = "steps_per_s"
+    unit_unit: str = "1/s"
+    formula: str = ""
+    extra_rates: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the child was asked for: the case, the plug-in, and which process of how many this is."""
+
+    benchmark: str
+    workload: str
+    variant: Mapping[str, Any]
+    config: Mapping[str, Any]
+    preset: str
+    implementation: str | None
+    builtin: str | None
+    process: int
+    processes: int
+    seed: int
+    tasks: tuple[str, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class NotApplicable(Exception):
+    """This machine cannot run the variant; the sentence says why."""
+
+
+class Workload(Protocol):
+    """One variant of a benchmark. Constructed with the job; nothing heavy happens before `prepare`."""
+
+    work: Work
+
+    def check(self) -> Correctness:
+        """Compares with a reference on a reduced copy of the inputs, before anything is timed."""
+        ...
+
+    def prepare(self) -> None:
+        """Builds what the step needs."""
+        ...
+
+    def step(self, marks: Marks) -> None:
+        """The timed step."""
+        ...
+
+    def counters(self) -> list[Counter]:
+        """Exact counters, from steps of their own."""
+        ...
+
+    def after(self) -> str | None:
+        """What was wrong with the timed steps (a loss that is no number), or None."""
+        ...

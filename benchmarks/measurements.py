@@ -1,0 +1,134 @@
+"""From the reports of fresh processes to the measurements of a result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks import summary
+from benchmarks.spec import Direction, Role
+
+Report = Mapping[str, Any]
+
+
+def of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Measurements of a variant timed against the yardstick, from one report per process.
+
+    The quotient is judged; milliseconds and rates are shown, because on a shared machine they say more of the neighbours than of the code.
+    """
+    times = [report["times"] for report in reports if "times" in report]
+    if not times:
+        return counters_of(reports)
+    step_s = [time["step_s"] for time in times]
+    ratios = [[step / yard for step, yard in zip(time["step_s"], time["yardstick_s"], strict=True)] for time in times]
+    ratio_of_process = [median(values) for values in ratios]
+    step_ms_of_process = [1000 * median(values) for values in step_s]
+    converged = all(time["settled"] for time in times)
+    found = [
+        measurement("step_over_yardstick", "ratio", Role.GATE, ratio_of_process, samples=ratios, converged=converged),
+        measurement("step_ms", "ms", Role.WATCH, step_ms_of_process, samples=[[1000 * s for s in values] for values in step_s]),
+    ]
+    work = next(report["work"] for report in reports if "work" in report)
+    rate = 1000 * work["units"] / median(step_ms_of_process)
+    found.append(derived(work["unit_metric"], work["unit_unit"], rate, Direction.HIGHER))
+    found.extend(_phases(times, ratio_of_process, step_ms_of_process))
+    found.extend(counters_of(reports))
+    found.append(measurement("yardstick_ms", "ms", Role.DERIVED, [1000 * median(time["yardstick_s"]) for time in times]))
+    found.append(measurement("peak_rss_bytes", "B", Role.DERIVED, [report["peak_rss_bytes"] for report in reports]))
+    return found
+
+
+def _phases(times: Sequence[Mapping[str, Any]], ratios: Sequence[float], step_ms: Sequence[float]) -> list[dict[str, Any]]:
+    """Every phase twice: in milliseconds, and over the yardstick, where runs of a noisy machine can be compared."""
+    names = dict.fromkeys(name for time in times for name in time["phase_shares"])
+    ordered = [name for name in names if name != "other"] + ["other"] * ("other" in names)
+    found: list[dict[str, Any]] = []
+    for unit, suffix, levels in (("ratio", "over_yardstick", ratios), ("ms", "ms", step_ms)):
+        for name in ordered:
+            values = [time["phase_shares"].get(name, 0.0) * level for time, level in zip(times, levels, strict=True)]
+            found.append(measurement(f"{name}_{suffix}", unit, Role.PHASE, values))
+    return found
+
+
+def counters_of(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Exact counters, once each; a counter that two processes state differently is not exact, and is said to be so."""
+    values: dict[str, list[float]] = {}
+    shapes: dict[str, Mapping[str, Any]] = {}
+    for report in reports:
+        for counter in report.get("counters", ()):
+            values.setdefault(counter["metric"], []).append(counter["value"])
+            shapes[counter["metric"]] = counter
+    found = []
+    for name, seen in values.items():
+        shape = shapes[name]
+        made = {"metric": name, "unit": shape["unit"], "direction": shape["direction"], "role": shape["role"], "value": median(seen)}
+        made["exact"] = bool(shape["exact"]) and len(set(seen)) == 1
+        if shape.get("formula"):
+            made["formula"] = shape["formula"]
+        if len(set(seen)) > 1:
+            made["processes"] = seen
+        found.append(made)
+    return found
+
+
+def derived(metric: str, unit: str, value: float, direction: Direction, formula: str | None = None) -> dict[str, Any]:
+    """A figure computed from others."""
+    made: dict[str, Any] = {"metric": metric, "unit": unit, "direction": direction, "role": Role.DERIVED, "value": value}
+    return made | ({"formula": formula} if formula else {})
+
+
+def measurement(
+    metric: str,
+    unit: str,
+    role: Role,
+    processes: Sequence[float],
+    *,
+    samples: Sequence[Sequence[float]] = (),
+    direction: Direction = Direction.LOWER,
+    converged: bool | None = None,
+) -> dict[str, Any]:
+    """One metric over its processes, with raw samples, spread, and what the repeats could show."""
+    made: dict[str, Any] = {
+        "metric": metric,
+        "unit": unit,
+        "direction": direction,
+        "role": role,
+        "value": median(processes),
+        "processes": list(processes),
+    }
+    if samples:
+        made["samples"] = [summary.thin(values) for values in samples]
+        made["samples_taken"] = [len(values) for values in samples]
+        made["bimodal"] = any(summary.is_bimodal(values) for values in samples)
+    if converged is not None:
+        made["converged"] = converged
+    spread = summary.coefficient_of_variation(processes) if role in (Role.GATE, Role.WATCH) else None
+    if spread is not None:
+        made["cv_between_processes"] = spread
+        made["minimum_detectable_change"] = summary.minimum_detectable_change(spread, len(processes))
+    return made
+
+
+def roofline_of(work: Mapping[str, Any], step_s: float, compute_flop_per_s: float, bytes_per_s: float) -> dict[str, Any] | None:
+    """Where the step sits under the measured ceilings; below 30 % of both, neither explains its time and latency does.
+
+    `bytes` is the least traffic the step must cause, so the intensity is an upper bound.
+    """
+    if not work.get("flop") or not work.get("bytes") or step_s <= 0:
+        return None
+    intensity, achieved = work["flop"] / work["bytes"], work["flop"] / step_s
+    ridge = compute_flop_per_s / bytes_per_s
+    of_compute, of_memory = achieved / compute_flop_per_s, work["bytes"] / step_s / bytes_per_s
+    roof = min(compute_flop_per_s, intensity * bytes_per_s)
+    if of_compute < 0.3 and of_memory < 0.3:
+        bound = "latency"
+    else:
+        bound = "compute" if intensity > ridge else "memory"
+    return {
+        "flop_per_byte": intensity,
+        "ridge_flop_per_byte": ridge,
+        "achieved_tflops": achieved / 1e12,
+        "bound": bound,
+        "share_of_ceiling": achieved / roof,
+    }

@@ -1,0 +1,1 @@
+"""Writers: run.json, `:::MLLOG` files, and PyTorch benchmark database records."""

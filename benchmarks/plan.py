@@ -1,0 +1,41 @@
+"""The plan of a run: which processes measure what, in which order. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.registry import Selected
+from benchmarks.spec import Preset
+
+PROCESSES = {Preset.CPU: 3, Preset.SMOKE: 2, Preset.FULL: 5}
+"""Fresh processes per variant, unless `--processes` says otherwise; `full` goes on to the stated precision."""
+
+MOST_PROCESSES = 12
+
+SCALED_DOWN = {
+    Preset.CPU: "three processes; warm-up 10 steps or 0.3 s, settled within 2 %; 1.1 s of pairs with the yardstick; host clock, no events",
+    Preset.SMOKE: "two processes; warm-up 10 steps and 0.5 s; 20 steps; never judged",
+}
+"""How a preset falls short of the full protocol; it is said in run.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One fresh process of one case. `number` counts within the case, from zero."""
+
+    selected: Selected
+    number: int
+
+
+def repetitions(selection: Sequence[Selected], processes: int, seed: int) -> list[Repetition]:
+    """Rounds over all cases, each round in a new random order: what drifts in the machine hits every case alike."""
+    rng = random.Random(seed)
+    runnable = [selected for selected in selection if selected.case.not_applicable is None]
+    order: list[Repetition] = []
+    for number in range(processes):
+        in_turn = list(runnable)
+        rng.shuffle(in_turn)
+        order.extend(Repetition(selected, number) for selected in in_turn)
+    return order

@@ -1,0 +1,81 @@
+"""Finds registered benchmarks and their cases by id, glob and variant filter."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.catalog import ALL
+from benchmarks.spec import Benchmark, Case, Preset
+
+
+class UnknownBenchmark(ValueError):
+    """An id or glob that matches nothing."""
+
+
+class UnknownVariant(ValueError):
+    """A variant filter that matches nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One case to run, with the benchmark it belongs to."""
+
+    benchmark: Benchmark
+    case: Case
+
+
+BY_ID: Mapping[str, Benchmark] = {benchmark.id: benchmark for benchmark in ALL}
+
+
+def find(pattern: str) -> tuple[Benchmark, ...]:
+    """The benchmarks an id or glob names; raises `UnknownBenchmark` with the known ones."""
+    found = tuple(b for b in ALL if fnmatch.fnmatchcase(b.id, pattern))
+    if found:
+        return found
+    close = difflib.get_close_matches(pattern, BY_ID, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise UnknownBenchmark(f"unknown benchmark '{pattern}'{hint} known: {', '.join(BY_ID)}".replace("? known", "? known"))
+
+
+def find_all(patterns: Iterable[str]) -> tuple[tuple[Benchmark, ...], tuple[UnknownBenchmark, ...]]:
+    """Every benchmark the patterns name, once each and in registry order, and the errors of those that name nothing."""
+    wanted: set[str] = set()
+    unknown: list[UnknownBenchmark] = []
+    for pattern in patterns:
+        try:
+            wanted.update(b.id for b in find(pattern))
+        except UnknownBenchmark as error:
+            unknown.append(error)
+    return tuple(b for b in ALL if b.id in wanted), tuple(unknown)
+
+
+def parse_filters(texts: Sequence[str]) -> dict[str, set[str]]:
+    """`rung=r07,r08` texts as key -> accepted values; several of one key add up."""
+    filters: dict[str, set[str]] = {}
+    for text in texts:
+        key, separator, values = text.partition("=")
+        if not separator or not key or not values:
+            raise UnknownVariant(f"variant filter '{text}' is not key=value, e.g. rung=r07_flash_attention")
+        filters.setdefault(key.strip(), set()).update(v.strip() for v in values.split(","))
+    return filters
+
+
+def select(benchmarks: Iterable[Benchmark], preset: Preset, filters: Mapping[str, set[str]]) -> tuple[Selected, ...]:
+    """The cases of these benchmarks that pass the variant filters; raises where a filter fits none of them."""
+    everything = [Selected(b, case) for b in benchmarks for case in b.cases(preset)]
+    chosen = tuple(s for s in everything if _passes(s.case, filters))
+    if filters and not chosen:
+        known = sorted({f"{key}={value}" for s in everything for key, value in s.case.variant.items()})
+        asked = ", ".join(f"{key}={value}" for key, values in filters.items() for value in sorted(values))
+        raise UnknownVariant(f"no variant matches {asked}; known with preset {preset}: {', '.join(known)}")
+    return chosen
+
+
+def _passes(case: Case, filters: Mapping[str, set[str]]) -> bool:
+    return all(
+        any(fnmatch.fnmatchcase(str(case.variant.get(key, "")), value) for value in values)
+        for key, values in filters.items()
+    )

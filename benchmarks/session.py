@@ -1,0 +1,235 @@
+"""Runs a selection of benchmarks: fresh processes in random order, and a record that is whole whenever it is written.
+
+A failed benchmark is data; the rest of the suite goes on. An interruption writes what is finished, marked incomplete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from benchmarks import measurements, summary
+from benchmarks.launch import CPU_ENVIRONMENT, Launcher
+from benchmarks.plan import SCALED_DOWN, Repetition, repetitions
+from benchmarks.progress import Progress
+from benchmarks.registry import Selected
+from benchmarks.spec import Preset, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to run, and how."""
+
+    selection: tuple[Selected, ...]
+    preset: Preset
+    implementation: str | None
+    processes: int
+    seed: int
+    timeout_s: float | None = None
+    unknown: tuple[str, ...] = ()
+    """Sentences about ids that name nothing; each becomes a failed result."""
+
+
+@dataclass(slots=True)
+class CaseState:
+    """One case while it runs: the reports so far, and how it ended if it has."""
+
+    selected: Selected
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    status: Status | None = None
+    error: str | None = None
+    output_tail: str = ""
+
+
+
+def _key(selected: Selected) -> tuple[str, str]:
+    return selected.benchmark.id, str(sorted(selected.case.variant.items()))
+
+
+class Session:
+    """One run of the suite in progress."""
+
+    def __init__(self, request: Request, launcher: Launcher) -> None:
+        self.request, self.launcher = request, launcher
+        self.states = {_key(selected): CaseState(selected) for selected in request.selection}
+        for state in self.states.values():
+            if state.selected.case.not_applicable:
+                state.status, state.error = Status.NOT_APPLICABLE, state.selected.case.not_applicable
+        self.plan = repetitions(request.selection, request.processes, request.seed)
+        self.progress = Progress(total=len(self.plan))
+        self.order: list[str] = []
+        self.interrupted = False
+
+    def run(self) -> None:
+        """Runs the whole plan, or until interrupted."""
+        last = len(self.plan) - 1
+        for position, repetition in enumerate(self.plan):
+            if self.interrupted:
+                return
+            state = self.states[_key(repetition.selected)]
+            note = f"{repetition.selected.benchmark.id} {' '.join(map(str, repetition.selected.case.variant.values()))}"
+            if state.status is not None:
+                self.progress.finished(f"{note}: {state.status}")
+                continue
+            self.progress.starting(note)
+            self._repeat(state, repetition, first=position == 0, last=position == last)
+            self.progress.finished(note)
+
+    def interrupt(self) -> None:
+        """Ends the running process and the plan; safe in a signal handler."""
+        self.interrupted = True
+        self.launcher.stop()
+
+    def _repeat(self, state: CaseState, repetition: Repetition, *, first: bool, last: bool) -> None:
+        case = repetition.selected.case
+        self.order.append(f"{repetition.selected.benchmark.id}#{repetition.number}")
+        environment = CPU_ENVIRONMENT if case.config.get("device", "cpu") == "cpu" else {}
+        outcome = self.launcher.run(
+            self._job(repetition, first=first, last=last), self.request.timeout_s or case.timeout_s, environment
+        )
+        report = outcome.report
+        state.output_tail = outcome.output_tail or state.output_tail
+        status = Status(report["status"])
+        if status is Status.INCOMPLETE or self.interrupted:
+            return
+        state.reports.append(report)
+        if status is not Status.OK:
+            state.status, state.error = status, report["error"]
+
+    def _job(self, repetition: Repetition, *, first: bool, last: bool) -> dict[str, Any]:
+        benchmark, case = repetition.selected.benchmark, repetition.selected.case
+        tasks = ["time"]
+        if repetition.number == 0:
+            tasks += ["check", "count"]
+        if self.request.preset is Preset.CPU:
+            tasks += ["canary_before"] * first + ["canary_after"] * last
+        return {
+            "benchmark": benchmark.id,
+            "workload": benchmark.workload,
+            "variant": dict(case.variant),
+            "config": dict(case.config),
+            "preset": str(self.request.preset),
+            "implementation": self.request.implementation if benchmark.signature else None,
+            "builtin": benchmark.builtin,
+            "process": repetition.number,
+            "processes": self.request.processes,
+            "seed": self.request.seed,
+            "tasks": tasks,
+            "extra": {},
+        }
+
+    # what was found
+
+    def results(self) -> list[dict[str, Any]]:
+        """Every case's result, finished or not, in the order of the registry; then the ids that named nothing."""
+        found = [self._result(state) for state in self.states.values()]
+        for sentence in self.request.unknown:
+            name = sentence.split("'")[1] if "'" in sentence else "unknown"
+            found.append({"benchmark": name, "variant": {}, "preset": str(self.request.preset), "status": Status.FAILED, "error": sentence})
+        return found
+
+    def _result(self, state: CaseState) -> dict[str, Any]:
+        benchmark, case = state.selected.benchmark, state.selected.case
+        result: dict[str, Any] = {
+            "benchmark": benchmark.id,
+            "variant": dict(case.variant),
+            "preset": str(self.request.preset),
+            "mode": benchmark.mode,
+            "backend": case.backend,
+            "world_size": case.world_size,
+            "status": state.status or (Status.OK if len(state.reports) >= self.request.processes else Status.INCOMPLETE),
+            "error": state.error,
+            "config": dict(case.config),
+        }
+        if result["status"] is Status.INCOMPLETE:
+            result["error"] = f"interrupted after {len(state.reports)} of {self.request.processes} processes"
+        correctness = next((report["correctness"] for report in state.reports if "correctness" in report), None)
+        if correctness is not None:
+            result["correctness"] = correctness
+        detail = next((report["traceback"] for report in state.reports if report.get("traceback")), None)
+        if detail:
+            result["traceback"] = detail
+        if result["status"] in (Status.FAILED, Status.TIMEOUT) and state.output_tail:
+            result["output_tail"] = state.output_tail
+        if result["status"] in (Status.OK, Status.INCOMPLETE) and state.reports:
+            self._add_figures(result, state.reports)
+        return result
+
+    def _add_figures(self, result: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> None:
+        result["measurements"] = measurements.of_paired_reports(reports)
+        times = [report["times"] for report in reports if "times" in report]
+        if not times:
+            return
+        ceilings = self.ceilings()
+        work = next((report["work"] for report in reports if "work" in report), None)
+        if work and "gemm_fp32_tflops" in ceilings:
+            step_s = median(median(time["step_s"]) for time in times)
+            roof = measurements.roofline_of(work, step_s, ceilings["gemm_fp32_tflops"] * 1e12, ceilings["copy_gb_per_s"] * 1e9)
+            if roof:
+                result["roofline"] = roof
+        result["harness"] = {
+            "clock": times[0]["clock"],
+            "warm_up_steps": [time["warm_up_steps"] for time in times],
+            "scaled_down": SCALED_DOWN.get(self.request.preset),
+        }
+
+    def run_status(self) -> Status:
+        """ok while anything ran well; failed where nothing did; incomplete where it was interrupted."""
+        if self.interrupted:
+            return Status.INCOMPLETE
+        statuses = [result["status"] for result in self.results()]
+        bad = [status for status in statuses if status not in (Status.OK, Status.NOT_APPLICABLE)]
+        return Status.FAILED if bad and Status.OK not in statuses else Status.OK
+
+    def ceilings(self) -> dict[str, float]:
+        """Measured limits, by the readings of the first and the last process."""
+        readings = self._canary_readings()
+        if not readings:
+            return {}
+        names = ("gemm_fp32_tflops", "copy_gb_per_s", "launch_us")
+        return {name: median(reading[name] for reading in readings) for name in names}
+
+    def canary(self) -> list[dict[str, Any]]:
+        """A fixed workload before and after: on a CPU the quotient of two fixed workloads, which load does not move and hardware does."""
+        before = self._canary_reading("canary_before")
+        after = self._canary_reading("canary_after")
+        if before is None and after is None:
+            return []
+        name = "gemm_over_yardstick"
+        values = [reading[name] for reading in (before, after) if reading]
+        # The standard error of a difference of two medians of this many rounds.
+        noise = max(1.253 * summary.robust_sd(rounds) / median(rounds) * (2 / len(rounds)) ** 0.5 for rounds in values)
+        return [
+            {
+                "name": name,
+                "before": median(before[name]) if before else None,
+                "after": median(after[name]) if after else None,
+                "own_noise": noise,
+            }
+        ]
+
+    def child_environment(self) -> dict[str, Any]:
+        """What only a process with torch can tell of the environment."""
+        return next((report["environment"] for state in self.states.values() for report in state.reports if "environment" in report), {})
+
+    def measured_from_ms(self, result: Mapping[str, Any]) -> int | None:
+        """When the first process of this result began to measure."""
+        for state in self.states.values():
+            if state.selected.benchmark.id == result["benchmark"] and dict(state.selected.case.variant) == result["variant"]:
+                return next((report["measured_from_ms"] for report in state.reports if "measured_from_ms" in report), None)
+        return None
+
+    def _canary_reading(self, which: str) -> dict[str, Any] | None:
+        return next((report[which] for state in self.states.values() for report in state.reports if which in report), None)
+
+    def _canary_readings(self) -> list[dict[str, Any]]:
+        return [reading for which in ("canary_before", "canary_after") if (reading := self._canary_reading(which))]
+
+
+def now_text() -> str:
+    """This moment as the contract writes it."""
+    seconds = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
