@@ -1,5 +1,22 @@
-"""The `tidemark` command."""
+"""The `tidemark` command: checks what it needs before it loads anything, and turns refusals into one line."""
+
+import sys
 
 
 def main() -> None:
-    raise SystemExit("tidemark: no command yet")
+    if sys.version_info < (3, 11):
+        found = ".".join(str(part) for part in sys.version_info[:3])
+        raise SystemExit("tidemark needs Python 3.11 or newer; this is Python " + found + " (" + sys.executable + ")")
+    try:
+        from tidemark.cli import run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "tidemark":
+            raise
+        raise SystemExit(
+            f"tidemark: the package {error.name} is missing; pip install 'tidemark[server]', or make setup in a checkout"
+        ) from None
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -49,22 +49,11 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
 
 def serve(settings: Settings, *, listening_fd: int | None = None) -> None:
     """Runs the API and the pages until told to stop."""
-    import uvicorn
+    from backend.api.serving import make_server
 
     log_to_stdout()
     config = service_config(settings)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            make_app(config, make_engine(config)),
-            host=settings.host,
-            port=settings.port,
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=1,  # live pages hold their event stream open for ever
-            proxy_headers=True,
-        )
-    )
+    server = make_server(make_app(config, make_engine(config)), host=settings.host, port=settings.port)
     # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
     server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
 

@@ -1,0 +1,83 @@
+"""What an administrator does at the command line, straight in the database: tokens and sign-in links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemark.database import engine_of
+from tidemark.datadir import DataDirectory
+from tidemark.refusal import Refusal
+from tidemark.settings import Settings, service_config
+
+
+def create_token(
+    settings: Settings, name: str, scopes: Sequence[str], *, project: str | None = None, days: int | None = None
+) -> str:
+    """A new token; the only time that its secret is seen."""
+    from backend.services import access, projects
+    from backend.services.errors import ServiceError
+
+    now = datetime.now(UTC)
+    try:
+        with engine_of(settings) as engine, engine.begin() as connection:
+            return access.create_token(
+                connection,
+                name,
+                scopes,
+                now=now,
+                project_id=None if project is None else projects.find_project(connection, project).id,
+                expires_at=None if days is None else now + timedelta(days=days),
+            ).token
+    except ServiceError as error:
+        raise Refusal(str(error)) from None
+
+
+def list_tokens(settings: Settings) -> list[dict[str, Any]]:
+    from backend.services import access
+
+    with engine_of(settings) as engine, engine.connect() as connection:
+        return [
+            {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(row).items()}
+            for row in access.list_tokens(connection)
+        ]
+
+
+def describe_tokens(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return "no tokens"
+    lines = [f"{'#':>4}  {'begins':<9} {'scopes':<14} {'project':<20} {'last used':<17} name"]
+    for row in rows:
+        last_used = (row["last_used_at"] or "never")[:16].replace("T", " ")
+        ended = "  (revoked)" if row["revoked_at"] else ""
+        lines.append(
+            f"{row['id']:>4}  {row['hint']:<9} {','.join(row['scopes']):<14} {row['project'] or 'all':<20} "
+            f"{last_used:<17} {row['name']}{ended}"
+        )
+    return "\n".join(lines)
+
+
+def revoke_token(settings: Settings, number: int) -> None:
+    from backend.services import access
+    from backend.services.errors import ServiceError
+
+    try:
+        with engine_of(settings) as engine, engine.begin() as connection:
+            access.revoke_token(connection, number, datetime.now(UTC))
+    except ServiceError as error:
+        raise Refusal(str(error)) from None
+
+
+def sign_in_link(settings: Settings) -> str:
+    """A link to the service that runs here, or to the configured address."""
+    from backend.services import access
+
+    running = DataDirectory(settings.data_dir).running()
+    address = running.url if running is not None and running.alive and not settings.public_url else settings.address
+    with engine_of(settings) as engine, engine.begin() as connection:
+        config = service_config(
+            settings.changed(public_url=address, database_url="postgresql://", redis_url="redis://")
+        )
+        return access.create_sign_in_link(connection, config, datetime.now(UTC))
