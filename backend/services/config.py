@@ -35,6 +35,8 @@ class ServiceConfig:
     publish_again_s: int = 10
     worker_live_s: int = 45  # a worker says that it lives every 15 s
     git_timeout_s: int = 300
+    poll_s: int = 300  # a repository nobody told us about for so long is fetched anyway: webhooks get lost
+    sync_again_s: int = 15  # pause after a sync that failed
     # A project seen for the first time may have years of history: only so many of its newest commits are benchmarked.
     first_sync_commits: int = 50
     sse_heartbeat_s: float = 15.0

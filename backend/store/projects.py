@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables import project
@@ -67,20 +67,42 @@ def request_sync(c: Connection, project_id: int, now: datetime) -> None:
     c.execute(update(project).where(project.c.id == project_id).values(sync_requested_at=now))
 
 
-def to_sync(c: Connection) -> list[ProjectRow]:
-    """Projects somebody wants synchronised, the longest waiting first."""
-    statement = PROJECTS.where(project.c.sync_requested_at.is_not(None), project.c.repository_url.is_not(None))
+def to_sync(c: Connection, failed_before: datetime) -> list[ProjectRow]:
+    """Projects somebody wants synchronised, the longest waiting first; one that has just failed gets a pause."""
+    statement = PROJECTS.where(
+        project.c.sync_requested_at.is_not(None),
+        project.c.repository_url.is_not(None),
+        project.c.sync_error.is_(None) | (project.c.synced_at < failed_before),
+    )
     return [ProjectRow(**row._mapping) for row in c.execute(statement.order_by(project.c.sync_requested_at))]
 
 
-def set_synced(c: Connection, project_id: int, *, asked_at: datetime | None, error: str | None, now: datetime) -> None:
-    """The sync that was asked for at `asked_at` is over; one asked for meanwhile stays asked for."""
+def set_synced(c: Connection, project_id: int, *, asked_at: datetime | None, now: datetime) -> None:
+    """The sync that was asked for at `asked_at` is done; one asked for meanwhile stays asked for."""
     statement = update(project).where(project.c.id == project_id)
-    c.execute(statement.values(synced_at=now, sync_error=error))
+    c.execute(statement.values(synced_at=now, sync_error=None))
     c.execute(statement.where(project.c.sync_requested_at == asked_at).values(sync_requested_at=None))
 
 
+def set_sync_failed(c: Connection, project_id: int, error: str, now: datetime) -> None:
+    """It stays asked for, and is tried again after a pause."""
+    c.execute(update(project).where(project.c.id == project_id).values(synced_at=now, sync_error=error))
+
+
 def of_repository(c: Connection, names: list[str], urls: list[str]) -> list[ProjectRow]:
-    """Projects that watch this repository: by the URL they were given, or by name."""
-    statement = PROJECTS.where(project.c.repository_url.in_(urls) | project.c.slug.in_(names)).order_by(project.c.id)
-    return [ProjectRow(**row._mapping) for row in c.execute(statement)]
+    """Projects that watch this repository: by the URL they were given, or by name. Case does not matter."""
+    statement = PROJECTS.where(
+        func.lower(project.c.repository_url).in_([url.lower() for url in urls])
+        | func.lower(project.c.slug).in_([name.lower() for name in names])
+    )
+    return [ProjectRow(**row._mapping) for row in c.execute(statement.order_by(project.c.id))]
+
+
+def request_overdue_syncs(c: Connection, *, synced_before: datetime, now: datetime) -> int:
+    """Ask for the sync of projects that nobody told us about for long; webhooks get lost."""
+    statement = update(project).where(
+        project.c.repository_url.is_not(None),
+        project.c.sync_requested_at.is_(None),
+        project.c.synced_at < synced_before,
+    )
+    return c.execute(statement.values(sync_requested_at=now)).rowcount

@@ -1,0 +1,175 @@
+"""What nobody asks for and everybody needs: syncs, expired leases, nudges to workers, partitions, pruning.
+
+One loop, woken by NOTIFY or every two seconds. Every step can be repeated, and one loop works at a time: it holds an
+advisory lock for as long as its connection lives.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from backend.services import dispatch, sync
+from backend.services.config import ServiceConfig
+from backend.services.dispatch import Broker, CeleryBroker
+from backend.store import access, deliveries, live, projects, queue, schema
+
+log = logging.getLogger("tidemark.housekeeping")
+
+LOCK = "tidemark housekeeping"
+LOOK_UP_S = 0.25  # how often a waiting loop looks whether it should stop
+RETRY_S = 1.0
+HOURLY_S = 3600.0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def run(config: ServiceConfig, engine: Engine, stop: threading.Event) -> None:
+    """Keep house until told to stop. A database that is away is waited for."""
+    broker = CeleryBroker(config.redis_url)
+    try:
+        while not stop.is_set():
+            try:
+                with _Keeper(config, engine, broker, stop) as keeper:
+                    keeper.keep()
+            except (psycopg.OperationalError, SQLAlchemyError) as error:
+                log.warning("housekeeping lost the database, trying again: %s", _first_line(error))
+                stop.wait(RETRY_S)
+    finally:
+        broker.close()
+
+
+class _Keeper:
+    """The loop on one connection: it listens, holds the lock, and is given up with the connection."""
+
+    def __init__(self, config: ServiceConfig, engine: Engine, broker: Broker, stop: threading.Event) -> None:
+        self._config = config
+        self._engine = engine
+        self._broker = broker
+        self._stop = stop
+        # Fetching a repository may take minutes; leases and nudges must not wait for it.
+        self._syncing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync")
+        self._sync: Future[None] | None = None
+        self._next_hourly = 0.0
+
+    def __enter__(self) -> "_Keeper":
+        url = make_url(self._engine.url).set(drivername="postgresql")
+        self._connection: psycopg.Connection[Any] = psycopg.connect(
+            url.render_as_string(hide_password=False),
+            autocommit=True,
+            connect_timeout=5,
+            application_name="tidemark housekeeping",
+        )
+        self._connection.execute(f"LISTEN {live.WORK_CHANNEL}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._syncing.shutdown(wait=True, cancel_futures=True)
+
+    def keep(self) -> None:
+        while not self._stop.is_set():
+            if self._is_ours():
+                self._tick()
+            self._wait()
+
+    def _is_ours(self) -> bool:
+        row = self._connection.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())"
+            " OR pg_try_advisory_lock(hashtext(%s))",
+            [LOCK],
+        ).fetchone()
+        return bool(row and row[0])
+
+    def _tick(self) -> None:
+        tick(self._engine, self._config, self._broker, utc_now())
+        if self._sync is None or self._sync.done():
+            self._sync = self._syncing.submit(self._sync_all)
+        if time.monotonic() >= self._next_hourly:
+            tidy(self._engine, self._config, utc_now())
+            self._next_hourly = time.monotonic() + HOURLY_S
+
+    def _sync_all(self) -> None:
+        with _reported("sync"):
+            sync_all(self._engine, self._config, utc_now, self._stop.is_set)
+
+    def _wait(self) -> None:
+        """Until somebody tells of work, the tick is over, or we should stop."""
+        until = time.monotonic() + self._config.tick_s
+        while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+            told = list(self._connection.notifies(timeout=min(left, LOOK_UP_S), stop_after=1))
+            if told:
+                return
+
+
+def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime) -> None:
+    """The steps that must be quick: leases that ran out, nudges for idle workers."""
+    with _reported("expiring leases"), engine.begin() as c:
+        for run_id in dispatch.expire_leases(c, config, now):
+            log.warning("run %s: its lease ran out", run_id)
+    with _reported("publishing"):
+        with engine.begin() as c:
+            nudges = dispatch.choose_ready(c, config, now)
+        dispatch.send(broker, nudges)
+
+
+def sync_all(
+    engine: Engine,
+    config: ServiceConfig,
+    now: Callable[[], datetime] = utc_now,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> list[sync.Synced]:
+    """Synchronise every project that waits for it, and those that were not heard of for long."""
+    with engine.begin() as c:
+        if config.poll_s:
+            projects.request_overdue_syncs(c, synced_before=now() - timedelta(seconds=config.poll_s), now=now())
+        waiting = projects.to_sync(c, now() - timedelta(seconds=config.sync_again_s))
+    done: list[sync.Synced] = []
+    for project in waiting:
+        if is_stopping():
+            break
+        with _reported(f"sync of {project.slug}"):
+            done.append(sync.sync_project(engine, config, project, now, is_stopping))
+    return done
+
+
+def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
+    """The steps that are worth doing once an hour."""
+    with _reported("partitions"), engine.begin() as c:
+        schema.ensure_partitions(c, now)
+    with _reported("pruning"), engine.begin() as c:
+        access.prune(c, now)
+        live.prune(c, now - timedelta(days=config.live_event_days))
+        queue.prune_run_events(c, now - timedelta(days=config.run_event_days))
+        deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))
+
+
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """One step that fails must not keep the others from being done; a lost database concerns them all."""
+    try:
+        yield
+    except (psycopg.OperationalError, SQLAlchemyError) as error:
+        if _is_lost(error):
+            raise
+        log.exception("%s failed", what)
+    except Exception:
+        log.exception("%s failed", what)
+
+
+def _is_lost(error: Exception) -> bool:
+    return isinstance(error, psycopg.OperationalError) or bool(getattr(error, "connection_invalidated", False))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

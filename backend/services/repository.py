@@ -1,0 +1,307 @@
+"""Reading a repository: a bare mirror of its branches, and commits, changed paths and files out of it. git, as a child.
+
+Everything that comes from a repository is a stranger's text: object ids are passed on stdin, names never become
+options, objects are read by their stated length, and only the protocols that a project may use are open.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+STALE_LOCK_S = 60
+LOOK_UP_S = 0.25  # how often a running git is looked after
+MAX_MESSAGE_CHARACTERS = 20_000
+MAX_PATHS = 5_000
+MAX_BRANCHES = 200
+PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
+OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+# A parent process may be a git hook; its repository is not ours.
+INHERITED = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_NAMESPACE")
+BROKEN = ("not a git repository", "bad object", "object file", "loose object", "packfile", "index-pack failed")
+
+
+class GitFailure(Exception):
+    """git could not do it. The message is one line, without credentials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """A commit as its object says."""
+
+    sha: str
+    parents: tuple[str, ...]
+    message: str
+    author_name: str
+    author_email: str
+    authored_at: datetime | None
+    committed_at: datetime | None
+    changed_paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    id: str
+    size: int
+
+
+class Mirror:
+    """The branches of one repository, in a bare repository of ours."""
+
+    def __init__(
+        self,
+        path: Path,
+        url: str,
+        *,
+        trusted: bool,
+        timeout_s: int,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.path = path
+        self._is_stopping = is_stopping
+        self.url = url
+        self.timeout_s = timeout_s
+        self._environment = _environment(url, trusted=trusted)
+
+    def fetch(self) -> None:
+        """Bring every branch up to date, forced ones and deleted ones too. A mirror that is broken is made anew."""
+        self._initialise()
+        self._remove_stale_locks()
+        try:
+            self._fetch()
+        except GitFailure as failure:
+            if not any(sign in str(failure) for sign in BROKEN):
+                raise
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._initialise()
+            self._fetch()
+
+    def _fetch(self) -> None:
+        self._git(
+            "fetch", "--prune", "--no-tags", "--force", "--quiet", "--no-write-fetch-head", "origin",
+            "+refs/heads/*:refs/heads/*",
+        )  # fmt: skip
+
+    def _initialise(self) -> None:
+        if not (self.path / "HEAD").is_file():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._git("init", "--quiet", "--bare", ".")
+
+    def _remove_stale_locks(self) -> None:
+        """A killed git leaves lock files; housekeeping runs once at a time, so old ones belong to nobody."""
+        oldest = time.time() - max(STALE_LOCK_S, self.timeout_s)
+        for lock in self.path.rglob("*.lock"):
+            with contextlib.suppress(OSError):
+                if lock.stat().st_mtime < oldest:
+                    lock.unlink()
+
+    def heads(self) -> dict[str, str]:
+        """Branch -> the commit it points at; the most recently changed first."""
+        output = self._git(
+            "for-each-ref", "--sort=-committerdate", "--format=%(objectname) %(refname:strip=2)", "refs/heads"
+        )
+        lines = (line.split(" ", 1) for line in _text(output).splitlines())
+        return {name: sha for sha, name in lines}
+
+    def first_parents(self, sha: str, limit: int | None = None) -> list[str]:
+        """The commit, its first parent, that one's first parent … newest first."""
+        count = () if limit is None else (f"--max-count={limit}",)
+        return _text(self._git("rev-list", "--first-parent", *count, _checked(sha), "--")).split()
+
+    def commits(self, shas: Sequence[str]) -> list[CommitInfo]:
+        """These commits with what each changed against its first parent, in the same order."""
+        objects = dict(zip(shas, self._objects(shas), strict=True))
+        heads = [_parsed(sha, objects[sha]) for sha in shas]
+        paths = self._changed_paths(heads)
+        return [
+            CommitInfo(
+                sha=head.sha,
+                parents=head.parents,
+                message=head.message,
+                author_name=head.author_name,
+                author_email=head.author_email,
+                authored_at=head.authored_at,
+                committed_at=head.committed_at,
+                changed_paths=paths[head.sha],
+            )
+            for head in heads
+        ]
+
+    def _objects(self, names: Sequence[str]) -> Iterator[bytes]:
+        output = self._git("cat-file", "--batch", stdin="".join(f"{_checked(name)}\n" for name in names).encode())
+        at = 0
+        for name in names:
+            end = output.index(b"\n", at)
+            header = output[at:end].split()
+            if len(header) != 3:
+                raise GitFailure(f"object {name} is missing from the mirror: bad object")
+            size = int(header[2])
+            yield output[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+
+    def _changed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
+        """Both names of a renamed file. The answers come in the order asked, each after its commit's id."""
+        asked = "".join(" ".join((head.sha, *head.parents[:1])) + "\n" for head in heads)
+        output = self._git(
+            "diff-tree", "--stdin", "--root", "-r", "-z", "--name-only", "--no-renames", "--always",
+            stdin=asked.encode(),
+        )  # fmt: skip
+        found: dict[str, list[str]] = {head.sha: [] for head in heads}
+        expected = [head.sha for head in heads]
+        at = -1
+        for piece in output.split(b"\0"):
+            text = piece.decode("utf-8", "replace").lstrip("\n")
+            if at + 1 < len(expected) and text == expected[at + 1]:
+                at += 1
+            elif text and at >= 0 and len(found[expected[at]]) < MAX_PATHS:
+                found[expected[at]].append(text.replace("\x00", "\ufffd"))
+        return {sha: tuple(paths) for sha, paths in found.items()}
+
+    def blobs_at(self, shas: Sequence[str], path: str) -> dict[str, Blob | None]:
+        """The file of this name in each commit. None: it has none."""
+        asked = "".join(f"{_checked(sha)}:{path}\n" for sha in shas).encode()
+        lines = _text(self._git("cat-file", "--batch-check", stdin=asked)).splitlines()
+        found: dict[str, Blob | None] = {}
+        for sha, line in zip(shas, lines, strict=True):
+            parts = line.split(" ")
+            is_blob = len(parts) == 3 and parts[1] == "blob"
+            found[sha] = Blob(parts[0], int(parts[2])) if is_blob else None
+        return found
+
+    def read_blobs(self, ids: Sequence[str]) -> dict[str, bytes]:
+        return dict(zip(ids, self._objects(ids), strict=True)) if ids else {}
+
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.autoDetach=false", *arguments]
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=self.path,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that its helpers (ssh, git-remote-https) can be ended with it
+            )
+        except FileNotFoundError:
+            raise GitFailure("git is not installed (or the mirror's directory is gone)") from None
+        with child:
+            stdout, stderr = self._output_of(child, arguments[0], stdin)
+        if child.returncode != 0:
+            raise GitFailure(self._reason(arguments[0], stderr) or f"git {arguments[0]} failed")
+        return stdout
+
+    def _output_of(self, child: subprocess.Popen[bytes], verb: str, stdin: bytes) -> tuple[bytes, bytes]:
+        deadline = time.monotonic() + self.timeout_s
+        given: bytes | None = stdin
+        while True:
+            try:
+                return child.communicate(given, timeout=LOOK_UP_S)
+            except subprocess.TimeoutExpired:
+                given = None
+            if self._is_stopping() or time.monotonic() > deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                why = "was stopped" if self._is_stopping() else f"took more than {self.timeout_s} s"
+                raise GitFailure(f"git {verb} {why}")
+
+    def _reason(self, verb: str, stderr: bytes) -> str:
+        lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith(("fatal:", "error:", "ssh:", "remote:"))] or lines
+        reason = f"git {verb}: " + "; ".join(told)
+        return reason.replace(self.url, without_credentials(self.url)).replace("\x00", "\ufffd")[:500]
+
+
+def without_credentials(url: str) -> str:
+    """`url` as it may be shown."""
+    split = urlsplit(url)
+    if "@" not in split.netloc:
+        return url
+    return urlunsplit(split._replace(netloc=split.netloc.rpartition("@")[2]))
+
+
+def _environment(url: str, *, trusted: bool) -> Mapping[str, str]:
+    # git and ssh need the process's own environment (PATH, HOME, proxies, ssh agent); nothing is read from it here.
+    inherited = {name: value for name, value in os.environ.items() if name not in INHERITED}
+    return {
+        **inherited,
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "/bin/false",
+        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=15",
+        "GIT_ALLOW_PROTOCOL": "https:ssh:file" if trusted else "https:ssh",
+        # The URL may hold a token: in the environment it is in nobody's process list and on no disk.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "remote.origin.url",
+        "GIT_CONFIG_VALUE_0": url,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    sha: str
+    parents: tuple[str, ...]
+    message: str
+    author_name: str
+    author_email: str
+    authored_at: datetime | None
+    committed_at: datetime | None
+
+
+def _parsed(sha: str, raw: bytes) -> _Head:
+    """The fields of a commit object, which may be in any encoding and as odd as its author liked."""
+    head, _, message = raw.partition(b"\n\n")
+    fields = [line.partition(b" ") for line in head.split(b"\n") if not line.startswith(b" ")]
+    encoding = next((value.decode("ascii", "replace") for key, _, value in fields if key == b"encoding"), "utf-8")
+    values = {key: _decoded(value, encoding) for key, _, value in fields}
+    author, committer = _person(values.get(b"author", "")), _person(values.get(b"committer", ""))
+    return _Head(
+        sha=sha,
+        parents=tuple(value.decode("ascii") for key, _, value in fields if key == b"parent"),
+        message=_decoded(message, encoding)[:MAX_MESSAGE_CHARACTERS].strip("\n"),
+        author_name=author[0],
+        author_email=author[1],
+        authored_at=author[2],
+        committed_at=committer[2],
+    )
+
+
+def _decoded(value: bytes, encoding: str) -> str:
+    try:
+        text = value.decode(encoding, "replace")
+    except LookupError:
+        text = value.decode("utf-8", "replace")
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _person(line: str) -> tuple[str, str, datetime | None]:
+    match = PERSON.match(line)
+    if match is None:
+        return line[:200], "", None
+    try:
+        when = datetime.fromtimestamp(int(match["seconds"]), UTC)
+    except (ValueError, OverflowError, OSError):
+        when = None
+    return match["name"][:200], match["email"][:200], when
+
+
+def _checked(sha: str) -> str:
+    if not OBJECT_ID.match(sha):
+        raise GitFailure(f"{sha[:80]!r} is not an object id")
+    return sha
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace")
+
+
+def batches(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
