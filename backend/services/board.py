@@ -16,6 +16,7 @@ from backend.services.board_model import (
     Span,
     Summary,
 )
+from backend.services.cell_detail import CellDetail, load_cell
 from backend.services.cells import Cell, CellState
 from backend.services.columns import Column
 from backend.services.errors import BadRequest
@@ -27,12 +28,14 @@ __all__ = [
     "Board",
     "BoardQuery",
     "Cell",
+    "CellDetail",
     "CellState",
     "Column",
     "Notice",
     "Row",
     "Summary",
     "load_board",
+    "load_cell",
     "load_summary",
 ]
 

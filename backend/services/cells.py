@@ -65,7 +65,7 @@ RECORD = np.dtype(
         ("series", np.int32),
         ("position", np.int32),
         ("code", np.int8),
-        ("more", np.int32),  # regression; have and need where the state is `insufficient`; a number of `specials`
+        ("more", np.int32),  # regression; runs had and still needed where `insufficient`; a number of `specials`
         ("value", np.float64),
         ("change", np.float32),
     ]
@@ -197,7 +197,7 @@ class RowCells(Sequence[Cell]):
                 run_id=runs.get(context.suites[column]),
                 regression_id=None if insufficient else more or None,
                 have=more >> 16 if insufficient else None,
-                need=more & 0xFFFF if insufficient else None,
+                need=(more >> 16) + (more & 0xFFFF) if insufficient else None,
             )
 
 

@@ -164,7 +164,7 @@ _RESULTS_OK = text(
         WHERE x.run_id = ANY(:runs) AND x.status = 'ok'"""
 )
 
-_NUMBER_OF_VERDICT = (
+NUMBER_OF_VERDICT = (
     "CASE verdict " + " ".join(f"WHEN '{word}' THEN {number}" for number, word in enumerate(VERDICTS)) + " END"
 )
 # 24 bytes: series, position and verdict, regression (or have and need), value, change. Fixed size, so nothing is null.
@@ -173,7 +173,7 @@ PACKED = np.dtype(
 )
 _PACK = f"""
 SELECT string_agg(
-  int4send(series_id) || int4send((position << 4) | {_NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)
+  int4send(series_id) || int4send((position << 4) | {NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)
   || int4send(CASE WHEN verdict = 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
               ELSE coalesce(regression_id, 0) END)
   || float8send(value) || float4send(coalesce(change, 'NaN')), ''::bytea)
