@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 (pip would refuse; a checkout on PYTHONPATH would not)
         found = ".".join(str(part) for part in sys.version_info[:3])
         raise SystemExit("tidemark needs Python 3.11 or newer; this is Python " + found + " (" + sys.executable + ")")
     try:
@@ -13,7 +13,7 @@ def main() -> None:
         if error.name is None or error.name.split(".")[0] == "tidemark":
             raise
         raise SystemExit(
-            f"tidemark: the package {error.name} is missing; pip install 'tidemark[server]', or make setup in a checkout"
+            f"tidemark: the package {error.name} is missing; run make setup, or pip install 'tidemark[server]'"
         ) from None
     run()
 

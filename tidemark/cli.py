@@ -32,7 +32,7 @@ app.add_typer(db_app, name="db")
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (else TIDEMARK_DATA_DIR, else a default)."),
+    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (else TIDEMARK_DATA_DIR)."),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="The service (else TIDEMARK_URL, else the one running here).")]
 Token = Annotated[
@@ -67,7 +67,7 @@ def tidemark(
 
 @app.command()
 def up(
-    port: Annotated[int | None, typer.Option(help="Port of the dashboard and the API (else TIDEMARK_PORT, 8000).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of dashboard and API (else TIDEMARK_PORT, 8000).")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
     data_dir: DataDir = None,
     demo: Annotated[bool, typer.Option("--demo/--no-demo", help="Make the demo project at the first start.")] = True,
@@ -77,8 +77,9 @@ def up(
 ) -> None:
     """Run everything on this machine, with one address to open.
 
-    Database, broker, API, worker and dashboard: nothing needs to be installed or running. Ctrl-C stops it; what was measured is kept and the next start goes on.
-    With TIDEMARK_DATABASE_URL or TIDEMARK_REDIS_URL set, those servers are used instead of embedded ones.
+    Database, broker, API, worker and dashboard: nothing needs to be installed or running. Ctrl-C stops it; what was
+    measured is kept, and the next start goes on. With TIDEMARK_DATABASE_URL or TIDEMARK_REDIS_URL set, those servers
+    are used instead of embedded ones.
     """
     from tidemark import up as launcher
     from tidemark.settings import read_settings
@@ -94,16 +95,17 @@ def up(
 @app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Run without a browser, report, and end.")] = False,
-    commits: Annotated[int | None, typer.Option(help="Commits to measure: 12 to 20 (default 12 headless, else 20).")] = None,
+    commits: Annotated[int | None, typer.Option(help="Headless: commits to measure, 12 to 20 (default 12).")] = None,
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Headless: keep the data in this directory (else a temporary one).")
+        Path | None, typer.Option(metavar="DIR", help="Headless: keep the data here (else a temporary directory).")
     ] = None,
     timeout_s: Annotated[int, typer.Option("--timeout-s", help="Headless: give up after this long.")] = 600,
     as_json: Json = False,
 ) -> None:
     """Measure the demo's history and see its slow commit found.
 
-    The demo is a small GPT, 20 commits long. Headless, it starts everything in a directory of its own, really runs every commit, tells what was found, missed
+    The demo is a small GPT, 20 commits long, with one slow commit planted. Without --headless this is `tidemark up`.
+    Headless, it starts everything in a directory of its own, really runs every commit, tells what was found, missed
     and false, and exits with 0 only when exactly the planted regression was confirmed and its fix was seen.
     """
     from tidemark.demo import headless as demonstration
@@ -133,7 +135,8 @@ def serve(
 def beat() -> None:
     """Run the housekeeping loop alone.
 
-    It reads repositories, hands out runs and takes back lost ones. One is enough for a service. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL.
+    It reads repositories, hands out runs and takes back lost ones. One is enough for a service. Needs
+    TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL.
     """
     from tidemark import app as root
     from tidemark.settings import read_settings
@@ -149,7 +152,8 @@ def worker(
 ) -> None:
     """Run one worker of a testbed.
 
-    It takes runs, measures them on this machine and delivers the results. Needs TIDEMARK_REDIS_URL, TIDEMARK_URL (the service) and TIDEMARK_TOKEN (a token of scope worker).
+    It takes runs, measures them on this machine and delivers the results. Needs TIDEMARK_REDIS_URL, TIDEMARK_URL (the
+    service) and TIDEMARK_TOKEN (a token of scope worker).
     """
     from tidemark import app as root
     from tidemark.settings import read_settings
@@ -208,8 +212,8 @@ def gate(
 ) -> None:
     """Fail a pipeline when something got slower.
 
-    The exit status is 1 on a regression. With one file, the run is delivered and the service judges it against its history. With two, head is compared with
-    base here and nothing is sent.
+    The exit status is 1 on a regression. With one file, the run is delivered and the service judges it against its
+    history. With two, head is compared with base here and nothing is sent.
     """
     from tidemark import local, remote
 

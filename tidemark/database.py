@@ -102,9 +102,8 @@ def restore(url: str, source: Path) -> None:
     with source.open("rb") as file:
         if file.read(5) != b"PGDMP":
             raise Refusal(f"{source} is not a backup made by `tidemark db backup`")
-    _run_tool(
-        "pg_restore", url, "--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error", str(source)
-    )
+    how = ("--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error")
+    _run_tool("pg_restore", url, *how, str(source))
 
 
 def _run_tool(name: str, url: str, *arguments: str) -> None:

@@ -121,7 +121,8 @@ class Supervisor:
         while not self.is_ready(watched):
             self.check_stop()
             if watched.child is not None and (code := watched.child.poll()) is not None:
-                raise Refusal(f"{service.name} did not start ({processes.describe_exit(code)}){self._last_words(service)}")
+                how = processes.describe_exit(code)
+                raise Refusal(f"{service.name} did not start ({how}){self._last_words(service)}")
             if time.monotonic() - began > timeout_s:
                 raise Refusal(f"{service.name} did not answer within {timeout_s:.0f} s{self._last_words(service)}")
             time.sleep(0.02)
@@ -252,10 +253,10 @@ class Supervisor:
         for watched in alive:
             assert watched.child is not None
             watched.child.send_signal(watched.service.stop_signal)
-        gone = processes.wait_until(lambda: all(w.child is None or w.child.poll() is not None for w in alive), patience_s)
+        processes.wait_until(lambda: all(w.child is None or w.child.poll() is not None for w in alive), patience_s)
         for watched in alive:
             assert watched.child is not None
-            if not gone and watched.child.poll() is None:
+            if watched.child.poll() is None:
                 below = processes.descendants(watched.child.pid)
                 watched.child.kill()
                 processes.end(below, first=signal.SIGKILL, patience_s=0.5)

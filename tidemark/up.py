@@ -76,7 +76,7 @@ def up(
 
 def check_tools() -> None:
     if shutil.which("git") is None:
-        raise Refusal("git is not installed or not on PATH; Tidemark reads repositories with it (Debian: apt install git)")
+        raise Refusal("git is not on PATH; Tidemark reads repositories with it (Debian: apt install git)")
 
 
 def _start_all(

@@ -1,0 +1,124 @@
+"""What needs no service: two run files side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.contract import Invalid, Run, parse_run, variant_key
+from backend.regression.compare import Comparison, Measured, Row, compare
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction, Role, Verdict
+from tidemark.refusal import Refusal
+
+# Phases and derived figures repeat what the judged metrics say; a table for people shows what is judged.
+SHOWN = {Role.GATE, Role.WATCH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileComparison:
+    """Two files compared, ready to be told."""
+
+    base: Run
+    head: Run
+    result: Comparison
+
+    @property
+    def slower(self) -> bool:
+        return bool(self.result.regressions)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "base": {"run_id": self.base.id, "commit": self.base.commit},
+            "head": {"run_id": self.head.id, "commit": self.head.commit},
+            "regressions": [row.key for row in self.result.regressions],
+            "geometric_mean": self.result.geometric_mean,
+            "rows": [
+                {
+                    "key": row.key,
+                    "metric": row.metric,
+                    "unit": row.unit,
+                    "role": row.role.value,
+                    "base": row.base,
+                    "head": row.head,
+                    "change": row.change,
+                    "change_low": row.low,
+                    "change_high": row.high,
+                    "verdict": row.verdict.value,
+                    "reason": row.reason.value,
+                    "needed_runs": row.needed_runs,
+                }
+                for row in self.result.rows
+            ],
+            "only_base": list(self.result.only_base),
+            "only_head": list(self.result.only_head),
+            "failed": [
+                {"key": failure.key, "base_status": failure.base_status, "head_status": failure.head_status}
+                for failure in self.result.failed
+            ],
+        }
+
+    def report(self) -> str:
+        rows = [row for row in self.result.rows if row.role in SHOWN]
+        width = max((len(row.key) for row in rows), default=0)
+        lines = [f"base {self.base.commit[:10]}  head {self.head.commit[:10]}  (change in cost: + is slower)"]
+        lines += [_line(row, width) for row in rows]
+        lines += [f"{failure.key}: {failure.base_status} / {failure.head_status}" for failure in self.result.failed]
+        for side, keys in (("base", self.result.only_base), ("head", self.result.only_head)):
+            if keys:
+                lines.append(f"only in {side}: {', '.join(keys)}")
+        if not self.result.rows:
+            lines.append("the two runs have no measurement in common")
+        count = len(self.result.regressions)
+        lines.append(f"{count} regression{'' if count == 1 else 's'}" if count else "nothing got slower beyond doubt")
+        return "\n".join(lines)
+
+
+def compare_files(base: Path, head: Path) -> FileComparison:
+    """Compares two run.json files under the default policy."""
+    left, right = read_file(base), read_file(head)
+    return FileComparison(base=left, head=right, result=compare(measured(left), measured(right), Policy()))
+
+
+def read_file(path: Path) -> Run:
+    """A run from a file; refuses what the contract does, with the path of the field."""
+    try:
+        return parse_run(path.read_bytes())
+    except OSError as error:
+        raise Refusal(f"cannot read {path}: {error.strerror}") from None
+    except Invalid as error:
+        raise Refusal(f"{path} is no tidemark.run/1: {'; '.join(str(error).splitlines()[:3])}") from None
+
+
+def measured(run: Run) -> list[Measured]:
+    """Every measurement of a run, named so that the other run's counterpart has the same name."""
+    found = []
+    for result in run.results:
+        variant = variant_key(result.variant)
+        name = f"{result.benchmark}[{variant}]" if variant else result.benchmark
+        found += [
+            Measured(
+                key=f"{name} {measurement.metric}",
+                metric=measurement.metric,
+                unit=measurement.unit,
+                direction=Direction(measurement.direction.value),
+                role=Role(measurement.role.value),
+                exact=measurement.exact,
+                values=measurement.processes or (measurement.value,),
+                status=result.status.value,
+                benchmark=result.benchmark,
+            )
+            for measurement in result.measurements
+        ]
+    return found
+
+
+def _line(row: Row, width: int) -> str:
+    verdict = row.verdict.value if row.role is Role.GATE else f"{row.verdict.value} (watched only)"
+    if row.verdict is Verdict.INSUFFICIENT and row.needed_runs:
+        verdict += f", {row.needed_runs} more processes a side would tell"
+    unit = "" if row.unit in {"", "1", "ratio"} else f" {row.unit}"
+    interval = "" if row.low == row.high else f" ({row.low:+.1%} to {row.high:+.1%})"
+    values = f"{row.base:.6g} -> {row.head:.6g}{unit}"
+    return f"{row.key:<{width}}  {values:<28} {row.change:+7.1%}{interval}  {verdict}"

@@ -1,0 +1,147 @@
+"""The API as a command meets it: addressed, authorised, its refusals turned into one line. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemark.datadir import ADMIN_TOKEN, DataDirectory, resolve_data_dir
+from tidemark.refusal import Refusal
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Where the service is and who we are to it."""
+
+    url: str
+    token: str | None
+
+    def submit(self, body: bytes) -> dict[str, Any]:
+        """Delivers a run; sending the same bytes again is no harm."""
+        try:
+            run_id = json.loads(body)["id"]
+        except (ValueError, KeyError, TypeError):
+            raise Refusal("the file is no tidemark.run/1: it has no id") from None
+        return self._ask("PUT", f"/api/v1/runs/{urllib.parse.quote(str(run_id), safe='')}", body=body)
+
+    def regressions(self, limit: int, **filters: str | None) -> dict[str, Any]:
+        return self.get("/api/v1/regressions", limit=limit, **filters)
+
+    def explain(self, series: int, commit: str) -> dict[str, Any]:
+        return self.get(f"/api/v1/series/{series}/explain", commit=commit)
+
+    def get(self, path: str, **query: str | int | None) -> dict[str, Any]:
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
+
+    def _ask(self, method: str, path: str, *, body: bytes | None = None) -> dict[str, Any]:
+        request = urllib.request.Request(f"{self.url}{path}", data=body, method=method)
+        request.add_header("Accept", "application/json")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                answer = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise Refusal(_problem(error)) from None
+        except (urllib.error.URLError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise Refusal(f"no answer from {self.url} ({reason}); is it running, and is --url right?") from None
+        except ValueError:
+            raise Refusal(f"{self.url} does not speak Tidemark's API; is --url right?") from None
+        return answer if isinstance(answer, dict) else {"items": answer}
+
+
+def service(url: str | None, token: str | None) -> Service:
+    """The service that is meant: the options, else TIDEMARK_URL and TIDEMARK_TOKEN, else the one running here.
+
+    The data directory's token goes to the service running on it and nowhere else.
+    """
+    data_dir = resolve_data_dir()
+    running = DataDirectory(data_dir).running() if _readable(data_dir / "supervisor.json") else None
+    here = running.url if running is not None and running.alive else None
+    chosen = url or os.environ.get("TIDEMARK_URL") or here
+    if chosen is None:
+        raise Refusal("no service is running here; start one with `tidemark up`, or name one with --url")
+    chosen = chosen.rstrip("/")
+    if not chosen.startswith(("http://", "https://")):
+        raise Refusal(f"--url {chosen!r} must begin with http:// or https://")
+    known = token or os.environ.get("TIDEMARK_TOKEN")
+    if known is None and chosen == here and _readable(data_dir / ADMIN_TOKEN):
+        known = DataDirectory(data_dir).read_private(ADMIN_TOKEN)
+    return Service(url=chosen, token=known)
+
+
+def read_run(file: Path) -> bytes:
+    if str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise Refusal(f"cannot read {file}: {error.strerror}") from None
+
+
+def regressed(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("regressions")) or any(v.get("verdict") == "regression" for v in answer.get("verdicts", ()))
+
+
+def describe_verdicts(answer: Mapping[str, Any]) -> str:
+    verdicts = answer.get("verdicts", [])
+    lines = [f"run {answer.get('run_id')}: {answer.get('status')}"]
+    for verdict in verdicts:
+        change = "" if verdict.get("change") is None else f"{verdict['change']:+8.1%}"
+        name = f"{verdict.get('benchmark')} {verdict.get('metric')}"
+        lines.append(f"  {verdict.get('verdict', ''):<13}{change:>9}  {name}  (series {verdict.get('series_id')})")
+    if not verdicts:
+        lines.append("  nothing in it is judged")
+    return "\n".join(lines)
+
+
+def describe_regressions(answer: Mapping[str, Any]) -> str:
+    items = answer.get("items", [])
+    if not items:
+        return "no regressions"
+    lines = []
+    for item in items:
+        change = item.get("change") if item.get("change") is not None else item.get("magnitude")
+        shown = "" if change is None else f"{change:+.1%}"
+        commit = str(item.get("onset_commit") or item.get("commit") or "")[:10]
+        lines.append(
+            f"#{item.get('id'):<5} {item.get('state', ''):<13} {item.get('cause') or '':<12} {shown:>8}  {commit:<10}  "
+            f"{item.get('title') or item.get('benchmark') or ''}"
+        )
+    if answer.get("next"):
+        lines.append("… more: raise --limit")
+    return "\n".join(lines)
+
+
+def describe_explanation(answer: Mapping[str, Any]) -> str:
+    for name in ("explanation", "text", "sentence"):
+        if isinstance(answer.get(name), str):
+            return str(answer[name])
+    return json.dumps(answer, indent=2)
+
+
+def _problem(error: urllib.error.HTTPError) -> str:
+    try:
+        said = json.load(error)
+        detail = said.get("detail") or said.get("title")
+    except (ValueError, AttributeError):
+        detail = error.reason
+    return f"{error.code}: {detail}"
+
+
+def _readable(path: Path) -> bool:
+    return os.access(path, os.R_OK)
