@@ -6,22 +6,33 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from backend.api import create_api
+from backend.api.serving import make_server
+from backend.services import access
+from backend.services.config import ServiceConfig
 from backend.store import schema
 from tidemark.account import servers_home
 from tidemark.datadir import DataDirectory
 from tidemark.postgres import EmbeddedPostgres
 from tidemark.processes import end, identify, wait_until
+from tidemark.valkey import EmbeddedValkey
 
 
 @contextmanager
@@ -123,3 +134,98 @@ def committing_engine(database: str) -> Iterator[Engine]:
     made = create_engine(database, pool_size=10)
     yield made
     made.dispose()
+
+
+# --- the broker and the service --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[EmbeddedValkey]:
+    """A broker for each process of the test run."""
+    with scratch_directory() as directory:
+        data = DataDirectory.prepare(directory)
+        server = EmbeddedValkey(data, servers_home(data))
+        with (data.logs / "valkey.log").open("ab") as log:
+            child = server.start(log.fileno())
+        process = identify(child.pid)
+        assert process is not None, (data.logs / "valkey.log").read_text()
+        try:
+            assert wait_until(lambda: server.is_ready(process), 30), (data.logs / "valkey.log").read_text()
+            yield server
+        finally:
+            end([process], first=server.stop_signal, patience_s=10)
+            child.wait()
+
+
+@pytest.fixture
+def service_config(database: str, valkey: EmbeddedValkey, tmp_path: Path) -> ServiceConfig:
+    """The service on a database of this test's own; the broker is shared."""
+    return ServiceConfig(
+        database_url=database,
+        redis_url=valkey.url,
+        data_dir=tmp_path / "data",
+        github_webhook_secret="a secret of the tests",
+        sse_heartbeat_s=0.2,
+    )
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    """The service, listening."""
+
+    url: str
+    app: FastAPI
+    engine: Engine
+    config: ServiceConfig
+
+    def token(self, *scopes: str, project_id: int | None = None) -> str:
+        with self.engine.begin() as c:
+            return access.create_token(
+                c, "test " + " ".join(scopes), scopes, now=datetime.now(UTC), project_id=project_id
+            ).token
+
+    def client(self, *scopes: str) -> httpx.Client:
+        """A client that holds a token with these scopes; without any, an anonymous one."""
+        headers = {"Authorization": f"Bearer {self.token(*scopes)}"} if scopes else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+
+
+@contextmanager
+def listening(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+    """The application, served by uvicorn in a thread until the block ends."""
+    server = make_server(app, host="127.0.0.1", port=0, log_level="warning")
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        assert wait_until(lambda: server.started or not thread.is_alive(), 30) and server.started
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+ServeApp = Callable[[FastAPI, Engine, ServiceConfig], AbstractContextManager[LiveServer]]
+
+
+@pytest.fixture
+def serve_app() -> ServeApp:
+    """Serves any application on a free port: `with serve_app(app, engine, config) as server`."""
+
+    @contextmanager
+    def serve(app: FastAPI, engine: Engine, config: ServiceConfig) -> Iterator[LiveServer]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            with listening(app, listener):
+                yield LiveServer(f"http://127.0.0.1:{port}", app, engine, config)
+
+    return serve
+
+
+@pytest.fixture
+def live_server(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> Iterator[LiveServer]:
+    """The API without pages, on a database of this test's own."""
+    with serve_app(create_api(service_config, committing_engine), committing_engine, service_config) as server:
+        yield server

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, null, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -162,7 +162,7 @@ def set_leased(
             lease_hash=lease_hash,
             leased_at=now,
             lease_expires_at=expires_at,
-            progress=None,
+            progress=null(),
         )
     )
 
@@ -224,7 +224,7 @@ NO_LEASE: dict[str, Any] = {
     "lease_hash": None,
     "lease_expires_at": None,
     "leased_at": None,
-    "progress": None,
+    "progress": null(),  # None would be the JSON value null
     "published_at": None,
 }
 
