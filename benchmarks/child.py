@@ -1,4 +1,5 @@
-"""The measuring process: reads one job, runs it, writes one report. Fresh for every repetition; the only place where torch is imported.
+"""The measuring process: reads one job, runs it, writes one report. Fresh for every repetition; the only place where
+torch is imported.
 
 A benchmark that fails is data: whatever happens becomes a status and a sentence in the report.
 """
@@ -48,7 +49,10 @@ def _run(raw: dict[str, Any]) -> dict[str, Any]:
     except PluginError as error:
         report |= {"status": Status.FAILED, "error": str(error)}
     except (SystemExit, KeyboardInterrupt) as error:
-        report |= {"status": Status.FAILED, "error": f"the measured code ended the process: {type(error).__name__}({error})"}
+        report |= {
+            "status": Status.FAILED,
+            "error": f"the measured code ended the process: {type(error).__name__}({error})",
+        }
     except BaseException as error:
         report |= _failure(error, raw)
     return report
@@ -56,10 +60,16 @@ def _run(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _failure(error: BaseException, raw: dict[str, Any]) -> dict[str, Any]:
     text = str(error).strip() or type(error).__name__
-    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text
+    memory = (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text
+    )
     what = f"{type(error).__name__}: {text}"
     if memory:
-        return {"status": Status.OUT_OF_MEMORY, "error": f"{raw['benchmark']} ran out of memory: {text[:500]}", "traceback": traceback.format_exc()}
+        return {
+            "status": Status.OUT_OF_MEMORY,
+            "error": f"{raw['benchmark']} ran out of memory: {text[:500]}",
+            "traceback": traceback.format_exc(),
+        }
     entry = raw.get("implementation")
     blame = f"implementation {entry} raised " if entry else ""
     return {"status": Status.FAILED, "error": f"{blame}{what[:2000]}", "traceback": traceback.format_exc()[-8000:]}

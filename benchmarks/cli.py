@@ -29,7 +29,9 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit status is 0 when all is well, 1 when some result failed, 2 for a wrong call, 130 when interrupted."""
+    """Runs the command; the exit status is 0 when all is well, 1 when some result failed, 2 for a wrong call, 130 when
+    interrupted.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -54,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="as JSON, with every variant of every preset")
     listing.set_defaults(action=_list)
 
-    describing = commands.add_parser("describe", help="what a benchmark means, its formula, its bound, published figures")
+    describing = commands.add_parser(
+        "describe", help="what a benchmark means, its formula, its bound, published figures"
+    )
     describing.add_argument("id", help="a benchmark, e.g. gpt.ladder")
     describing.set_defaults(action=_describe)
 
@@ -62,10 +66,22 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("patterns", nargs="+", metavar="ID|GLOB", help="what to run, e.g. gpt.train 'attn.*'")
     running.add_argument("--preset", choices=[str(p) for p in Preset], default="cpu", help="how large (default: cpu)")
     running.add_argument("--out", type=Path, help="where run.json goes (default: $TIDEMARK_RUN_JSON, else run.json)")
-    running.add_argument("--implementation", metavar="MODULE:ATTR", help="the project's own code, imported from the current directory")
-    running.add_argument("--processes", type=int, help="fresh processes per variant (default: 3 for cpu, 2 for smoke, 5 for full)")
-    running.add_argument("--variant", action="append", default=[], metavar="KEY=VALUE", help="only these variants; globs and a,b work; repeatable")
-    running.add_argument("--seed", type=int, default=1234, help="of weights, inputs and the order of processes (default: 1234)")
+    running.add_argument(
+        "--implementation", metavar="MODULE:ATTR", help="the project's own code, imported from the current directory"
+    )
+    running.add_argument(
+        "--processes", type=int, help="fresh processes per variant (default: 3 for cpu, 2 for smoke, 5 for full)"
+    )
+    running.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only these variants; globs and a,b work; repeatable",
+    )
+    running.add_argument(
+        "--seed", type=int, default=1234, help="of weights, inputs and the order of processes (default: 1234)"
+    )
     running.add_argument("--timeout", type=float, metavar="SECONDS", help="per process (default: each benchmark's own)")
     running.set_defaults(action=_run)
     return parser
@@ -73,7 +89,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     if options.json:
-        print(json.dumps({"suite_version": SUITE_VERSION, "benchmarks": [_as_json(b) for b in registry.BY_ID.values()]}, indent=2))
+        print(
+            json.dumps(
+                {"suite_version": SUITE_VERSION, "benchmarks": [_as_json(b) for b in registry.BY_ID.values()]}, indent=2
+            )
+        )
         return 0
     width = max(len(name) for name in registry.BY_ID)
     for benchmark in registry.BY_ID.values():
@@ -96,7 +116,8 @@ def _as_json(benchmark: Benchmark) -> dict[str, Any]:
         "builtin": benchmark.builtin,
         "presets": {
             str(preset): [
-                {"variant": dict(c.variant), "config": dict(c.config), "not_applicable": c.not_applicable} for c in benchmark.cases(preset)
+                {"variant": dict(c.variant), "config": dict(c.config), "not_applicable": c.not_applicable}
+                for c in benchmark.cases(preset)
             ]
             for preset in Preset
         },
@@ -112,14 +133,25 @@ def _describe(options: argparse.Namespace) -> int:
 
 def describe(benchmark: Benchmark) -> str:
     """A page on one benchmark that a reader could argue with."""
-    parts = [f"{benchmark.id}: {benchmark.title}", "", benchmark.meaning, "", "Formula: " + benchmark.formula, "", "Bound: " + benchmark.bound]
+    parts = [
+        f"{benchmark.id}: {benchmark.title}",
+        "",
+        benchmark.meaning,
+        "",
+        "Formula: " + benchmark.formula,
+        "",
+        "Bound: " + benchmark.bound,
+    ]
     if benchmark.references:
         parts += ["", "Published figures:"] + [f"  {r.figure}\n    source: {r.source}" for r in benchmark.references]
     if benchmark.signature:
         parts += ["", "Plug-in point (--implementation module:attribute):", benchmark.signature]
     parts += ["", f"Built-in: {benchmark.builtin or 'measures the machine'}", "", "Variants:"]
     for preset in Preset:
-        shown = [" ".join(f"{k}={v}" for k, v in c.variant.items()) + (" (not applicable)" if c.not_applicable else "") for c in benchmark.cases(preset)]
+        shown = [
+            " ".join(f"{k}={v}" for k, v in c.variant.items()) + (" (not applicable)" if c.not_applicable else "")
+            for c in benchmark.cases(preset)
+        ]
         parts.append(f"  {preset}: " + ("; ".join(shown) or "none"))
     return "\n".join(parts)
 
@@ -129,7 +161,9 @@ def _run(options: argparse.Namespace) -> int:
     request = _request(options)
     git = git_state()
     families = dict.fromkeys(s.benchmark.family for s in request.selection)
-    who = identity(os.environ, git, suite="-".join(families) or "unknown", testbed="cpu" if request.preset is Preset.CPU else "gpu")
+    who = identity(
+        os.environ, git, suite="-".join(families) or "unknown", testbed="cpu" if request.preset is Preset.CPU else "gpu"
+    )
     make_sure_writable(out)
     session = Session(request, Launcher())
     _interrupt_on_signals(session)
@@ -214,7 +248,9 @@ def _write_logs(out: Path, document: Mapping[str, Any], session: Session, began_
         if result["status"] != Status.OK:
             continue
         name = f"{result['benchmark']}.{slug_of(result['variant'])}.mllog"
-        times = mllog.Times(began_ms=began_ms, measured_from_ms=session.measured_from_ms(result) or began_ms, ended_ms=ended_ms)
+        times = mllog.Times(
+            began_ms=began_ms, measured_from_ms=session.measured_from_ms(result) or began_ms, ended_ms=ended_ms
+        )
         (out.parent / name).write_text("".join(line + "\n" for line in mllog.lines(document, result, times)))
         result.setdefault("artifacts", {})["mllog"] = name
 
@@ -225,8 +261,8 @@ def _say(document: Mapping[str, Any], out: Path) -> None:
         variant = " ".join(f"{key}={value}" for key, value in result["variant"].items())
         head = f"{result['benchmark']:14} {variant:36} {result['status']:14}"
         gates = [m for m in result.get("measurements", ()) if m["role"] in ("gate", "watch")][:3]
-        figures = "  ".join(f"{m['metric']} {m['value']:.5g}{'' if m['unit'] in ('1', 'ratio') else ' ' + m['unit']}" for m in gates)
+        figures = "  ".join(
+            f"{m['metric']} {m['value']:.5g}{'' if m['unit'] in ('1', 'ratio') else ' ' + m['unit']}" for m in gates
+        )
         print(f"{head} {figures or result.get('error') or ''}", file=sys.stderr)
     print(f"{document['status']}: {out}", file=sys.stderr)
-
-

@@ -1,6 +1,7 @@
 """The environment's fingerprint: what the numbers depend on besides the code, without importing torch in the parent.
 
-The hash covers what decides speed (versions, hardware); git state, load and names of hosts are carried beside it and are not in it.
+The hash covers what decides speed (versions, hardware); git state, load and names of hosts are carried beside it and
+are not in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _NOT_HASHED = frozenset({"git", "hash", "hostname"})
 
 
 def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment of this run: versions from the package metadata, hardware from the system, the rest from a measuring process."""
+    """The environment of this run.
+
+    Versions from the package metadata, hardware from the system, the rest from a measuring process.
+    """
     environment: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": _version("torch"),
@@ -67,13 +71,21 @@ def _container() -> str | None:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit, parents, branch and whether files differ, of the repository around the current directory; None outside of one."""
+    """Commit, parents, branch and whether files differ, of the repository around the current directory.
+
+    None outside of one.
+    """
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return None
     parents = (_git("show", "-s", "--format=%P", "HEAD") or "").split()
     branch = _git("symbolic-ref", "--quiet", "--short", "HEAD")
-    return {"commit": commit, "parents": parents, "branch": branch, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    return {
+        "commit": commit,
+        "parents": parents,
+        "branch": branch,
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
 
 
 def _git(*arguments: str) -> str | None:
@@ -82,5 +94,3 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-

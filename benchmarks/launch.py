@@ -1,4 +1,7 @@
-"""Starts one measuring process and waits for its report: time limit, clean kill of its whole group, tail of what it printed."""
+"""Starts one measuring process and waits for its report.
+
+Time limit, clean kill of its whole group, tail of what it printed.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,16 @@ PACKAGE_PARENT = Path(__file__).resolve().parent.parent
 TAIL_LINES = 60
 
 # `-P` and the explicit path keep a checkout's own `benchmarks/` folder from shadowing this package.
-_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from benchmarks import child; child.leave(child.main(sys.argv[1:]))"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from benchmarks import child; child.leave(child.main(sys.argv[1:]))"
+)
 
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # Memory is kept and comes in huge pages: else every step pays for page faults, the noisiest thing a shared machine has.
+    # Memory is kept and comes in huge pages: else every step pays for page faults, the noisiest thing a shared
+    # machine has.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 26),
@@ -89,7 +96,10 @@ class Launcher:
 
 
 def _pass_on(stream: IO[bytes], tail: deque[str]) -> None:
-    """Measured code may print what it likes: it goes to our standard error, never among our own lines on standard output."""
+    """Measured code may print what it likes.
+
+    It goes to our standard error, never among our own lines on standard output.
+    """
     for chunk in _pieces(stream):
         text = chunk.decode("utf-8", "replace")
         tail.append(text[-4000:])
@@ -111,7 +121,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         process.wait(5)
 
 
-def _report(path: Path, code: int | None, timed_out: bool, timeout_s: float, tail: str, stopped: bool) -> dict[str, Any]:
+def _report(
+    path: Path, code: int | None, timed_out: bool, timeout_s: float, tail: str, stopped: bool
+) -> dict[str, Any]:
     if timed_out:
         return {"status": Status.TIMEOUT, "error": f"no result within {timeout_s:g} s; the process was ended"}
     try:
@@ -125,7 +137,10 @@ def _report(path: Path, code: int | None, timed_out: bool, timeout_s: float, tai
     if stopped:
         return {"status": Status.INCOMPLETE, "error": "interrupted before this process finished"}
     if code == -signal.SIGKILL:
-        return {"status": Status.OUT_OF_MEMORY, "error": "the process was killed (signal 9), which the system does when memory runs out"}
+        return {
+            "status": Status.OUT_OF_MEMORY,
+            "error": "the process was killed (signal 9), which the system does when memory runs out",
+        }
     how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "it printed nothing")
     return {"status": Status.FAILED, "error": f"the measuring process ended without a result ({how}): {last[:500]}"}

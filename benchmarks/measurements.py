@@ -15,7 +15,8 @@ Report = Mapping[str, Any]
 def of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     """Measurements of a variant timed against the yardstick, from one report per process.
 
-    The quotient is judged; milliseconds and rates are shown, because on a shared machine they say more of the neighbours than of the code.
+    The quotient is judged; milliseconds and rates are shown, because on a shared machine they say more of the
+    neighbours than of the code.
     """
     times = [report["times"] for report in reports if "times" in report]
     if not times:
@@ -27,19 +28,25 @@ def of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     converged = all(time["settled"] for time in times)
     found = [
         measurement("step_over_yardstick", "ratio", Role.GATE, ratio_of_process, samples=ratios, converged=converged),
-        measurement("step_ms", "ms", Role.WATCH, step_ms_of_process, samples=[[1000 * s for s in values] for values in step_s]),
+        measurement(
+            "step_ms", "ms", Role.WATCH, step_ms_of_process, samples=[[1000 * s for s in values] for values in step_s]
+        ),
     ]
     work = next(report["work"] for report in reports if "work" in report)
     rate = 1000 * work["units"] / median(step_ms_of_process)
     found.append(derived(work["unit_metric"], work["unit_unit"], rate, Direction.HIGHER))
     found.extend(_phases(times, ratio_of_process, step_ms_of_process))
     found.extend(counters_of(reports))
-    found.append(measurement("yardstick_ms", "ms", Role.DERIVED, [1000 * median(time["yardstick_s"]) for time in times]))
+    found.append(
+        measurement("yardstick_ms", "ms", Role.DERIVED, [1000 * median(time["yardstick_s"]) for time in times])
+    )
     found.append(measurement("peak_rss_bytes", "B", Role.DERIVED, [report["peak_rss_bytes"] for report in reports]))
     return found
 
 
-def _phases(times: Sequence[Mapping[str, Any]], ratios: Sequence[float], step_ms: Sequence[float]) -> list[dict[str, Any]]:
+def _phases(
+    times: Sequence[Mapping[str, Any]], ratios: Sequence[float], step_ms: Sequence[float]
+) -> list[dict[str, Any]]:
     """Every phase twice: in milliseconds, and over the yardstick, where runs of a noisy machine can be compared."""
     names = dict.fromkeys(name for time in times for name in time["phase_shares"])
     ordered = [name for name in names if name != "other"] + ["other"] * ("other" in names)
@@ -62,7 +69,13 @@ def counters_of(reports: Sequence[Report]) -> list[dict[str, Any]]:
     found = []
     for name, seen in values.items():
         shape = shapes[name]
-        made = {"metric": name, "unit": shape["unit"], "direction": shape["direction"], "role": shape["role"], "value": median(seen)}
+        made = {
+            "metric": name,
+            "unit": shape["unit"],
+            "direction": shape["direction"],
+            "role": shape["role"],
+            "value": median(seen),
+        }
         made["exact"] = bool(shape["exact"]) and len(set(seen)) == 1
         if shape.get("formula"):
             made["formula"] = shape["formula"]
@@ -74,7 +87,13 @@ def counters_of(reports: Sequence[Report]) -> list[dict[str, Any]]:
 
 def derived(metric: str, unit: str, value: float, direction: Direction, formula: str | None = None) -> dict[str, Any]:
     """A figure computed from others."""
-    made: dict[str, Any] = {"metric": metric, "unit": unit, "direction": direction, "role": Role.DERIVED, "value": value}
+    made: dict[str, Any] = {
+        "metric": metric,
+        "unit": unit,
+        "direction": direction,
+        "role": Role.DERIVED,
+        "value": value,
+    }
     return made | ({"formula": formula} if formula else {})
 
 
@@ -110,7 +129,9 @@ def measurement(
     return made
 
 
-def roofline_of(work: Mapping[str, Any], step_s: float, compute_flop_per_s: float, bytes_per_s: float) -> dict[str, Any] | None:
+def roofline_of(
+    work: Mapping[str, Any], step_s: float, compute_flop_per_s: float, bytes_per_s: float
+) -> dict[str, Any] | None:
     """Where the step sits under the measured ceilings; below 30 % of both, neither explains its time and latency does.
 
     `bytes` is the least traffic the step must cause, so the intensity is an upper bound.

@@ -44,12 +44,19 @@ class Progress:
     def _tell(self, note: str) -> None:
         eta = self.eta_s
         if self.machine:
-            line = {"done": self.done, "total": self.total, "note": note, "eta_s": None if eta is None else round(eta, 1)}
+            line = {
+                "done": self.done,
+                "total": self.total,
+                "note": note,
+                "eta_s": None if eta is None else round(eta, 1),
+            }
             print(PREFIX + json.dumps(line, ensure_ascii=False), flush=True)
         if sys.stderr.isatty():
             filled = _WIDTH * self.done // max(self.total, 1)
             left = "" if eta is None else f", {eta:.0f} s left"
-            sys.stderr.write(f"\r\x1b[K[{'#' * filled}{'.' * (_WIDTH - filled)}] {self.done}/{self.total}{left}  {note}")
+            sys.stderr.write(
+                f"\r\x1b[K[{'#' * filled}{'.' * (_WIDTH - filled)}] {self.done}/{self.total}{left}  {note}"
+            )
             if self.done >= self.total:
                 sys.stderr.write("\n")
             sys.stderr.flush()

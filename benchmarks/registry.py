@@ -37,7 +37,9 @@ def find(pattern: str) -> tuple[Benchmark, ...]:
         return found
     close = difflib.get_close_matches(pattern, BY_ID, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise UnknownBenchmark(f"unknown benchmark '{pattern}'{hint} known: {', '.join(BY_ID)}".replace("? known", "? known"))
+    raise UnknownBenchmark(
+        f"unknown benchmark '{pattern}'{hint} known: {', '.join(BY_ID)}".replace("? known", "? known")
+    )
 
 
 def find_all(patterns: Iterable[str]) -> tuple[tuple[Benchmark, ...], tuple[UnknownBenchmark, ...]]:

@@ -44,7 +44,6 @@ class CaseState:
     output_tail: str = ""
 
 
-
 def _key(selected: Selected) -> tuple[str, str]:
     return selected.benchmark.id, str(sorted(selected.case.variant.items()))
 
@@ -128,7 +127,15 @@ class Session:
         found = [self._result(state) for state in self.states.values()]
         for sentence in self.request.unknown:
             name = sentence.split("'")[1] if "'" in sentence else "unknown"
-            found.append({"benchmark": name, "variant": {}, "preset": str(self.request.preset), "status": Status.FAILED, "error": sentence})
+            found.append(
+                {
+                    "benchmark": name,
+                    "variant": {},
+                    "preset": str(self.request.preset),
+                    "status": Status.FAILED,
+                    "error": sentence,
+                }
+            )
         return found
 
     def _result(self, state: CaseState) -> dict[str, Any]:
@@ -140,7 +147,8 @@ class Session:
             "mode": benchmark.mode,
             "backend": case.backend,
             "world_size": case.world_size,
-            "status": state.status or (Status.OK if len(state.reports) >= self.request.processes else Status.INCOMPLETE),
+            "status": state.status
+            or (Status.OK if len(state.reports) >= self.request.processes else Status.INCOMPLETE),
             "error": state.error,
             "config": dict(case.config),
         }
@@ -167,7 +175,9 @@ class Session:
         work = next((report["work"] for report in reports if "work" in report), None)
         if work and "gemm_fp32_tflops" in ceilings:
             step_s = median(median(time["step_s"]) for time in times)
-            roof = measurements.roofline_of(work, step_s, ceilings["gemm_fp32_tflops"] * 1e12, ceilings["copy_gb_per_s"] * 1e9)
+            roof = measurements.roofline_of(
+                work, step_s, ceilings["gemm_fp32_tflops"] * 1e12, ceilings["copy_gb_per_s"] * 1e9
+            )
             if roof:
                 result["roofline"] = roof
         result["harness"] = {
@@ -193,7 +203,10 @@ class Session:
         return {name: median(reading[name] for reading in readings) for name in names}
 
     def canary(self) -> list[dict[str, Any]]:
-        """A fixed workload before and after: on a CPU the quotient of two fixed workloads, which load does not move and hardware does."""
+        """A fixed workload before and after.
+
+        On a CPU the quotient of two fixed workloads, which load does not move and hardware does.
+        """
         before = self._canary_reading("canary_before")
         after = self._canary_reading("canary_after")
         if before is None and after is None:
@@ -213,17 +226,32 @@ class Session:
 
     def child_environment(self) -> dict[str, Any]:
         """What only a process with torch can tell of the environment."""
-        return next((report["environment"] for state in self.states.values() for report in state.reports if "environment" in report), {})
+        return next(
+            (
+                report["environment"]
+                for state in self.states.values()
+                for report in state.reports
+                if "environment" in report
+            ),
+            {},
+        )
 
     def measured_from_ms(self, result: Mapping[str, Any]) -> int | None:
         """When the first process of this result began to measure."""
         for state in self.states.values():
-            if state.selected.benchmark.id == result["benchmark"] and dict(state.selected.case.variant) == result["variant"]:
-                return next((report["measured_from_ms"] for report in state.reports if "measured_from_ms" in report), None)
+            if (
+                state.selected.benchmark.id == result["benchmark"]
+                and dict(state.selected.case.variant) == result["variant"]
+            ):
+                return next(
+                    (report["measured_from_ms"] for report in state.reports if "measured_from_ms" in report), None
+                )
         return None
 
     def _canary_reading(self, which: str) -> dict[str, Any] | None:
-        return next((report[which] for state in self.states.values() for report in state.reports if which in report), None)
+        return next(
+            (report[which] for state in self.states.values() for report in state.reports if which in report), None
+        )
 
     def _canary_readings(self) -> list[dict[str, Any]]:
         return [reading for which in ("canary_before", "canary_after") if (reading := self._canary_reading(which))]

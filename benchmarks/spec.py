@@ -11,7 +11,10 @@ VariantValue = str | int | float | bool
 
 
 class Preset(StrEnum):
-    """How large a benchmark is run. `cpu`: seconds, any machine. `smoke`: one GPU, never judged. `full`: the real thing."""
+    """How large a benchmark is run.
+
+    `cpu`: seconds, any machine. `smoke`: one GPU, never judged. `full`: the real thing.
+    """
 
     CPU = "cpu"
     SMOKE = "smoke"
@@ -69,7 +72,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A registered benchmark. `workload` names the class that measures it; nothing is imported until a child runs it."""
+    """A registered benchmark.
+
+    `workload` names the class that measures it; nothing is imported until a child runs it.
+    """
 
     id: str
     title: str

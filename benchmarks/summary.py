@@ -1,6 +1,7 @@
 """Statistics of repetitions: process values, spread, bimodality, and the smallest change the repeats could show.
 
-Processes are what statistics compare: samples of one process share its memory layout and its minute, and are correlated.
+Processes are what statistics compare: samples of one process share its memory layout and its minute, and are
+correlated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
 
 
 def repeats_needed(spread: float, change: float, *, alpha: float = ALPHA, power: float = POWER) -> int:
-    """Processes a side needed to see `change` when process values scatter by `spread` (both fractions); at least two."""
+    """Processes a side needed to see `change` when process values scatter by `spread` (both fractions).
+
+    At least two.
+    """
     if change <= 0:
         raise ValueError(f"a change to detect must be positive, not {change}")
     z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)

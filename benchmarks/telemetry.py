@@ -1,7 +1,11 @@
-"""What the machine did while the suite ran, behind one interface: load and neighbours on a CPU, clocks and power where NVML answers."""
+"""What the machine did while the suite ran, behind one interface.
+
+Load and neighbours on a CPU, clocks and power where NVML answers.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import os
@@ -64,9 +68,16 @@ class CpuProbe:
 
 
 THROTTLE_REASONS = {
-    0x1: "gpu_idle", 0x2: "application_clocks", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "sw_thermal",
-    0x40: "hw_thermal", 0x80: "hw_power_brake", 0x100: "display_clocks",
-}  # fmt: skip
+    0x1: "gpu_idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
 _HARMLESS = {"gpu_idle", "application_clocks", "sync_boost", "display_clocks"}
 
 
@@ -170,10 +181,8 @@ def probes() -> list[Probe]:
     """Every source that answers on this machine."""
     found: list[Probe] = [CpuProbe()]
     if Path("/dev/nvidiactl").exists():
-        try:
+        with contextlib.suppress(OSError):
             found.append(NvmlProbe())
-        except OSError:
-            pass
     return found
 
 

@@ -19,7 +19,10 @@ ROUNDS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCeilings:
-    """Ceilings by the host clock, and the canary: a product of matrices over the yardstick, which no load and no commit should move."""
+    """Ceilings by the host clock, and the canary.
+
+    A product of matrices over the yardstick, which no load and no commit should move.
+    """
 
     gemm_fp32_tflops: float
     copy_gb_per_s: float

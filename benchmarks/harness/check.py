@@ -1,4 +1,7 @@
-"""Correctness before speed: errors against double precision, with limits relative to the naive path in the same precision."""
+"""Correctness before speed.
+
+Errors against double precision, with limits relative to the naive path in the same precision.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 EPSILON = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-7, "fp16": 2.0**-10}
@@ -62,7 +64,8 @@ class Correctness:
         if bad is None:
             return "every check passed"
         where = f" with {bad.inputs}" if bad.inputs else ""
-        return f"check {bad.name} failed{where}: {bad.value:.3g}, limit {bad.limit:.3g} (reference {self.reference}); its speed is void"
+        found = f"{bad.value:.3g}, limit {bad.limit:.3g} (reference {self.reference})"
+        return f"check {bad.name} failed{where}: {found}; its speed is void"
 
 
 def worst_error(measured: Tensor, reference: Tensor) -> float:
@@ -82,5 +85,7 @@ def norm_error(measured: Iterable[Tensor], reference: Iterable[Tensor]) -> float
 
 
 def relative_limit(naive_error: float, dtype: str) -> float:
-    """At most twice the error of the naive path in the same precision, plus four roundings where that path happens to be exact."""
+    """At most twice the error of the naive path in the same precision, plus four roundings where that path happens to
+    be exact.
+    """
     return 2.0 * naive_error + 4.0 * EPSILON[dtype]

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_FREE = {"detach", "alias", "view", "_unsafe_view", "t", "transpose", "permute", "expand", "as_strided", "unsqueeze", "squeeze", "slice",
-         "select", "split", "split_with_sizes", "unbind"}  # fmt: skip
+_FREE = frozenset(
+    "detach alias view _unsafe_view t transpose permute expand as_strided unsqueeze squeeze slice select split "
+    "split_with_sizes unbind".split()
+)
 
 
 class OperationCounter(TorchDispatchMode):
@@ -22,7 +24,10 @@ class OperationCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Eager code only is counted; asking torch's compiler to look away would import it, a second of a fresh process."""
+        """Eager code only is counted.
+
+        Asking torch's compiler to look away would import it, a second of a fresh process.
+        """
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

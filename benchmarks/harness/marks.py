@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Protocol
 
 import torch
@@ -43,7 +44,7 @@ class HostMarks:
         """Seconds per phase, in order of first appearance; their sum is the step."""
         self._readings.append(("end", self._clock.now()))
         seconds: dict[str, float] = {}
-        for (phase, begin), (_, end) in zip(self._readings, self._readings[1:], strict=False):
+        for (phase, begin), (_, end) in itertools.pairwise(self._readings):
             seconds[phase] = seconds.get(phase, 0.0) + begin.until(end)
         return seconds
 
@@ -64,6 +65,6 @@ class EventMarks:
         """Seconds per phase; call after a synchronisation."""
         seconds: dict[str, float] = {}
         boundaries = [*self._events, ("end", end)]
-        for (phase, begin), (_, after) in zip(boundaries, boundaries[1:], strict=False):
+        for (phase, begin), (_, after) in itertools.pairwise(boundaries):
             seconds[phase] = seconds.get(phase, 0.0) + begin.elapsed_time(after) / 1000
         return seconds

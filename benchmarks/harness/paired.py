@@ -1,7 +1,7 @@
 """Timing on a CPU: the step and the yardstick in random order, pair by pair, in one process.
 
-Neighbours on the machine move absolute medians by tens of percent; they move the quotient of two neighbours in time by little. The value of
-a process is the median of its paired quotients.
+Neighbours on the machine move absolute medians by tens of percent; they move the quotient of two neighbours in time
+by little. The value of a process is the median of its paired quotients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Budget:
     warm_up_s: float
     measure_s: float
     settle_within: float = 0.02
-    """Warm-up ends when the medians of its last two windows agree this closely (a fraction), or when its time is spent."""
+    """Warm-up ends when the medians of its last two windows agree this closely (a fraction), or when its time is
+    spent.
+    """
 
 
 @dataclass(slots=True)
@@ -49,7 +51,9 @@ class PairedTimes:
 
 
 def measure(step: Step, clock: HostClock, budget: Budget, rng: random.Random) -> PairedTimes:
-    """Warms up, then times pairs until the budget is spent, the collector switched off so that no step pays for another's garbage."""
+    """Warms up, then times pairs until the budget is spent, the collector switched off so that no step pays for
+    another's garbage.
+    """
     yardstick = Yardstick()
     times = PairedTimes()
     _warm_up(step, yardstick, clock, budget, times)

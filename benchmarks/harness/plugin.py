@@ -38,11 +38,16 @@ def load_plugin(entry: str, *, from_checkout: bool) -> Plugin:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise PluginError(f"implementation '{entry}': no module '{error.name}' below {os.path.basename(os.getcwd())}/ or installed") from error
+            here = os.path.basename(os.getcwd())
+            raise PluginError(
+                f"implementation '{entry}': no module '{error.name}' below {here}/ or installed"
+            ) from error
         raise
     function = getattr(module, attribute, None)
     if not callable(function):
-        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        public = ", ".join(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
         what = "is not callable" if hasattr(module, attribute) else "does not exist"
-        raise PluginError(f"implementation '{entry}': '{attribute}' {what} in {module_name}; it has: {', '.join(public) or 'nothing callable'}")
+        raise PluginError(
+            f"implementation '{entry}': '{attribute}' {what} in {module_name}; it has: {public or 'nothing callable'}"
+        )
     return Plugin(entry, function, module)

@@ -13,7 +13,10 @@ _COMPILER = "torch._dynamo"
 
 
 class _CompilerWhenNeeded(ModuleType):
-    """Stands for torch's compiler until something asks for more of it than `graph_break`; then it gives way to the real module."""
+    """Stands for torch's compiler until something asks for more of it than `graph_break`.
+
+    Then it gives way to the real module.
+    """
 
     def graph_break(self, msg: str = "") -> None:
         """Outside of a compiled region the real one does nothing either."""
@@ -32,9 +35,9 @@ def _real_compiler(placeholder: ModuleType) -> ModuleType:
 def spare_the_compiler_import() -> None:
     """Keeps optimizers from importing torch's compiler, 0.9 s of every fresh process, where nothing is compiled.
 
-    torch's optimizers import it only to say "break the graph here" and "do not trace this". The first is answered by a placeholder, the second
-    by filling the cache of the decorator that guards some methods. Where a torch release has neither, nothing happens but a slower start; code
-    that really compiles gets the real module.
+    torch's optimizers import it only to say "break the graph here" and "do not trace this". The first is answered by
+    a placeholder, the second by filling the cache of the decorator that guards some methods. Where a torch release
+    has neither, nothing happens but a slower start; code that really compiles gets the real module.
     """
     if _COMPILER in sys.modules:
         return

@@ -23,9 +23,17 @@ class Counter:
     formula: str | None = None
 
 
+def fact(metric: str, value: float, unit: str, formula: str | None = None, *, direction: str = "lower") -> Counter:
+    """A figure that follows from the configuration: shown, never judged."""
+    return Counter(metric=metric, value=value, unit=unit, direction=direction, role="derived", formula=formula)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one step does, for rates and the roofline; `bytes` is the least memory traffic the step must cause, or None."""
+    """What one step does, for rates and the roofline.
+
+    `bytes` is the least memory traffic the step must cause, or None.
+    """
 
     flop: float
     bytes: float | None = None

@@ -1,8 +1,8 @@
 """The yardstick: a fixed training step that no commit can change, interleaved with the measured one on noisy machines.
 
-It has the character of what it stands beside (matrix products, soft-max, element-wise work, many small operations, autograd, an in-place
-update), so that a busy neighbour, a slow clock or a shared cache hits both alike and cancels in the quotient. Any change here is a new
-suite version.
+It has the character of what it stands beside (matrix products, soft-max, element-wise work, many small operations,
+autograd, an in-place update), so that a busy neighbour, a slow clock or a shared cache hits both alike and cancels in
+the quotient. Any change here is a new suite version.
 """
 
 # B batch, T context, C width, H heads, D head width, F inner width, V vocabulary

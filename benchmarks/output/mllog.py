@@ -25,7 +25,10 @@ class Times:
 
 
 def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> Iterator[str]:
-    """The log of one result. Every line has all six fields: a parser that misses one stops with a crash, not an error."""
+    """The log of one result.
+
+    Every line has all six fields: a parser that misses one stops with a crash, not an error.
+    """
     config = result.get("config", {})
     measured = {m["metric"]: m for m in result.get("measurements", ())}
     steps = sum(measured.get("step_ms", {}).get("samples_taken", ())) or 1
@@ -35,7 +38,14 @@ def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> It
     where = {"file": f"benchmarks/{result['benchmark']}", "lineno": 1}
 
     def line(at: int, kind: str, key: str, value: Any, **metadata: Any) -> str:
-        event = {"namespace": "", "time_ms": at, "event_type": kind, "key": key, "value": value, "metadata": {**where, **metadata}}
+        event = {
+            "namespace": "",
+            "time_ms": at,
+            "event_type": kind,
+            "key": key,
+            "value": value,
+            "metadata": {**where, **metadata},
+        }
         return TOKEN + json.dumps(event, ensure_ascii=True, allow_nan=False)
 
     began, measuring, ended = times.began_ms, times.measured_from_ms, times.ended_ms
@@ -80,10 +90,14 @@ def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> It
     correctness = result.get("correctness") or {}
     passed = correctness.get("state") == "pass"
     for check in correctness.get("checks", ()):
-        yield line(ended, POINT, "tidemark_check", {"name": check["name"], "value": check["value"], "limit": check["limit"]})
+        yield line(
+            ended, POINT, "tidemark_check", {"name": check["name"], "value": check["value"], "limit": check["limit"]}
+        )
     yield line(ended, POINT, "eval_accuracy", 1.0 if passed else 0.0, samples_count=samples)
     yield line(ended, END, "eval_stop", None, samples_count=samples)
-    yield line(ended, END, "run_stop", None, status="success" if result["status"] == "ok" else "aborted", samples_count=samples)
+    yield line(
+        ended, END, "run_stop", None, status="success" if result["status"] == "ok" else "aborted", samples_count=samples
+    )
 
 
 def _per_process(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, float]]:

@@ -44,7 +44,10 @@ def run_document(
     results: Sequence[Mapping[str, Any]],
     protocol: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The run as the contract's JSON; `protocol` says how it was measured (seed, order, what the preset scales down)."""
+    """The run as the contract's JSON.
+
+    `protocol` says how it was measured (seed, order, what the preset scales down).
+    """
     document: dict[str, Any] = {
         "schema": "tidemark.run/1",
         "id": identity.id,

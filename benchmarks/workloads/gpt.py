@@ -17,7 +17,7 @@ from benchmarks.harness.check import EPSILON, Correctness, norm_error, relative_
 from benchmarks.harness.counters import count_activation_bytes, count_operations
 from benchmarks.harness.marks import Marks, NoMarks
 from benchmarks.harness.plugin import PluginError, load_plugin
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
 from benchmarks.workloads import gpt_model
 from benchmarks.workloads.gpt_config import GptConfig, Rung, rung_named
 
@@ -29,7 +29,9 @@ Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class TokenStream:
-    """Seeded token ids with the skew of real text (frequency ∝ 1/rank), served as batches of inputs and shifted targets."""
+    """Seeded token ids with the skew of real text (frequency ∝ 1/rank), served as batches of inputs and shifted
+    targets.
+    """
 
     def __init__(self, config: GptConfig, vocabulary: int, *, pinned: bool, seed: int) -> None:
         self.config, self.pinned = config, pinned
@@ -53,7 +55,9 @@ class TokenStream:
 class GptStep:
     """One training step around any model and optimizer, in the phases the contract names."""
 
-    def __init__(self, model: nn.Module, optimizer: Any, stream: TokenStream, config: GptConfig, autocast: Autocast) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: Any, stream: TokenStream, config: GptConfig, autocast: Autocast
+    ) -> None:
         self.model, self.optimizer, self.stream, self.config, self.autocast = model, optimizer, stream, config, autocast
         self.losses: list[Tensor] = []
 
@@ -106,7 +110,10 @@ class _Gpt:
         )
 
     def _parameters(self) -> int:
-        return 12 * self.config.n_layer * self.config.n_embd**2 + (self.config.vocab_size + self.config.block_size) * self.config.n_embd
+        return (
+            12 * self.config.n_layer * self.config.n_embd**2
+            + (self.config.vocab_size + self.config.block_size) * self.config.n_embd
+        )
 
     # what the two differ in
     def make_model(self, config: GptConfig) -> nn.Module:
@@ -158,21 +165,27 @@ class _Gpt:
     def counters(self) -> list[Counter]:
         operations = count_operations(lambda: self.training.run(NoMarks()))
         inputs_BT, targets_BT = self.training.batch(NoMarks())
-        kept = count_activation_bytes(lambda: self.training.forward(inputs_BT, targets_BT), self.training.model.parameters())
+        kept = count_activation_bytes(
+            lambda: self.training.forward(inputs_BT, targets_BT), self.training.model.parameters()
+        )
         tokens = self.config.tokens_per_step
         return [
             Counter(metric="ops_per_step", value=operations.total),
             Counter(metric="activation_bytes", value=kept, unit="B", role="gate"),
-            Counter(metric="flop_per_step", value=self.work.flop, unit="FLOP", role="derived", formula=self.work.formula),
-            Counter(metric="flop_per_step_causal", value=float(tokens * self.config.flop_per_token(causal=True)), unit="FLOP", role="derived",
-                    formula="6N+6LCT"),
-        ]  # fmt: skip
+            fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
+            fact("flop_per_step_causal", float(tokens * self.config.flop_per_token(causal=True)), "FLOP", "6N+6LCT"),
+        ]
 
     # correctness
 
     def check(self) -> Correctness:
-        """Logits, gradients and the loss after three steps against double precision; no look into the future; large values stay finite."""
-        small = dataclasses.replace(self.config, batch_size=CHECK_BATCH, block_size=min(CHECK_CONTEXT, self.config.block_size))
+        """Logits, gradients and the loss after three steps against double precision.
+
+        No look into the future; large values stay finite.
+        """
+        small = dataclasses.replace(
+            self.config, batch_size=CHECK_BATCH, block_size=min(CHECK_CONTEXT, self.config.block_size)
+        )
         weights = gpt_model.seeded_weights(small)
         stream = TokenStream(small, self.vocabulary, pinned=False, seed=self.job.seed + 1)
         batches = [tuple(part.to(small.device) for part in stream.next()) for _ in range(CHECK_STEPS)]
@@ -180,14 +193,16 @@ class _Gpt:
         naive = _Reference(small, weights, self.vocabulary, torch.float32, self.autocast)
         model = self._loaded(small)
         result = Correctness(reference=f"fp64 from scratch, B{small.batch_size} T{small.block_size}")
-        inputs_BT, targets_BT = batches[0]
+        inputs_BT = batches[0][0]
         described = f"token ids of shape {tuple(inputs_BT.shape)}"
 
         with self.autocast():
             logits_BTV = model(inputs_BT)
         shape, wanted = tuple(logits_BTV.shape), (*inputs_BT.shape, small.vocab_size)
         if shape != wanted:
-            raise PluginError(f"the model returned logits of shape {shape} for {described}; expected {wanted} (B, T, V)")
+            raise PluginError(
+                f"the model returned logits of shape {shape} for {described}; expected {wanted} (B, T, V)"
+            )
         text = slice(0, self.vocabulary)
         reference_BTV, naive_BTV = exact.logits(inputs_BT)[..., text], naive.logits(inputs_BT)[..., text]
         limit = relative_limit(worst_error(naive_BTV, reference_BTV), self.dtype)
@@ -197,7 +212,9 @@ class _Gpt:
             result.require("padded_probability", padded, 0.0, "logits past the text's vocabulary")
         result.require("future_leak", self._leak(model, inputs_BT), 0.0, "a changed last token")
         self._check_training(result, model, batches, exact, naive)
-        result.require("large_values_not_finite", self._overflow(small, weights, inputs_BT), 0.0, "attention weights scaled by 30")
+        result.require(
+            "large_values_not_finite", self._overflow(small, weights, inputs_BT), 0.0, "attention weights scaled by 30"
+        )
         return result
 
     def _leak(self, model: nn.Module, inputs_BT: Tensor) -> float:
@@ -207,7 +224,9 @@ class _Gpt:
         with torch.no_grad(), self.autocast():
             return float((model(inputs_BT)[:, :-1] - model(changed)[:, :-1]).abs().max())
 
-    def _check_training(self, result: Correctness, model: nn.Module, batches: list[Any], exact: _Reference, naive: _Reference) -> None:
+    def _check_training(
+        self, result: Correctness, model: nn.Module, batches: list[Any], exact: _Reference, naive: _Reference
+    ) -> None:
         optimizer = self.make_optimizer(model, exact.config)
         losses: dict[str, list[float]] = {"ours": [], "exact": [], "naive": []}
         for number, (inputs_BT, targets_BT) in enumerate(batches):
@@ -223,17 +242,27 @@ class _Gpt:
                 ours = self.gradients(model)
                 missing = [name for name in names if name not in ours]
                 if missing:
-                    raise PluginError(f"no gradient for {', '.join(missing[:4])} after backward; every weight must take part in training")
+                    named = ", ".join(missing[:4])
+                    raise PluginError(
+                        f"no gradient for {named} after backward; every weight must take part in training"
+                    )
                 reference = [exact.gradients()[name] for name in names]
                 limit = relative_limit(norm_error([naive.gradients()[name] for name in names], reference), self.dtype)
-                result.require("gradient_relative_error", norm_error([ours[name] for name in names], reference), limit, "the first batch")
+                result.require(
+                    "gradient_relative_error",
+                    norm_error([ours[name] for name in names], reference),
+                    limit,
+                    "the first batch",
+                )
             optimizer.step()
             optimizer.zero_grad()
             exact.update()
             naive.update()
         drift = abs(losses["ours"][-1] / losses["exact"][-1] - 1)
         band = max(LOSS_BAND[self.dtype], 2 * abs(losses["naive"][-1] / losses["exact"][-1] - 1))
-        result.require(f"loss_at_step_{CHECK_STEPS}", drift, band, f"{CHECK_STEPS} optimizer steps from the seeded weights")
+        result.require(
+            f"loss_at_step_{CHECK_STEPS}", drift, band, f"{CHECK_STEPS} optimizer steps from the seeded weights"
+        )
 
     def _overflow(self, small: GptConfig, weights: dict[str, Tensor], inputs_BT: Tensor) -> float:
         model = self.make_model(small).to(small.device)
@@ -246,7 +275,12 @@ class _Reference:
     """The from-scratch model in a given precision, with the textbook AdamW."""
 
     def __init__(
-        self, config: GptConfig, weights: dict[str, Tensor], vocabulary: int, dtype: torch.dtype, autocast: Autocast | None = None
+        self,
+        config: GptConfig,
+        weights: dict[str, Tensor],
+        vocabulary: int,
+        dtype: torch.dtype,
+        autocast: Autocast | None = None,
     ) -> None:
         self.config = config
         self.autocast: Autocast = autocast or contextlib.nullcontext
@@ -285,16 +319,20 @@ def _load_by_name(model: nn.Module, weights: dict[str, Tensor]) -> None:
             plain = "wte.weight" if _plain(name) == "lm_head.weight" else _plain(name)
             if plain not in weights:
                 known = ", ".join(list(weights)[:6])
-                raise PluginError(f"the model has a parameter '{name}' that GPT-2 has not; expected names: {known}, … (describe gpt.train)")
-            if parameter.shape != weights[plain].shape:
                 raise PluginError(
-                    f"parameter '{name}' has shape {tuple(parameter.shape)}; GPT-2 with this config has {tuple(weights[plain].shape)}"
+                    f"the model has a parameter '{name}' that GPT-2 has not; "
+                    f"expected names: {known}, … (describe gpt.train)"
                 )
+            if parameter.shape != weights[plain].shape:
+                ours, theirs = tuple(parameter.shape), tuple(weights[plain].shape)
+                raise PluginError(f"parameter '{name}' has shape {ours}; GPT-2 with this config has {theirs}")
             parameter.copy_(weights[plain])
             seen.add(plain)
     missing = [name for name in weights if name not in seen]
     if missing:
-        raise PluginError(f"the model lacks the parameters {', '.join(missing[:6])} (describe gpt.train says the names)")
+        raise PluginError(
+            f"the model lacks the parameters {', '.join(missing[:6])} (describe gpt.train says the names)"
+        )
 
 
 def _gradients_by_name(model: nn.Module) -> dict[str, Tensor]:
@@ -319,7 +357,9 @@ class GptTraining(_Gpt):
         optimizer = (self.plugin.companion("optimizer") or gpt_model.optimizer)(model, config)
         lacking = [name for name in ("step", "zero_grad") if not callable(getattr(optimizer, name, None))]
         if lacking:
-            raise PluginError(f"optimizer(model, config) returned {type(optimizer).__name__} without {' and '.join(lacking)}()")
+            raise PluginError(
+                f"optimizer(model, config) returned {type(optimizer).__name__} without {' and '.join(lacking)}()"
+            )
         return optimizer
 
     def load(self, model: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -364,8 +404,9 @@ class GptLadder(_Gpt):
 
 
 def largest_batch(config: GptConfig) -> int:
-    """The tenth rung's batch: on a CPU twice the ladder's (its caches, not its memory, are the limit); on a GPU what fits in nine tenths of
-    the memory, by the activation bytes a token of this model keeps (logits in fp32 with their gradient, and 18 activations a layer)."""
+    """The tenth rung's batch: on a CPU twice the ladder's (its caches, not its memory, are the limit); on a GPU what
+    fits in nine tenths of the memory, by the activation bytes a token of this model keeps (logits in fp32 with their
+    gradient, and 18 activations a layer)."""
     if config.device == "cpu":
         return 2 * config.batch_size
     free, _ = torch.cuda.mem_get_info()

@@ -1,4 +1,7 @@
-"""Sizes and choices of the dense GPT. Standard library only, so that a plugged-in module may import it for its types."""
+"""Sizes and choices of the dense GPT.
+
+Standard library only, so that a plugged-in module may import it for its types.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ class GptConfig:
         return 12 * self.n_layer * self.n_embd**2 + self.vocab_size * self.n_embd
 
     def flop_per_token(self, *, causal: bool = False) -> int:
-        """PaLM's convention for a training step: 6·N_mm + 12·L·C·T; `causal` counts only what the mask leaves (6·L·C·T)."""
+        """PaLM's convention for a training step.
+
+        6·N_mm + 12·L·C·T; `causal` counts only what the mask leaves (6·L·C·T).
+        """
         attention = (6 if causal else 12) * self.n_layer * self.n_embd * self.block_size
         return 6 * self.matmul_parameters + attention
 

@@ -1,4 +1,7 @@
-"""The built-in GPT-2: every choice of the ladder in one plain model. The from-scratch paths are also the correctness reference."""
+"""The built-in GPT-2: every choice of the ladder in one plain model.
+
+The from-scratch paths are also the correctness reference.
+"""
 
 # B batch, T context, C width, H heads, D head width, V vocabulary
 
@@ -53,7 +56,9 @@ class Attention(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         B, T, C = x_BTC.shape
-        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2) for part in self.c_attn(x_BTC).split(C, dim=2))
+        q, k, v = (
+            part.view(B, T, self.heads, C // self.heads).transpose(1, 2) for part in self.c_attn(x_BTC).split(C, dim=2)
+        )
         if self.rung.flash_attention:
             y_BHTD = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
@@ -146,7 +151,9 @@ def adamw(parameters: Iterable[nn.Parameter], config: GptConfig, *, fused: bool)
 
 
 def seeded_weights(config: GptConfig, seed: int = 1234) -> dict[str, Tensor]:
-    """GPT-2's initialisation (0.02, residual projections scaled by the depth) from a seed, drawn in double precision on the CPU."""
+    """GPT-2's initialisation (0.02, residual projections scaled by the depth) from a seed, drawn in double precision
+    on the CPU.
+    """
     generator = torch.Generator().manual_seed(seed)
     model = Gpt(config, NAIVE)
     weights: dict[str, Tensor] = {}
