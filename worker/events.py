@@ -25,6 +25,8 @@ LINES_AT_ONCE = 2000
 LINES_PER_S = 20.0
 KEPT_STATES = 50
 
+# When it came (seconds since the epoch), where, and what it says.
+LoggedLine = tuple[float, Stream, str]
 Send = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
@@ -37,7 +39,7 @@ class EventStream:
         self._lock = threading.Lock()
         self._states: deque[dict[str, Any]] = deque(maxlen=KEPT_STATES)
         self._progress: dict[str, Any] | None = None
-        self._lines: deque[tuple[str, Stream, str]] = deque()
+        self._lines: deque[LoggedLine] = deque()
         self._left_out = 0
         self._allowance = float(LINES_AT_ONCE)
         self._allowance_at = time.monotonic()
@@ -65,7 +67,7 @@ class EventStream:
 
     def line(self, stream: Stream, line: str) -> None:
         with self._lock:
-            self._lines.append((now_text(), stream, line))
+            self._lines.append((time.time(), stream, line))
             if len(self._lines) > MAX_LINES_A_BATCH:
                 self._lines.popleft()
                 self._left_out += 1
@@ -91,7 +93,7 @@ class EventStream:
             # A lost lease is the heartbeat's to act on; a refused batch would be refused again.
             log.debug("events were refused: %s", refusal)
 
-    def _take(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[tuple[str, Stream, str]], int]:
+    def _take(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[LoggedLine], int]:
         with self._lock:
             now = time.monotonic()
             earned = (now - self._allowance_at) * LINES_PER_S
@@ -113,7 +115,7 @@ class EventStream:
         self,
         states: list[dict[str, Any]],
         progress: dict[str, Any] | None,
-        lines: list[tuple[str, Stream, str]],
+        lines: list[LoggedLine],
         left_out: int,
     ) -> None:
         with self._lock:
@@ -125,7 +127,7 @@ class EventStream:
             self._left_out += left_out + len(lines) - len(kept)
 
 
-def log_events(lines: Sequence[tuple[str, Stream, str]], left_out: int) -> list[dict[str, Any]]:
+def log_events(lines: Sequence[LoggedLine], left_out: int) -> list[dict[str, Any]]:
     """Log events of consecutive lines of one stream."""
     events: list[dict[str, Any]] = []
     if left_out:
@@ -135,10 +137,14 @@ def log_events(lines: Sequence[tuple[str, Stream, str]], left_out: int) -> list[
         if events and events[-1]["detail"]["stream"] == stream:
             events[-1]["detail"]["lines"].append(line)
         else:
-            events.append({"at": at, "kind": "log", "detail": {"stream": stream, "lines": [line]}})
+            events.append({"at": time_text(at), "kind": "log", "detail": {"stream": stream, "lines": [line]}})
     return events
 
 
 def now_text() -> str:
+    return time_text(time.time())
+
+
+def time_text(at: float) -> str:
     """This worker's clock, for what it states. Nothing is decided by it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -38,7 +38,7 @@ class LeaseKeeper:
                 continue
             except ApiError as refusal:
                 if refusal.status in (404, 409, 410):
-                    log.warning("run %s: the lease is lost (%s)", self._leased.run_id, refusal.problem)
+                    log.info("run %s: the lease is gone (%s)", self._leased.run_id, refusal.problem)
                     self._interrupt.give(Ending.LEASE_LOST)
                     return
                 log.warning("no heartbeat for run %s: %s", self._leased.run_id, refusal)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_ready
 from celery.worker import state as celery_state
 
 from worker.client import ApiClient, ApiError, FleetState, Unreachable
@@ -59,11 +58,11 @@ class Worker:
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
         keep_own_memory_private()
-        ended = end_strays({"TIDEMARK_WORKER": config.name, "TIDEMARK_PROGRESS": "1"})
+        ended = end_strays(config.runs_dir)
         stale = remove_stale(config.runs_dir)
         if ended or stale:
             log.info("cleared %d processes and %d directories of an earlier start", ended, stale)
-        self.sandbox: Sandbox = establish(config.isolation, config.run_user, config.name, config.runs_dir)
+        self.sandbox: Sandbox = establish(config.isolation, config.run_user, config.runs_dir)
         self.client = ApiClient(config.api_url, config.api_token, version=config.version)
         self.spool = Spool(config.spool_dir)
         self.deliverer = Deliverer(self.client, self.spool)
@@ -119,7 +118,8 @@ class Worker:
                 log.warning("the API at %s does not answer yet: %s", self.config.api_url, absence)
             except ApiError as refusal:
                 if not refusal.may_pass or refusal.status in (401, 403):
-                    raise Refused(f"worker {self.config.name} was refused by {self.config.api_url}: {refusal}") from None
+                    who = f"worker {self.config.name} was refused by {self.config.api_url}"
+                    raise Refused(f"{who}: {refusal}") from None
                 log.warning("%s", refusal)
             self.switch.stopping.wait(wait_s)
             wait_s = min(5.0, wait_s * 1.5)
@@ -153,13 +153,13 @@ class Worker:
     # --- runs --------------------------------------------------------------------------------------------------------
 
     def _consume(self) -> int:
-        app = make_app(self.config)
-
-        @app.task(name=TASK)
-        def carry_out(run_id: str) -> None:
+        def carry_out(run_id: object) -> None:
             self._on_task(run_id)
 
-        consumer = app.Worker(
+        app = make_app(self.config)
+        app.task(name=TASK)(carry_out)
+        consumer = without_signal_handlers(app.Worker)(
+            app=app,
             queues=[self.config.queue],
             pool="solo",
             concurrency=1,
@@ -170,22 +170,13 @@ class Worker:
             quiet=True,
             loglevel="WARNING",
         )
-
-        @worker_ready.connect(weak=False)
-        def on_ready(**_: Any) -> None:
-            # Celery brings handlers of its own, which would let a run of an hour end before they act.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._on_signal)
-            log.info("ready: waiting for runs in queue %s", self.config.queue)
-            if self.switch.stopping.is_set():
-                self._leave_after_this_run()
-
+        log.info("waiting for runs in queue %s", self.config.queue)
         try:
             consumer.start()
         finally:
-            worker_ready.disconnect(on_ready)
             app.close()
-        return 0 if self.switch.stopping.is_set() or self.fleet_state is FleetState.DRAIN else int(consumer.exitcode or 0)
+        was_asked_to = self.switch.stopping.is_set() or self.fleet_state is FleetState.DRAIN
+        return 0 if was_asked_to else int(consumer.exitcode or 0)
 
     def _on_task(self, run_id: object) -> None:
         """A nudge: a run of this id may be ready. Nothing that goes wrong here may end the worker."""
@@ -239,6 +230,11 @@ def make_app(config: WorkerConfig) -> Celery:
         task_default_queue=config.queue,
     )
     return app
+
+
+def without_signal_handlers(worker_class: Any) -> Any:
+    """Celery's worker without the handlers it brings along: they would let a run of an hour end before they act."""
+    return type("Worker", (worker_class,), {"install_platform_tweaks": lambda self, worker: None})
 
 
 def prepare_directories(config: WorkerConfig) -> None:

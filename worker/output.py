@@ -52,12 +52,19 @@ class Lines:
         self._cut_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        start = 0
-        for found in _BREAKS.finditer(chunk):
-            self._keep(chunk[start : found.start()])
-            start = found.end()
-            yield from self._take()
-        self._keep(chunk[start:])
+        first, *others = _BREAKS.split(chunk)
+        self._keep(first)
+        if not others:
+            return
+        yield from self._take()
+        last = others.pop()
+        for piece in others:
+            if len(piece) > MAX_LINE_BYTES:
+                self._keep(piece)
+                yield from self._take()
+            elif piece:
+                yield _text(piece)
+        self._keep(last)
 
     def finish(self) -> Iterator[str]:
         yield from self._take()
@@ -69,17 +76,25 @@ class Lines:
 
     def _take(self) -> Iterator[str]:
         # Empty lines carry nothing on a log page, and progress bars drawn with carriage returns make many.
-        if self._partial or self._cut_bytes:
-            text = clean(self._partial.decode("utf-8", errors="replace"))
-            if len(encoded := text.encode()) > MAX_LINE_BYTES:  # replacement marks take more room than bad bytes
-                text = encoded[:MAX_LINE_BYTES].decode(errors="ignore")
+        if self._partial:
+            text = _text(bytes(self._partial))
             yield f"{text} … [{self._cut_bytes} more bytes cut]" if self._cut_bytes else text
         self._partial.clear()
         self._cut_bytes = 0
 
 
+def _text(piece: bytes) -> str:
+    text = clean(piece.decode("utf-8", errors="replace"))
+    if len(text) * 3 > MAX_LINE_BYTES and len(encoded := text.encode()) > MAX_LINE_BYTES:
+        # Replacement marks take more room than the bad bytes they stand for.
+        return encoded[:MAX_LINE_BYTES].decode(errors="ignore")
+    return text
+
+
 def clean(text: str) -> str:
     """The text without terminal escapes and control characters; tabs stay."""
+    if text.isprintable():  # as nearly every line is, and a flood of them has to be got through
+        return text
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
@@ -131,27 +146,27 @@ class Tail:
 
 
 class LogFile:
-    """The whole log of a run as far as it fits: the first bytes, a note of what was left out, the last bytes."""
+    """The whole log of a run as far as it fits: its beginning, a note of what was left out, its end."""
 
-    def __init__(self, limit_bytes: int = 2_000_000) -> None:
-        self._half = limit_bytes // 2
+    def __init__(self, limit_characters: int = 2_000_000) -> None:
+        self._half = limit_characters // 2
         self._head: list[str] = []
-        self._head_bytes = 0
+        self._head_size = 0
         self._last: deque[str] = deque()
-        self._last_bytes = 0
+        self._last_size = 0
         self._left_out = 0
 
     def add(self, stream: str, line: str) -> None:
         text = f"{stream}: {line}\n"
-        size = len(text.encode())
-        if not self._last and self._head_bytes + size <= self._half:
+        size = len(text)
+        if not self._last and self._head_size + size <= self._half:
             self._head.append(text)
-            self._head_bytes += size
+            self._head_size += size
             return
         self._last.append(text)
-        self._last_bytes += size
-        while self._last_bytes > self._half:
-            self._last_bytes -= len(self._last.popleft().encode())
+        self._last_size += size
+        while self._last_size > self._half:
+            self._last_size -= len(self._last.popleft())
             self._left_out += 1
 
     def write(self, path: Path) -> None:

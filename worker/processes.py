@@ -26,6 +26,7 @@ SHIM = Path(__file__).with_name("shim.py")
 LOOK_EVERY_S = 0.1
 # The shim needs at most its own patience (10 s) beyond the grace it was given.
 SHIM_PATIENCE_S = 15.0
+STRAYS_PATIENCE_S = 5.0
 
 LineListener = Callable[[Stream, str], None]
 
@@ -115,7 +116,7 @@ def run_command(command: Command, on_line: LineListener, interrupt: Interrupt) -
     report = shim.report
     if report is None:
         # The code of the commit can kill its shim only where it runs as the same user: look for what it left.
-        end_strays({"TIDEMARK_RUN_ID": command.environment.get("TIDEMARK_RUN_ID", "")})
+        end_strays(command.cwd.parent)
         error = None if ending is not Ending.EXITED else "the process that supervised it was killed"
         report = {"started": True, "exit": None, "error": error}
     if command.user is not None and command.user.exclusive:
@@ -280,29 +281,38 @@ def _order(command: Command) -> dict[str, Any]:
     }
 
 
-def end_strays(marks: Mapping[str, str]) -> int:
-    """Kills processes of runs whose supervisor is gone, known by their environment; how many there were."""
-    if not all(marks.values()):
-        return 0
-    ended = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            environment = process.environ()
-            if process.pid != os.getpid() and all(environment.get(name) == value for name, value in marks.items()):
-                process.kill()
-                ended += 1
-    return ended
+def end_strays(directory: Path) -> int:
+    """Kills processes of runs in this directory whose supervisor is gone, known by where their result belongs; how
+    many there were."""
+
+    def belongs(process: psutil.Process) -> bool:
+        place = process.environ().get("TIDEMARK_RUN_JSON")
+        return bool(place) and process.pid != os.getpid() and Path(place).is_relative_to(directory)
+
+    return _end_all(belongs)
 
 
 def end_processes_of(user: RunUser) -> int:
     """Kills whatever still runs as this user; how many there were."""
-    ended = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if user.uid in process.uids() and process.status() != psutil.STATUS_ZOMBIE:
-                process.kill()
-                ended += 1
-    return ended
+    return _end_all(lambda process: user.uid in process.uids())
+
+
+def _end_all(condemned: Callable[[psutil.Process], bool]) -> int:
+    """Looks again until none is left: a process may be starting another one while it is being looked at."""
+    ended: set[int] = set()
+    give_up_at = time.monotonic() + STRAYS_PATIENCE_S
+    while time.monotonic() < give_up_at:
+        alive = 0
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if condemned(process) and process.status() != psutil.STATUS_ZOMBIE:
+                    process.kill()
+                    ended.add(process.pid)
+                    alive += 1
+        if not alive:
+            break
+        time.sleep(0.02)
+    return len(ended)
 
 
 def oom_kills_so_far() -> int:

@@ -7,6 +7,7 @@ marked trusted run.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import sys
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 from worker.config import Isolation
 from worker.output import Stream
@@ -26,6 +28,7 @@ PROBE_LIMIT_S = 60.0
 # Beyond the numbers that distributions and systemd give away, and apart from those of the embedded servers.
 FIRST_RUN_UID = 58_300
 RUN_UIDS = 900
+CLAIMS = Path("/run/tidemark/run-users")
 
 
 class Protection(StrEnum):
@@ -41,7 +44,9 @@ class Sandbox:
     protection: Protection
     reason: str
     user: RunUser | None = None
-    readable: tuple[Path, ...] = field(default=())
+    readable: tuple[Path, ...] = ()
+    claim: IO[str] | None = field(default=None, repr=False, compare=False)
+    """Held open as long as the user number is this worker's."""
 
     def view(self, run_dir: Path) -> dict[str, dict[str, bool]]:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
@@ -50,21 +55,28 @@ class Sandbox:
         return view_for(self.user, {**dict.fromkeys(self.readable, False), run_dir: True})
 
 
-def establish(isolation: Isolation, run_user: str | None, worker: str, runs_dir: Path) -> Sandbox:
+def establish(isolation: Isolation, run_user: str | None, runs_dir: Path) -> Sandbox:
     """The best protection this machine allows; raises PermissionError when less than was asked for."""
     if isolation is Isolation.NONE:
         return Sandbox(protection=Protection.NONE, reason="switched off in this worker's settings")
-    sandbox = _try_user(run_user, worker, runs_dir)
+    sandbox = _try_user(run_user, runs_dir)
     if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
         raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
     return sandbox
 
 
-def _try_user(run_user: str | None, worker: str, runs_dir: Path) -> Sandbox:
+def _try_user(run_user: str | None, runs_dir: Path) -> Sandbox:
     if os.geteuid() != 0:
         return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
+    claim: IO[str] | None = None
     try:
-        user = spare_user(worker) if run_user is None else account(run_user)
+        if run_user is None:
+            try:
+                user, claim = claim_spare_user(runs_dir)
+            except OSError:
+                user = account("nobody")  # no place on this machine to claim a number of one's own
+        else:
+            user = account(run_user)
     except ValueError as flaw:
         return Sandbox(protection=Protection.NONE, reason=str(flaw))
     sandbox = Sandbox(
@@ -72,6 +84,7 @@ def _try_user(run_user: str | None, worker: str, runs_dir: Path) -> Sandbox:
         reason=f"commit code runs as {user.name}",
         user=user,
         readable=tuple(interpreter_paths()),
+        claim=claim,
     )
     failure = _probe(sandbox, runs_dir)
     if failure is not None:
@@ -90,17 +103,31 @@ def account(name: str) -> RunUser:
     return RunUser(name=f"user {name!r}", uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def spare_user(worker: str) -> RunUser:
-    """A user number without an account, the same at every start of this worker: nothing else runs as it, so its
-    processes and files are this worker's runs and nobody's else."""
-    first = zlib.crc32(worker.encode()) % RUN_UIDS
+def claim_spare_user(runs_dir: Path) -> tuple[RunUser, IO[str]]:
+    """A user number without an account that no other worker of this machine has, the same at every start where it can
+    be. Whatever runs as it is this worker's run; the claim ends when the file is closed."""
+    CLAIMS.mkdir(parents=True, exist_ok=True, mode=0o700)
+    first = zlib.crc32(str(runs_dir.resolve()).encode()) % RUN_UIDS
     for step in range(RUN_UIDS):
         uid = FIRST_RUN_UID + (first + step) % RUN_UIDS
+        if _has_account(uid):
+            continue
+        claim = (CLAIMS / str(uid)).open("w")
         try:
-            pwd.getpwuid(uid)
-        except KeyError:
-            return RunUser(name=f"user number {uid}", uid=uid, gid=uid, exclusive=True)
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            claim.close()
+            continue
+        return RunUser(name=f"user number {uid}", uid=uid, gid=uid, exclusive=True), claim
     raise ValueError("this machine has no user number to spare")
+
+
+def _has_account(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:

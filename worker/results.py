@@ -169,15 +169,25 @@ def read_run_file(path: Path, owner: RunUser | None, limit_bytes: int) -> bytes 
         return None
     except OSError as refusal:
         raise Unusable(f"left a run.json that cannot be read: {refusal.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise Unusable("left something in the place of run.json that is not a file")
         if not _is_of(owner, status):
             raise Unusable("left a run.json that belongs to another user")
         if status.st_size > limit_bytes:
             raise Unusable(f"wrote a result of {status.st_size} bytes; at most {limit_bytes} are accepted")
-        return file.read(limit_bytes + 1)
+        return _read_all(descriptor, limit_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, limit_bytes: int) -> bytes:
+    pieces = []
+    while limit_bytes > 0 and (piece := os.read(descriptor, min(1 << 20, limit_bytes))):
+        pieces.append(piece)
+        limit_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def artifact_files(
