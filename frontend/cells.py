@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from backend.services.board import Board, Column, Row
+from backend.services.board_model import Board, Row
 from backend.services.cells import Cell, CellState
+from backend.services.columns import Column
 from frontend import numbers
 from frontend.links import link
 from frontend.render import cell_escape
@@ -80,11 +81,12 @@ class Face:
     label: str
     href: str
     loud: bool
+    about: str = ""  # whose details a loud cell shows: "s12" for a series, "r01JD…" for a run
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A face at its place in a row. `column` is None for a suite's roll-up, which is `wide` where it stands for folded columns."""
+    """A face at its place in a row. `column`: None for a suite's roll-up, `wide` where it stands for folded columns."""
 
     key: str
     column: int | None
@@ -132,38 +134,66 @@ def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
-LOUD = MOVED | {CellState.RUNNING}
+# Cells that are links of their own and are named for those who cannot see them.
+LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 
 def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, wide: bool) -> Face:
     """How one cell looks and reads."""
     look = LOOKS[cell.state]
     text = _content(cell, mode)
-    if (
-        wide
-        and cell.value is not None
-        and mode is CellMode.VERDICT
-        and cell.state not in (CellState.EMPTY, CellState.QUEUED)
-    ):
-        text += f'<span class="val">{cell_escape(numbers.quantity(cell.value, cell.unit))}</span>'
-    return Face(
-        look.css, text, f"{column.label}, {row.short}, {spoken(cell)}", cell_href(cell, row), cell.state in LOUD
-    )
+    if wide and mode is CellMode.VERDICT:
+        text += _more(cell)
+    said = f"{column.label}, {row.short}, {spoken(cell)}"
+    return Face(look.css, text, said, cell_href(cell, row), cell.state in LOUD, _about(cell))
+
+
+def _about(cell: Cell | None) -> str:
+    if cell is None or not (cell.series_id or cell.run_id):
+        return ""
+    return f"s{cell.series_id}" if cell.series_id else f"r{cell.run_id}"
+
+
+def _more(cell: Cell) -> str:
+    """What a wide cell says beside its glyph: how much, or how far, or what."""
+    if cell.state is CellState.RUNNING:
+        return f'<span class="val">{round(100 * (cell.progress or 0))} %</span>'
+    if cell.state in (CellState.FAILED, CellState.QUEUED, CellState.QUARANTINED):
+        return f'<span class="val">{LOOKS[cell.state].key}</span>'
+    size = numbers.bare_percent(cell.change) if cell.state in STILL and cell.change is not None else ""
+    if cell.value is None or cell.state is CellState.EMPTY:
+        return size
+    return f'{size}<span class="val">{cell_escape(numbers.quantity(cell.value, cell.unit))}</span>'
+
+
+STILL = (CellState.STILL_UNOWNED, CellState.STILL_OWNED)
 
 
 def _content(cell: Cell, mode: CellMode) -> str:
-    state, change = cell.state, cell.change
+    """The text of a cell. Some states look the same whatever cells are asked to show."""
+    state = cell.state
     if state is CellState.RUNNING:
         share = min(100, max(4, round(100 * (cell.progress or 0))))
         return f'<i class="pie" style="--p:{share}%"></i>'
-    if state in (CellState.QUEUED, CellState.EMPTY, CellState.NOT_APPLICABLE):
-        return ""
-    if state is CellState.FAILED:
-        return "✕"
-    if state is CellState.QUARANTINED:
-        return "Q"
+    if state in FIXED_TEXT:
+        return FIXED_TEXT[state]
     if state is CellState.INSUFFICIENT and mode is not CellMode.VALUE:
-        return f"{cell.have}/{cell.need}" if cell.have is not None and cell.need else "n/a"
+        return f"{cell.have}/{cell.need}" if cell.have is not None and cell.need else "…"
+    return _measured(cell, mode)
+
+
+FIXED_TEXT = {
+    CellState.QUEUED: "",
+    CellState.EMPTY: "",
+    CellState.NOT_APPLICABLE: "",
+    CellState.FAILED: "✕",
+    CellState.QUARANTINED: "Q",
+}
+
+
+def _measured(cell: Cell, mode: CellMode) -> str:
+    """A judged cell: its value, its change, or the glyph of its verdict with its size."""
+    state, change = cell.state, cell.change
     if mode is CellMode.VALUE and cell.value is not None:
         return cell_escape(numbers.significant(cell.value / numbers.scale_of(cell.value, cell.unit or "")[0]))
     if mode is CellMode.CHANGE and change is not None:
@@ -176,7 +206,7 @@ def _content(cell: Cell, mode: CellMode) -> str:
         return LOOKS[state].glyph + (numbers.bare_percent(change) if change is not None else "")
     if state is CellState.SUSPECT:
         return "?" + (numbers.bare_percent(change) if change is not None else "")
-    if state in (CellState.STILL_UNOWNED, CellState.STILL_OWNED):
+    if state in STILL:
         return "▽"
     return ""
 
@@ -228,7 +258,7 @@ def _roll_face(suite: str, cells: Sequence[Cell], row: Row) -> Face:
         text = ""
     label = f"{suite}, {row.short}, {look.words}" + (f", {number} columns" if number > 1 else "")
     worst = next((cell for cell in cells if cell.state is state), None)
-    return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD)
+    return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD, _about(worst))
 
 
 EMPTY_FACE = Face("e", "", "", "", False)
@@ -258,7 +288,7 @@ def patch(board: Board, cells: Rows, layout: Layout) -> dict[str, Any]:
         placed = row_faces(row, mine, board.columns, layout)
         keys = keys or [each.key for each in placed]
         rows[row.sha] = [
-            [each.face.css, each.face.html, each.face.label, each.face.href]
+            [each.face.css, each.face.html, each.face.label, each.face.href, each.face.about]
             if each.face.loud
             else [each.face.css, each.face.html]
             for each in placed

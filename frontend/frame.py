@@ -50,7 +50,8 @@ class Frame:
 def rule_in_short() -> str:
     """The rule in one line, from the policy object."""
     policy = Policy()
-    return f"≥ {numbers.percent(policy.min_change)} and outside this series’ noise, sustained over {policy.sustained_runs} runs"
+    size, runs = numbers.percent(policy.min_change), policy.sustained_runs
+    return f"≥ {size} and outside this series’ noise, sustained over {runs} runs"
 
 
 def connection(request: Request) -> Iterator[Connection]:

@@ -1,18 +1,20 @@
 """The board's grid as HTML: one bare `<td>` per cell, because a page may hold fifteen thousand of them.
 
-Written as strings and not as a template for speed: 200 columns × 50 rows take a few tens of milliseconds. Every piece of
-foreign text goes through `cell_escape`.
+Written as strings and not as a template for speed: 200 columns × 50 rows take a few tens of milliseconds. Every piece
+of foreign text goes through `cell_escape`.
 """
+
+# ruff: noqa: E501 (a line of markup or of data stays one line)
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from markupsafe import Markup
 
-from backend.services.board import Board, Row
+from backend.services.board_model import Board, Row
 from backend.services.cells import Cell, CellState
 from backend.services.columns import Column
-from backend.services.notices import Notice
+from backend.services.notices import Notice, NoticeKind
 from frontend.cells import Layout, Placed, Rows, row_faces
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
@@ -172,8 +174,9 @@ def _row(
     open_commit = cell_escape(here.page("/compare", head=row.sha))
     age = when(row.bucket or row.committed_at, "age", now)
     skipped = f' title="not benchmarked: {cell_escape(row.skipped_reason)}"' if row.skipped_reason else ""
+    day_class = ' class="day"' if day else ""
     parts = [
-        f'<tr data-c="{cell_escape(row.sha)}"{' class="day"' if day else ""}>'
+        f"<tr data-c='{cell_escape(row.sha)}'{day_class}>"
         f'<th class="fz f1" scope="row"><a href="{open_commit}">{sha}</a></th>'
         f'<td class="fz f2"{skipped}><a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
         f'<span class="m2">{sha} · {author} · {age}</span>'
@@ -195,7 +198,7 @@ def _td(placed: Placed, edges: Mapping[int, str]) -> str:
     if not face.loud or not face.href:
         return f'<td class="{face.css} c{place}">{face.html}'
     return (
-        f'<td class="{face.css} c{place}" aria-label="{cell_escape(face.label)}">'
+        f'<td class="{face.css} c{place}" data-a="{cell_escape(face.about)}" aria-label="{cell_escape(face.label)}">'
         f'<a href="{cell_escape(face.href)}" tabindex="-1">{face.html}</a>'
     )
 
@@ -208,9 +211,23 @@ def _pull_request(number: int | None, repository_url: str | None) -> str:
 
 
 def _notice(notice: Notice, width: int, layout: Layout) -> str:
-    """What happened at this place in time, as a thin line across the grid."""
+    """What happened between two commits, as a thin line across the grid at its place in time."""
     fixed = 5 if layout.pull_requests else 4
-    return notice_html(notice, fixed, width)
+    alarm = notice.kind is not NoticeKind.ENVIRONMENT
+    title = cell_escape(notice.text)
+    said = f'<a href="{cell_escape(_notice_href(notice))}">{title}</a>' if _notice_href(notice) else title
+    about = ", ".join(notice.suites)
+    css, colour = (" alarm", "vio") if alarm else ("", "warn")
+    return (
+        f'<tr class="ev{css}"><td class="fz" colspan="{fixed}" title="{title}"><b class="{colour}">◆</b> {said}'
+        f'<td class="ln" colspan="{max(1, width)}">' + (f"<span>{cell_escape(about)}</span>" if about else "")
+    )
+
+
+def _notice_href(notice: Notice) -> str:
+    if notice.regression_id is not None:
+        return f"/regressions/{notice.regression_id}"
+    return f"/runs/{notice.run_id}" if notice.run_id else ""
 
 
 def key_html() -> Markup:

@@ -36,6 +36,8 @@ HEADERS = {
     "Vary": "Accept-Encoding, Cookie",
 }
 COMPRESS_FROM = 1024
+# What programs send to a terminal to colour text or move its cursor.
+CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -89,7 +91,7 @@ def change_mark(change: float | None, *, firm: bool = True) -> Markup:
 
 @cache
 def environment() -> Environment:
-    """The one Jinja environment; `StrictUndefined`, so that a misspelt name fails in a test and not silently on a page."""
+    """The one Jinja environment. `StrictUndefined`: a misspelt name fails in a test, not silently on a page."""
     env = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -10,7 +10,7 @@ from backend.services.cells import CellState
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`css` is the class of cells and tags, `words` name the state, `key` explains it in the legend beside a `sample`."""
+    """`css` is the class of cells and tags, `words` name the state, `key` explains it beside a `sample`."""
 
     css: str
     glyph: str

@@ -1,5 +1,7 @@
 """Where the time of a step went: bars before and after, and the difference on a scale of its own."""
 
+# ruff: noqa: E501 (a line of markup or of data stays one line)
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

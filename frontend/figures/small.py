@@ -3,6 +3,8 @@
 They need no script, cost microseconds, and follow the theme by themselves.
 """
 
+# ruff: noqa: E501 (a line of markup or of data stays one line)
+
 from collections.abc import Sequence
 
 from markupsafe import Markup, escape
@@ -174,7 +176,7 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     # The tail of a few outliers would squeeze everything else: the axis ends at the 99th percentile.
     cut = every[min(len(every) - 1, int(len(every) * 0.99))]
     low, high = min(every[0], dots[0]), max(cut, dots[-1])
-    pad = (high - low) * 0.05 or abs(high) * 0.01 or 1.0
+    pad = (high - low) / 25 or abs(high) * 0.01 or 1.0
     low, high = low - pad, high + pad
     width, height, top, bottom, bins = 470, 180, 34, 24, 40
 

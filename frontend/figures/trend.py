@@ -9,6 +9,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from frontend import numbers
@@ -191,7 +192,7 @@ def _smoothed(trend: Trend, x: list[float | str], factor: float) -> list[dict[st
     y = _scaled(trend.smoothed, factor)
     cuts = sorted({0, len(x), *(i for i, each in enumerate(trend.x) for step in trend.steps if each == step.at)})
     traces = []
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in pairwise(cuts):
         first = trend.x[start]
         red = trend.after is not None and isinstance(first, int | float) and first >= trend.after
         traces.append(

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services import board as boards
-from backend.services.board import Board, BoardQuery
+from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import CellState
 from backend.services.errors import BadRequest
 from frontend import first_run
@@ -261,4 +261,5 @@ def description_of(board: Board) -> str:
     summary = board.summary
     said = plural(summary.open_regressions, "open regression") if summary.open_regressions else "no open regression"
     more = f", {plural(summary.suspects, 'suspect')}" if summary.suspects else ""
-    return f"{board.project} on {board.testbed}: {said}{more}; {plural(len(board.rows), 'commit')} × {plural(len(board.columns), 'variant')}."
+    size = f"{plural(len(board.rows), 'commit')} × {plural(len(board.columns), 'variant')}"
+    return f"{board.project} on {board.testbed}: {said}{more}; {size}."

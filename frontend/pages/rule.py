@@ -49,7 +49,8 @@ def rule_page(visit: Visiting) -> Response:
         "rule.html",
         page="rule",
         title="The rule",
-        description=f"When a change counts as a regression: at least {numbers.percent(policy.min_change)} more cost, and more than this series’ noise.",
+        description="When a change counts as a regression: at least "
+        f"{numbers.percent(policy.min_change)} more cost, and more than this series’ noise.",
         project=visit.project(),
         policy=policy,
         min_change=numbers.percent(policy.min_change),

@@ -54,17 +54,12 @@ function close(focusBack) {
 }
 function detailsAddress(cell) {
   const { row, column } = place(cell);
-  const query = new URLSearchParams(location.search);
-  for (const drop of ["q", "cursor", "lens", "cells", "open"]) query.delete(drop);
-  query.set("project", wrap.dataset.project);
-  query.set("testbed", wrap.dataset.testbed);
-  query.set("branch", wrap.dataset.branch);
-  query.set("commit", row.dataset.c);
-  query.set("column", column.key);
-  return `/board/cell?${query}`;
+  const about = cell.dataset.a || (column?.header?.dataset.s ? `s${column.header.dataset.s}` : "");
+  return about ? `/board/cell?${new URLSearchParams({ about, commit: row.dataset.c })}` : "";
 }
 async function details(cell) {
   const address = detailsAddress(cell);
+  if (!address) return "";
   const known = cache.get(address);
   if (known && performance.now() - known.at < 10000) return known.html;
   const answer = await fetch(address, { headers: { Accept: "text/html" } });
@@ -76,7 +71,7 @@ async function show(cell, pin) {
   if (popCell === cell) { pinned = pinned || pin; return; }
   const mine = ++wait;
   const html = await details(cell);
-  if (mine !== wait || !cell.isConnected) return;
+  if (mine !== wait || !cell.isConnected || !html) return;
   close();
   popCell = cell;
   pinned = pin;
@@ -193,7 +188,7 @@ key("m", () => { const all = $$("#cells a"); if (!all.length) return false; cons
 const shown = new Map(); // commit → the faces of its cells as last applied
 const signature = (face) => face.join("\u0000");
 function apply(cell, face) {
-  const [css, html, label, href] = face;
+  const [css, html, label, href, about] = face;
   const rest = [...cell.classList].filter((each) => each === "c" || each === "vc" || each === "roll" || each === "wide" || each === "g0" || each === "g1" || each === "sel");
   cell.className = [css, ...rest].join(" ");
   if (href) {
@@ -204,9 +199,11 @@ function apply(cell, face) {
     link.append(...cell.childNodes);
     cell.append(link);
     cell.setAttribute("aria-label", label);
+    cell.dataset.a = about;
   } else {
     cell.innerHTML = html;
     cell.removeAttribute("aria-label");
+    delete cell.dataset.a;
   }
 }
 function differs(cell, face) {

@@ -1,0 +1,99 @@
+"""What the board shows when one points at a cell: value, baseline, change, cause, why, and a picture of the way there."""
+
+from typing import Any
+
+from backend.services import run_view
+from backend.services.cell_detail import CellDetail, load_cell
+from backend.services.errors import BadRequest
+from backend.services.history import Explanation
+from frontend import numbers
+from frontend.figures.small import cell_trend
+from frontend.frame import Visit
+from frontend.links import link, series_name
+from frontend.render import tag
+from frontend.words import VERDICTS
+
+
+def cell_details(visit: Visit) -> dict[str, Any]:
+    """The context of cell.html. `about` is s<series> or r<run>."""
+    about, commit = visit.here.get("about"), visit.here.get("commit")
+    if about.startswith("s") and about[1:].isdecimal() and len(about) < 11:
+        return of_series(load_cell(visit.c, int(about[1:]), commit), visit)
+    if about.startswith("r") and len(about) > 1:
+        return {"kind": "run", "run": run_view.load_run(visit.c, about[1:]), "now": visit.now}
+    raise BadRequest.field("about", about, "s and a series, or r and a run")
+
+
+def of_series(detail: CellDetail, visit: Visit) -> dict[str, Any]:
+    """A judged point, or why there is none."""
+    series, why = detail.series, detail.why
+    return {
+        "kind": "series",
+        "detail": detail,
+        "why": why,
+        "name": series_name(series.benchmark, series.variant),
+        "headline": tag(*headline(detail)),
+        "gates": [] if why is None else gates(why),
+        "picture": picture(detail),
+        "series_href": link(f"/series/{series.id}", commit=detail.sha),
+        "compare_href": link("/compare", project=series.project, head=detail.sha, testbed=series.testbed),
+        "signed": "" if why is None else numbers.signed_percent(why.change),
+        "interval": "" if why is None else numbers.interval(why.low, why.high),
+        "now": visit.now,
+    }
+
+
+def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
+    """(look, words) of the tag: how much slower or faster, or the verdict."""
+    why = detail.why
+    if why is None:
+        return ("f", "✕"), (detail.status or "not measured").replace("_", " ")
+    look = VERDICTS[why.verdict]
+    if why.verdict == "regression" and not why.onset:
+        look = ("t", "▽")
+    if why.change is None or why.verdict in ("unchanged", "insufficient"):
+        return look, why.verdict if why.verdict != "insufficient" else f"{why.have} of {why.need} runs"
+    return look, f"{numbers.percent(why.change)} {'slower' if why.change > 0 else 'faster'}"
+
+
+def gates(why: Explanation) -> list[tuple[bool, str]]:
+    """What must agree before a cell is red, and whether it did here: from the stored numbers, in words."""
+    rows: list[tuple[bool, str]] = []
+    gate = why.numbers.get("min_change", why.numbers.get("exact_min_change"))
+    if why.change is not None and gate is not None:
+        reached = why.change >= gate
+        rows.append((reached, f"{numbers.signed_percent(why.change)} {'≥' if reached else '<'} {numbers.percent(gate)} gate"))
+    if why.change is not None and why.noise:
+        times = abs(why.change) / why.noise
+        rows.append((why.verdict in ("regression", "improvement"), f"{numbers.significant(times, 2)} × this series’ noise"))
+    if (runs := why.numbers.get("suspect_runs")) is not None and (needed := why.numbers.get("sustained_runs")):
+        rows.append((runs >= needed, f"{min(runs, needed):.0f} of {needed:.0f} runs agree"))
+    if why.minimum_detectable_effect:
+        rows.append((gate is None or why.minimum_detectable_effect <= gate, f"sees {numbers.percent(why.minimum_detectable_effect)} and more"))
+    return rows
+
+
+def picture(detail: CellDetail) -> str:
+    line, why = detail.sparkline, detail.why
+    values = [float(value) for value in line.value]
+    if len(values) < 2:
+        return ""
+    band = gate = None
+    if why is not None and why.band_low is not None and why.band_high is not None:
+        band = (why.band_low, why.band_high)
+    size = None if why is None else why.numbers.get("min_change")
+    if why is not None and why.baseline is not None and size:
+        lower = detail.series.direction == "lower"
+        gate = why.baseline * (1 + size) if lower else why.baseline / (1 + size)
+    return cell_trend(
+        values,
+        list(line.verdict),
+        unit=detail.series.unit,
+        baseline=None if why is None else why.baseline,
+        band=band,
+        gate=gate,
+        chosen=line.here,
+        first=line.sha[0][:7],
+        last=line.sha[-1][:7],
+        label=f"{detail.series.metric} of {len(values)} commits up to {line.sha[-1][:7]}",
+    )

@@ -1,0 +1,155 @@
+"""One run: how it goes or went, its log, what it measured, what was judged, where it ran."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.services import run_view
+from backend.services.run_view import LogPage, Result, RunView
+from frontend import numbers
+from frontend.figures.phases import Phase, phases_svg
+from frontend.frame import Visiting
+from frontend.render import CONTROL_SEQUENCE, render, visible
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+GOING = ("queued", "leased", "running")
+STEPS = ("checkout", "setup", "execute", "deliver")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One line of the timeline, with how long it lasted until the next."""
+
+    state: str
+    at: datetime
+    note: str
+    lasted_s: float | None
+
+
+@router.get("/runs/{run_id}")
+def run_page(visit: Visiting, run_id: str) -> Response:
+    run = run_view.load_run(visit.c, run_id)
+    return visit.page(
+        "run.html",
+        page="run",
+        title=f"{run.suite} at {run.sha[:7]}",
+        description=describe(run),
+        project=run.project,
+        run=run,
+        going=run.state in GOING,
+        timeline=timeline(run),
+        status_html=Markup(render("run_status.html", status_context(run, visit.now))),
+        log_html=log_html(run.log),
+        phases=[(result, phase_picture(result, run)) for result in run.results if result.phases],
+        flat=flat,
+        kept=[(name, value) for name, value in run.environment.items() if name != "hash"],
+        reproduce=reproduce(run),
+        percent_done=percent_done(run.progress),
+    )
+
+
+@router.get("/runs/{run_id}/live")
+def run_live(visit: Visiting, run_id: str, after: int = 0) -> Response:
+    """What changes while a run goes: its status, and log lines newer than those shown."""
+    run = run_view.load_run(visit.c, run_id)
+    page = run_view.load_log(visit.c, run_id, after=after) if after else run.log
+    content = {
+        "state": run.state,
+        "status": render("run_status.html", status_context(run, visit.now)),
+        "log": str(log_html(page)),
+        "last": page.last or after,
+    }
+    return Response(orjson.dumps(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def status_context(run: RunView, now: datetime) -> dict[str, Any]:
+    return {
+        "run": run,
+        "now": now,
+        "timeline": timeline(run),
+        "percent_done": percent_done(run.progress),
+        "going": run.state in GOING,
+    }
+
+
+def timeline(run: RunView) -> list[Timing]:
+    """The steps with what each took."""
+    lines = []
+    for index, event in enumerate(run.timeline):
+        following = run.timeline[index + 1].at if index + 1 < len(run.timeline) else None
+        lines.append(
+            Timing(
+                state=event.step or event.state,
+                at=event.at,
+                note=event.note or "",
+                lasted_s=None if following is None else (following - event.at).total_seconds(),
+            )
+        )
+    return lines
+
+
+def percent_done(progress: Mapping[str, Any]) -> int | None:
+    """Whole percent, where the worker told how much there is to do."""
+    done, total = progress.get("done"), progress.get("total")
+    if not isinstance(done, int | float) or not isinstance(total, int | float) or total <= 0:
+        return None
+    return max(0, min(100, round(100 * done / total)))
+
+
+def log_html(page: LogPage) -> Markup:
+    """Lines as text: escapes for terminals are dropped, everything else is shown."""
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>\n').format(
+            "bad" if line.stream == "stderr" else "", visible(CONTROL_SEQUENCE.sub("", line.text))
+        )
+        for line in page.lines
+    )
+
+
+def phase_picture(result: Result, run: RunView) -> Markup:
+    pieces = [Phase(name=phase.name, before=phase.before, after=phase.value) for phase in result.phases]
+    return phases_svg(pieces, run.previous.sha[:7] if run.previous else "", run.sha[:7])
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested facts as lines: temperature_c.max 66."""
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{prefix}{name} ")
+        elif isinstance(value, list | tuple):
+            rows.append((f"{prefix}{name}", ", ".join(str(each) for each in value) or "none"))
+        elif isinstance(value, float):
+            rows.append((f"{prefix}{name}", numbers.significant(value, 4)))
+        else:
+            rows.append((f"{prefix}{name}", str(value)))
+    return rows
+
+
+def reproduce(run: RunView) -> str:
+    """The command that runs the same suite at the same commit."""
+    return " ".join(["tidemark", "run", shlex.quote(run.suite), "--commit", run.sha])
+
+
+def describe(run: RunView) -> str:
+    """One sentence for people and for pasted links."""
+    place = f"{run.suite} at {run.sha[:7]} on {run.testbed}"
+    if run.state == "queued":
+        return f"{place} waits for a worker."
+    if run.state in GOING:
+        return f"{place} is running on {run.worker or 'a worker'}."
+    if run.error:
+        return f"{place} {run.status or run.state}: {visible(run.error)[:160]}"
+    judged = ", ".join(f"{number} {verdict}" for verdict, number in run.verdicts.items())
+    took = f" in {numbers.duration(run.duration_s)}" if run.duration_s is not None else ""
+    return f"{place}: {plural(len(run.results), 'result')}{took}" + (f"; {judged}." if judged else ".")
+

@@ -1,0 +1,234 @@
+"""Series: how one behaves, why a point is red or not, how noisy it is, what another gate would have flagged."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.services import history, scope
+from backend.services.errors import BadRequest
+from backend.services.history import Explanation, Points, SeriesQuery
+from frontend import numbers
+from frontend.details import gates
+from frontend.figures.of_points import moment_of, trend_of
+from frontend.figures.small import distribution
+from frontend.figures.trend import trend_figure
+from frontend.frame import Visiting
+from frontend.links import series_name
+from frontend.pages.board import GRANULARITIES, moment
+from frontend.render import verdict_tag
+
+router = APIRouter(include_in_schema=False)
+
+RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All", "all"))
+TABLE_ROWS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRow:
+    """A point in the table beside the chart."""
+
+    sha: str
+    message: str
+    at: datetime
+    value: str
+    change: str
+    verdict: Markup
+    css: str
+    chosen: bool
+    run_id: str
+
+
+@router.get("/series")
+def series_list(visit: Visiting) -> Response:
+    """Every series of the project with where it stands."""
+    project = visit.project()
+    page = None
+    if project is not None:
+        page = history.list_series(
+            visit.c,
+            SeriesQuery(
+                project=project,
+                testbed=visit.here.get("testbed") or None,
+                suite=visit.here.get("suite") or None,
+                role=visit.here.get("role", "gate") if visit.here.get("role") != "any" else None,
+                text=visit.here.get("q"),
+                cursor=visit.here.get("cursor") or None,
+            ),
+        )
+    roles = [(word, visit.here(role=word), visit.here.get("role", "gate") == word) for word in (*history.ROLES, "any")]
+    return visit.page(
+        "series_list.html",
+        page="series",
+        title="Series",
+        description=f"Every series of {project}: where it stands and how it was judged.",
+        project=project,
+        path="/series",
+        items=page.items if page else (),
+        next=page.next if page else None,
+        roles=roles,
+    )
+
+
+@router.get("/series/{series_id}")
+def series_page(visit: Visiting, series_id: int) -> Response:
+    """One series."""
+    here = visit.here
+    series = history.load_series(visit.c, series_id)
+    granularity = here.get("granularity") or "commit"
+    since, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
+    range_name = here.get("range") or (None if since or until else "90d")
+    points = history.load_points(
+        visit.c, series_id, granularity, since, until, range_name=range_name, now=visit.now
+    )
+    if not len(points) and not (here.get("range") or since or until):
+        range_name, points = "all", history.load_points(visit.c, series_id, granularity, now=visit.now)
+    chosen = chosen_sha(points, here.get("commit"))
+    why = history.explain_point(visit.c, series_id, chosen) if chosen and granularity == "commit" else None
+    samples = history.load_samples(visit.c, series_id, chosen) if why is not None and chosen else ()
+    name = series_name(series.benchmark, series.variant)
+    gate = why.numbers.get("min_change") if why is not None else None
+    open_change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
+    return visit.page(
+        "series.html",
+        page="series",
+        title=f"{name} {series.metric}",
+        description=describe(name, points),
+        project=series.project,
+        series=series,
+        name=name,
+        points=points,
+        figure=figure_json(points, gate),
+        label=describe(name, points),
+        ranges=[(label, here(range=value, since=None, until=None, zoom=None), range_name == value) for label, value in RANGES],
+        granularities=[(label, here(granularity=value, zoom=None), granularity == value) for label, value in GRANULARITIES],
+        rows=rows_of(points, chosen),
+        why=why,
+        gates=gates(why) if why else [],
+        signed=numbers.signed_percent(why.change) if why else "",
+        interval=numbers.interval(why.low, why.high) if why else "",
+        would_not=would_not(why, series.direction, series.unit),
+        samples=samples,
+        histogram=distribution(
+            [process for run in samples for process in run.samples],
+            [value for run in samples for value in run.processes] or ([why.value] if why else []),
+            series.unit,
+        ),
+        sample_count=sum(len(process) for run in samples for process in run.samples),
+        process_count=sum(len(run.processes) for run in samples),
+        profile=profile_rows(series),
+        open_change=open_change,
+        gate=gate,
+        whatif=whatif_json(points, series.direction),
+    )
+
+
+def figure_json(points: Points, gate: float | None) -> Markup:
+    """The figure as a data block; `</` cannot end it early."""
+    if not len(points):
+        return Markup("")
+    return script_json(trend_figure(trend_of(points, gate_change=gate), 360))
+
+
+def script_json(content: Any) -> Markup:
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def chosen_sha(points: Points, asked: str) -> str | None:
+    """The point that the page is about: the one asked for, else the newest."""
+    if asked:
+        if not scope.SHA.match(asked.lower()):
+            raise BadRequest.field("commit", asked, "a sha of four digits or more")
+        return asked
+    return points.sha[-1] if len(points.sha) else None
+
+
+def describe(name: str, points: Points) -> str:
+    """What the chart shows, in a sentence."""
+    series = points.series
+    if not len(points):
+        return f"{name} {series.metric} on {series.testbed}: no point in this range."
+    last = numbers.quantity(float(points.value[-1]), series.unit)
+    said = f"{name} {series.metric} on {series.testbed}: {last} now"
+    change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
+    if change is not None:
+        return f"{said}, {numbers.percent(change.change)} slower since {(change.sha or '')[:7]}; {len(points)} points."
+    return f"{said}, {points.verdict[-1] if points.verdict else 'not judged'}; {len(points)} points."
+
+
+def rows_of(points: Points, chosen: str | None) -> list[PointRow]:
+    """The newest points first."""
+    rows = []
+    for index in range(len(points.sha) - 1, max(-1, len(points.sha) - 1 - TABLE_ROWS), -1):
+        change, verdict = float(points.change[index]), points.verdict[index]
+        onset = bool(points.onset[index])
+        rows.append(
+            PointRow(
+                sha=points.sha[index],
+                message=points.message[index].split("\n")[0],
+                at=moment_of(points.committed_at[index]),
+                value=numbers.quantity(float(points.value[index]), points.series.unit, 4),
+                change="" if change != change else numbers.signed_percent(change),  # noqa: PLR0124 (not a number)
+                verdict=Markup('<span class="v t">▽ still</span>') if verdict == "regression" and not onset else verdict_tag(verdict),
+                css="bad b" if verdict == "regression" else "good" if verdict == "improvement" else "mut",
+                chosen=chosen is not None and points.sha[index].startswith(chosen),
+                run_id=points.run_id[index],
+            )
+        )
+    return rows
+
+
+def would_not(why: Explanation | None, direction: str, unit: str) -> str:
+    """What would have made the verdict another one."""
+    gate = None if why is None else why.numbers.get("min_change")
+    if why is None or why.baseline is None or gate is None:
+        return ""
+    edge = why.baseline * (1 + gate) if direction == "lower" else why.baseline / (1 + gate)
+    side = "under" if direction == "lower" else "over"
+    if why.verdict == "regression":
+        return f"Would not be red if the value were {side} {numbers.quantity(edge, unit, 4)}."
+    other = "over" if direction == "lower" else "under"
+    return f"Would be looked at again if the value were {other} {numbers.quantity(edge, unit, 4)}."
+
+
+def profile_rows(series: history.Series) -> list[tuple[str, str]]:
+    """The noise profile as the judge keeps it, in words."""
+    rows = []
+    titles = {
+        "noise": "Run to run (relative spread)",
+        "noise_between_runs": "Run to run",
+        "noise_between_processes": "Process to process",
+        "minimum_detectable_effect": "Smallest change seen with one run",
+        "autocorrelation": "Each run resembles the one before",
+        "modes": "Levels it jumps between",
+        "runs": "Runs it was learnt from",
+    }
+    for key, value in series.profile.items():
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, int | float):
+            fraction = key.startswith("noise") or key.endswith("effect") or key.endswith("offset")
+            text = numbers.percent(value) if fraction else numbers.significant(value)
+        elif isinstance(value, str):
+            text = value
+        else:
+            continue
+        rows.append((titles.get(key, key.replace("_", " ").capitalize()), text))
+    told = series.alarms_confirmed
+    rows.append(("Alarms that were right", f"{told - series.alarms_withdrawn} of {told}" if told else "none told yet"))
+    return rows
+
+
+def whatif_json(points: Points, direction: str) -> Markup:
+    """The changes of the points in range: the slider counts those at or past the gate, and where they begin."""
+    if points.granularity != "commit" or not len(points):
+        return Markup("")
+    change = [None if value != value else round(float(value), 5) for value in points.change]  # noqa: PLR0124
+    return script_json({"change": change, "sha": [sha[:7] for sha in points.sha], "verdict": list(points.verdict)})
+
+
