@@ -135,6 +135,11 @@ class EmbeddedPostgres:
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
             shutil.rmtree(cluster, ignore_errors=True)
+            if "could not look up effective user ID" in done.stderr:
+                raise Refusal(
+                    f"user number {os.geteuid()} has no name in /etc/passwd, on which PostgreSQL insists; "
+                    "run as a user that has one, or set TIDEMARK_DATABASE_URL"
+                )
             raise Refusal(f"cannot create the database in {cluster}: {said[-1] if said else 'initdb said nothing'}")
 
     def _check_version(self) -> None:
