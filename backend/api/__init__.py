@@ -9,13 +9,19 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import (
     artifacts,
+    board,
     events,
     health,
     openapi,
     problems,
+    projects,
+    requests,
+    runs,
     schema,
+    series,
     sign_in,
     tokens,
+    webhooks,
     worker_protocol,
 )
 from backend.api.edge import Edge
@@ -54,7 +60,10 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
 
 def _routes() -> APIRouter:
     routes = APIRouter()
-    for module in (worker_protocol, artifacts, events, tokens, schema):
+    modules = (
+        runs, worker_protocol, artifacts, board, series, requests, projects, tokens, webhooks, events, schema,
+    )  # fmt: skip
+    for module in modules:
         routes.include_router(module.router)
     return routes
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 from starlette.responses import FileResponse
 
 from backend.api.bodies import RunId
-from backend.api.dependencies import Config, Now, RawBody, Reader, Transaction, WorkerCaller
+from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction
 from backend.api.responses import Json
 from backend.services import artifacts
 from backend.services.artifacts import Stored
@@ -28,7 +28,7 @@ BYTES: dict[str, Any] = {
     openapi_extra=BYTES,
 )
 def put(
-    run_id: RunId, name: ArtifactName, body: RawBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller
+    run_id: RunId, name: ArtifactName, body: RawBody, c: Transaction, config: Config, now: Now, caller: Deliverer
 ) -> Any:
     """Store a file of this run. What a name stands for never changes: other bytes under it are refused."""
     stored = artifacts.store_artifact(c, run_id, name, body, config, caller, now)

@@ -104,6 +104,15 @@ class RunRequestBody(Body):
     again: bool = Field(default=False, description="run again what is done already")
 
 
+class ProjectBody(Body):
+    project: Slug
+    repository_url: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=PLAIN)] | None = Field(
+        default=None, description="https://, ssh:// or user@host:path; file:// for trusted projects"
+    )
+    default_branch: Branch = "main"
+    trusted: bool = Field(default=False, description="its commits may run on workers that cannot isolate them")
+
+
 class TokenBody(Body):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
     scopes: list[Literal["read", "write", "worker", "admin"]] = Field(min_length=1)

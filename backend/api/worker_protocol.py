@@ -21,9 +21,9 @@ def say_hello(body: WorkerBody, c: Transaction, now: Now, _: WorkerCaller) -> An
 
 
 @router.post("/runs/{run_id}/lease", response_model=Lease)
-def lease(run_id: RunId, body: LeaseBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
+def lease(run_id: RunId, body: LeaseBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller) -> Any:
     """Take a run. 409: someone else has it, or it is not for this worker. 410: nothing is left to do."""
-    return Json(dispatch.lease_run(c, run_id, body.hello(), config, now))
+    return Json(dispatch.lease_run(c, run_id, body.hello(), config, caller, now))
 
 
 @router.post("/runs/{run_id}/heartbeat", response_model=HeartbeatAnswer)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from backend.contract import new_run_id
 from backend.services import live
+from backend.services.access import Principal
 from backend.services.config import ServiceConfig
 from backend.services.errors import Conflict, Gone, NotFound
 from backend.store import live as live_store
@@ -200,16 +201,20 @@ def _answer(wish: Wanted, run_id: str, state: str, *, created: bool) -> Requeste
     )
 
 
-def cancel_run(c: Connection, run_id: str, actor: str, now: datetime) -> str:
+def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) -> str:
     """Take a run back: at once while it waits, at its worker's next heartbeat while it runs. Returns its state."""
-    state = store.state_of(c, run_id)
-    if state is None:
+    found = store.find_run(c, run_id)
+    if found is None:
         raise NotFound.of("run", run_id)
-    if store.cancel_queued(c, [run_id], "cancelled", now, f"cancelled by {actor}"):
+    principal.require_project(found.project_id)
+    if store.cancel_queued(c, [run_id], "cancelled", now, f"cancelled by {principal.name}"):
+        publish_run(c, found.project_id, run_id, "cancelled")
         return "cancelled"
     if store.request_cancel(c, run_id):
-        return state
-    raise Conflict(f"run {run_id} is {state}; only queued, leased and running runs can be cancelled", state=state)
+        return found.state
+    raise Conflict(
+        f"run {run_id} is {found.state}; only queued, leased and running runs can be cancelled", state=found.state
+    )
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------
@@ -242,13 +247,16 @@ def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: boo
     )
 
 
-def lease_run(c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, now: datetime) -> Lease:
+def lease_run(
+    c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, principal: Principal, now: datetime
+) -> Lease:
     """Give the run to this worker, if it still waits and this worker may have it."""
     ready = store.lock_run_to_lease(c, run_id)
     if ready is None:
         if store.state_of(c, run_id) is None:
             raise Gone(f"run {run_id} does not exist (any more)")
         raise Conflict(f"run {run_id} is being leased by another worker")
+    principal.require_project(ready.project_id)
     _check_may_lease(ready, hello)
     worker_id, wanted_state = _register(c, hello, now)
     if wanted_state != "ok":

@@ -71,6 +71,9 @@ class Mirror:
         self.timeout_s = timeout_s
         self._environment = _environment(url, trusted=trusted)
 
+    def exists(self) -> bool:
+        return (self.path / "HEAD").is_file()
+
     def fetch(self) -> None:
         """Bring every branch up to date, forced ones and deleted ones too. A mirror that is broken is made anew."""
         self._initialise()
@@ -91,7 +94,7 @@ class Mirror:
         )  # fmt: skip
 
     def _initialise(self) -> None:
-        if not (self.path / "HEAD").is_file():
+        if not self.exists():
             self.path.mkdir(parents=True, exist_ok=True)
             self._git("init", "--quiet", "--bare", ".")
 

@@ -31,6 +31,13 @@ class StandingRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRun:
+    id: str
+    project_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseableRun:
     """A run, with all that a worker must know to execute it."""
 
@@ -149,6 +156,11 @@ def lock_run_to_lease(c: Connection, run_id: str) -> LeaseableRun | None:
 
 def state_of(c: Connection, run_id: str) -> str | None:
     return c.execute(select(run.c.state).where(run.c.id == run_id)).scalar_one_or_none()
+
+
+def find_run(c: Connection, run_id: str) -> FoundRun | None:
+    row = c.execute(select(run.c.id, run.c.project_id, run.c.state).where(run.c.id == run_id)).one_or_none()
+    return None if row is None else FoundRun(**row._mapping)
 
 
 def set_leased(

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.services import dispatch
+from backend.services.access import Principal, Scope, Via
 from backend.services.dispatch import Kind, Wanted
 
 HELLO = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "capabilities": {"cores": 2}, "protection": "user"}
@@ -128,7 +129,8 @@ def test_a_heartbeat_keeps_the_lease_and_tells_of_a_cancellation(
     answer = worker.post(f"/api/v1/runs/{run_id}/heartbeat", json={"lease": secret})
     assert answer.json() == {"cancel": False} and state_of(live_server, run_id).lease_expires_at > before
     with live_server.engine.begin() as c:
-        dispatch.cancel_run(c, run_id, "a person", datetime.now(UTC))
+        person = Principal(name="a person", via=Via.SESSION, scopes=frozenset(Scope))
+        dispatch.cancel_run(c, run_id, person, datetime.now(UTC))
     assert worker.post(f"/api/v1/runs/{run_id}/heartbeat", json={"lease": secret}).json() == {"cancel": True}
 
 

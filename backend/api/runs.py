@@ -1,0 +1,72 @@
+"""Runs: delivered, read, watched, cancelled."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+
+from backend.api.answers import Page, StateAnswer, StoredRunEvent
+from backend.api.bodies import RunId
+from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction, Writer
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.services import delivery, dispatch, ingest, run_events, run_view
+from backend.services.ingest import Recorded
+from backend.services.run_view import RunView
+
+router = APIRouter(tags=["runs"])
+
+RUN_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A run (`tidemark.run/1`)",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RunDocument"}}},
+    }
+}
+
+
+@router.put(
+    "/runs/{run_id}",
+    response_model=None,
+    responses={
+        **answer(Recorded, "The same run was delivered before"),
+        **answer(Recorded, "Stored and judged", status=201),
+    },
+    openapi_extra=RUN_BODY,
+)
+def put(
+    run_id: RunId,
+    body: RawBody,
+    c: Transaction,
+    now: Now,
+    caller: Deliverer,
+    tidemark_lease: Annotated[str | None, Header(max_length=200)] = None,
+) -> Any:
+    """Deliver a run. The answer holds every verdict. 409: something else was delivered under this id."""
+    recorded = delivery.deliver_run(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
+    return Json(recorded, status_code=201 if recorded.created else 200)
+
+
+@router.get("/runs/{run_id}", response_model=None, responses=answer(RunView, "The run"))
+def get(run_id: RunId, c: Transaction, _: Reader) -> Any:
+    """Everything of a run: its place, state, results with verdicts, environment."""
+    return Json(run_view.load_run(c, run_id))
+
+
+@router.get("/runs/{run_id}/document", response_model=dict[str, Any])
+def document(run_id: RunId, c: Transaction, _: Reader) -> Any:
+    """The run as it was delivered (`tidemark.run/1`)."""
+    return Json(ingest.get_document(c, run_id))
+
+
+@router.get("/runs/{run_id}/events", response_model=Page[StoredRunEvent])
+def events(run_id: RunId, c: Transaction, _: Reader, after: Annotated[int, Query(ge=0, le=2**62)] = 0) -> Any:
+    """Steps, progress and log lines, oldest first; `next` is the `after` of the following page."""
+    items = run_events.events_of(c, run_id, after)
+    full = len(items) == run_events.PAGE
+    return Json({"items": items, "next": str(items[-1]["id"]) if full else None})
+
+
+@router.post("/runs/{run_id}/cancel", response_model=StateAnswer)
+def cancel(run_id: RunId, c: Transaction, config: Config, now: Now, caller: Writer) -> Any:
+    """Take a run back: at once while it waits, at its worker's next heartbeat while it runs."""
+    return Json({"run_id": run_id, "state": dispatch.cancel_run(c, run_id, caller, now)})

@@ -1,0 +1,89 @@
+"""Series: found, drawn, explained."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from backend.api.bodies import PLAIN, RowId, Slug
+from backend.api.dependencies import Now, Reader, Transaction
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.services import history
+from backend.services.history import Explanation, Points, Sampled, Series, SeriesPage, SeriesQuery
+
+router = APIRouter(tags=["series"])
+
+Word = Annotated[str | None, Query(max_length=200, pattern=PLAIN)]
+CommitName = Annotated[
+    str, Query(min_length=1, max_length=255, pattern=PLAIN, description="a sha (7 digits or more), a branch, #123")
+]
+
+
+@router.get("/series", response_model=None, responses=answer(SeriesPage, "Series, with where they stand now"))
+def list_series(
+    c: Transaction,
+    _: Reader,
+    project: Annotated[Slug, Query()],
+    testbed: Word = None,
+    suite: Word = None,
+    benchmark: Word = None,
+    metric: Word = None,
+    role: Word = None,
+    text: Annotated[str, Query(max_length=200, pattern=PLAIN, description="words that must occur")] = "",
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: Word = None,
+) -> Any:
+    """Series of a project."""
+    query = SeriesQuery(
+        project=project,
+        testbed=testbed,
+        suite=suite,
+        benchmark=benchmark,
+        metric=metric,
+        role=role,
+        text=text,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Json(history.list_series(c, query))
+
+
+@router.get("/series/{series_id}", response_model=None, responses=answer(Series, "The series"))
+def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
+    """A series by its names, with the other metrics of its variant."""
+    return Json(history.load_series(c, series_id))
+
+
+@router.get("/series/{series_id}/points", response_model=None, responses=answer(Points, "Points, a list per column"))
+def points(
+    series_id: RowId,
+    c: Transaction,
+    now: Now,
+    _: Reader,
+    granularity: Annotated[
+        str, Query(max_length=20, pattern=PLAIN, description="commit, hour, day or week")
+    ] = "commit",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    range: Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="24h, 7d, 30d, 90d, 1y, all")] = None,
+    last: Annotated[int | None, Query(ge=1, le=20_000, description="only the newest points")] = None,
+) -> Any:
+    """The history of a series, oldest first, with its change points."""
+    return Json(history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now))
+
+
+@router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))
+def explain(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> Any:
+    """Why the point at a commit is red, or is not."""
+    return Json(history.explain_point(c, series_id, commit))
+
+
+@router.get(
+    "/series/{series_id}/samples",
+    response_model=None,
+    responses=answer(tuple[Sampled, ...], "What each run measured there"),
+)
+def samples(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> Any:
+    """Process values and samples of the point at a commit."""
+    return Json(history.load_samples(c, series_id, commit))

@@ -1,0 +1,35 @@
+"""A run is delivered: read it, see that whoever brings it may, record it, and let the queue move on."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from backend import contract
+from backend.services.access import Principal
+from backend.services.errors import BadRequest, Forbidden
+from backend.services.ingest import Recorded, record_run
+from backend.store import live as live_store
+from backend.store import projects
+
+
+def deliver_run(
+    c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
+) -> Recorded:
+    """Record the run that this body states; the answer holds every verdict."""
+    run = contract.parse_run(body)
+    if run.id != run_id:
+        raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
+    _check_project(c, run.project, principal)
+    recorded = record_run(c, run, body, now=now, lease=lease)
+    # Its worker is idle now: the next run should reach it at once, not at the next tick.
+    live_store.notify_work(c)
+    return recorded
+
+
+def _check_project(c: Connection, slug: str, principal: Principal) -> None:
+    if principal.project_id is None:
+        return
+    project = projects.find(c, slug)
+    if project is None:
+        raise Forbidden(f"token {principal.name!r} belongs to one project, and {slug} is another")
+    principal.require_project(project.id)
