@@ -28,7 +28,7 @@ test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was n
 
 lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/lint-imports --no-cache | tail -n 15
+	@$(VENV)/bin/lint-imports --no-cache --no-logo
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/yamllint --strict docker-compose.yml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
