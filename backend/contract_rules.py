@@ -200,13 +200,13 @@ def finite(value: Any) -> bool:
     kind = type(value)
     if kind is float:
         return math.isfinite(value)
-    # Whole numbers beyond a double's range would overflow later, where no path is known any more.
-    return kind is int and value.bit_length() < 1024
+    # Larger whole numbers are no JSON number to most readers, and would fail later, where no path is known any more.
+    return kind is int and -(2**63) <= value < 2**63
 
 
 @dataclass(frozen=True)
 class Number:
-    accepted: str = "a finite number"
+    accepted: str = "a finite number (a whole one within 64 bits)"
     minimum: float | None = None
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:

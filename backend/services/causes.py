@@ -1,0 +1,159 @@
+"""The evidence for a cause: what the runs beside an onset say of their machine, and what the commits touched."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.contract_rules import written
+from backend.regression.attribution import CanaryReading, Cause, Evidence, attribute
+from backend.regression.grouping import Group
+from backend.services.arrival import Arrival
+from backend.store import ingest as ingest_store
+from backend.store import regressions as store
+
+RUNS_BEFORE = 8
+RUNS_AFTER = 6
+# A canary named after a time costs more when it rises; every other one (TFLOP/s, GB/s) when it falls.
+TIME_SUFFIXES = ("_ns", "_us", "_ms", "_s")
+# Paths that no benchmark reads.
+DOCUMENTATION = ("*.md", "*.rst", "*.txt", "docs/*", "doc/*", "LICENSE*", "CHANGELOG*", ".github/*")
+# Of an environment's fingerprint: what differs between two runs without anyone having changed anything.
+NOT_COMPARED = frozenset({"hash", "hostname", "pid"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """One run beside an onset, as evidence."""
+
+    position: int
+    worker: str
+    change: float | None
+    environment: Mapping[str, str]
+    canary: Mapping[str, tuple[float, float]]
+    """Name to (reading, its own noise)."""
+    throttle: frozenset[str]
+    foreign_processes: int
+    load_1m: float | None
+
+
+def find_cause(
+    c: Connection, arrival: Arrival, found: Group, *, noise: float, exact: bool, moved: int, watched: int
+) -> Cause:
+    """The first cause of a group of changes, asked before anyone is told."""
+    onset = found.onset_position
+    series_id = int(found.lead.series_id)
+    rows = store.runs_around(c, series_id, onset, before=RUNS_BEFORE, after=RUNS_AFTER)
+    witnesses = [_witness(row) for row in rows if row.run_id != arrival.run.id]
+    if arrival.branch_id is None:
+        witnesses.append(_witness_now(arrival, found.magnitude))
+    before = [witness for witness in witnesses if witness.position < onset]
+    after = [witness for witness in witnesses if witness.position >= onset]
+    if not before or not after:
+        return attribute(Evidence(magnitude=found.magnitude, noise=noise, exact=exact))
+    return attribute(
+        Evidence(
+            magnitude=found.magnitude,
+            noise=noise,
+            exact=exact,
+            environment_before=before[-1].environment or None,
+            environment_after=after[0].environment or None,
+            canary=_canaries(before, after),
+            throttle=tuple(sorted(_usual_throttle(after) - _usual_throttle(before))),
+            foreign_processes=_more_foreign_processes(before, after),
+            load_1m=after[-1].load_1m,
+            worker=after[0].worker,
+            other_workers_agree=_others_agree(after, found.magnitude),
+            moved_series=moved,
+            watched_series=watched,
+            docs_only=_docs_only(c, arrival.default_branch_id, found.last_good_position, onset),
+        )
+    )
+
+
+def _witness(row: Any) -> Witness:
+    document = {} if row.document is None else ingest_store.unpack_document(row.document)
+    return _of_document(document, row.position, row.worker or "", row.change, row.fingerprint or {})
+
+
+def _witness_now(arrival: Arrival, change: float) -> Witness:
+    run = arrival.run
+    document = {"canary": [written(reading) for reading in run.canary], "telemetry": run.telemetry}
+    return _of_document(document, arrival.position, arrival.worker, change, run.environment)
+
+
+def _of_document(
+    document: Mapping[str, Any], position: int, worker: str, change: float | None, environment: Mapping[str, Any]
+) -> Witness:
+    telemetry = document.get("telemetry") or {}
+    throttle = telemetry.get("throttle")
+    foreign, load = telemetry.get("foreign_processes"), telemetry.get("load_1m")
+    return Witness(
+        position=position,
+        worker=worker,
+        change=change,
+        environment={name: str(value) for name, value in environment.items() if name not in NOT_COMPARED},
+        canary=dict(filter(None, (_reading(entry) for entry in document.get("canary") or ()))),
+        throttle=frozenset(map(str, throttle)) if isinstance(throttle, list) else frozenset(),
+        foreign_processes=foreign if isinstance(foreign, int) else 0,
+        load_1m=float(load) if isinstance(load, int | float) else None,
+    )
+
+
+def _reading(entry: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
+    told = [entry[side] for side in ("before", "after") if (entry.get(side) or 0) > 0]
+    if not told:
+        return None
+    return entry["name"], (sum(told) / len(told), entry.get("own_noise") or 0.0)
+
+
+def _canaries(before: Sequence[Witness], after: Sequence[Witness]) -> tuple[CanaryReading, ...]:
+    """Each canary's cost change across the onset, and the larger of its own noise and its usual spread."""
+    readings = []
+    for name in sorted({name for witness in after for name in witness.canary}):
+        old = [witness.canary[name][0] for witness in before if name in witness.canary]
+        new = [witness.canary[name] for witness in after if name in witness.canary]
+        if not old:
+            continue
+        usual = median(old)
+        ratio = median(value for value, _ in new) / usual
+        spread = 1.4826 * median(abs(value / usual - 1) for value in old)
+        noise = max(spread, *(own_noise for _, own_noise in new))
+        change = ratio - 1 if name.endswith(TIME_SUFFIXES) else 1 / ratio - 1
+        readings.append(CanaryReading(name, change, noise))
+    return tuple(readings)
+
+
+def _usual_throttle(witnesses: Sequence[Witness]) -> frozenset[str]:
+    """Reasons seen in most of these runs: some cards are always held at their power limit."""
+    seen = {reason for witness in witnesses for reason in witness.throttle}
+    return frozenset(
+        reason for reason in seen if 2 * sum(reason in witness.throttle for witness in witnesses) > len(witnesses)
+    )
+
+
+def _more_foreign_processes(before: Sequence[Witness], after: Sequence[Witness]) -> int:
+    usual = median(witness.foreign_processes for witness in before)
+    now = median(witness.foreign_processes for witness in after)
+    return int(now) if now > usual else 0
+
+
+def _others_agree(after: Sequence[Witness], magnitude: float) -> bool | None:
+    """Whether another worker than the one that saw it first shows at least half of the change."""
+    others = [witness.change for witness in after if witness.worker != after[0].worker and witness.change is not None]
+    return median(others) > magnitude / 2 if others else None
+
+
+def _docs_only(c: Connection, branch_id: int, last_good: int | None, onset: int) -> bool:
+    if last_good is None:
+        return False
+    paths = store.changed_paths(c, branch_id, last_good, onset)
+    known = [path for changed in paths for path in changed or ()]
+    if not known or any(changed is None for changed in paths):
+        return False
+    return all(any(fnmatch.fnmatchcase(path, pattern) for pattern in DOCUMENTATION) for path in known)

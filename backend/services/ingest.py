@@ -1,0 +1,415 @@
+"""A result arrives: one transaction stores the run, judges it, and answers with every verdict.
+
+Delivering the same bytes again changes nothing and gets the same answer; other bytes under the same id are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, to_json, variant_key
+from backend.services import live
+from backend.services.arrival import Arrival
+from backend.services.dispatch import lease_hash
+from backend.services.errors import Conflict, NotFound
+from backend.services.judging import Judged, Measured, judge_arrival, overrides_of
+from backend.services.verdicts import SeriesVerdict, explanation
+from backend.store import ingest as store
+from backend.store import judgements as judgement_store
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+from backend.store import wire
+from backend.store.ingest import MeasurementRow, Place
+from backend.store.schema import ensure_partitions
+from backend.store.series import SeriesRow, SeriesWanted
+
+# A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
+LATEST_START = timedelta(days=1)
+EARLIEST_YEAR = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldRegression:
+    """A regression that this run opened, confirmed, or changed otherwise."""
+
+    id: int
+    state: str
+    cause: str | None
+    change: float | None
+    first_bad_position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The answer to a delivery."""
+
+    run_id: str
+    status: str
+    created: bool
+    """False: these very bytes had been delivered before."""
+    verdicts: tuple[SeriesVerdict, ...]
+    regressions: tuple[ToldRegression, ...]
+    summary: Mapping[str, int]
+    """How many verdicts of each kind."""
+
+
+def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str | None = None) -> Recorded:
+    """Store a run where it belongs, judge it, tell whoever waits for it. `raw` is the body it was read from."""
+    digest = hashlib.sha256(raw).digest()
+    measured_at = _measured_at(run, now)
+    fingerprint = _fingerprint(run.environment)
+    place = store.find_place(c, run, environment_hash=fingerprint, measured_at=measured_at)
+    if place.body_sha256 is not None:
+        return _delivered_before(c, run, place, digest)
+    _check_request(run, place, lease)
+    place = _complete(c, run, place, fingerprint, now)
+    if not place.has_partitions:
+        ensure_partitions(c, measured_at)
+    arrival = _arrive(c, run, place, measured_at, fingerprint, now)
+    judged = _store_and_judge(c, arrival, place, digest)
+    summary = Counter(verdict.verdict for verdict in judged.verdicts)
+    _publish(c, arrival, summary)
+    return Recorded(
+        run_id=run.id,
+        status=run.status.value,
+        created=True,
+        verdicts=judged.verdicts,
+        regressions=_regressions(c, judged.regressions),
+        summary=summary,
+    )
+
+
+def get_document(c: Connection, run_id: str) -> dict[str, Any]:
+    """A run as it was delivered."""
+    document = store.read_document(c, run_id)
+    if document is None:
+        raise NotFound.of("run", run_id)
+    return document
+
+
+# --- may it come in --------------------------------------------------------------------------------------------------
+
+
+def _measured_at(run: Run, now: datetime) -> datetime:
+    started = run.started
+    if started is None:
+        return now
+    if started.year < EARLIEST_YEAR or started > now + LATEST_START:
+        accepted = f"a time from the year {EARLIEST_YEAR} to {(now + LATEST_START).isoformat(timespec='seconds')}"
+        raise Invalid.one("started_at", run.started_at, accepted)
+    return started
+
+
+def _delivered_before(c: Connection, run: Run, place: Place, digest: bytes) -> Recorded:
+    if place.body_sha256 != digest:
+        when = "" if place.received_at is None else f" at {place.received_at.isoformat(timespec='seconds')}"
+        raise Conflict(
+            f"run {run.id} was delivered{when} with other content; what is stored is never overwritten, "
+            "so deliver this under an id of its own",
+            run_id=run.id,
+            stored_sha256=(place.body_sha256 or b"").hex(),
+            given_sha256=digest.hex(),
+        )
+    verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
+    numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
+    return Recorded(
+        run_id=run.id,
+        status=run.status.value,
+        created=False,
+        verdicts=verdicts,
+        regressions=_regressions(c, sorted(numbers)),
+        summary=Counter(verdict.verdict for verdict in verdicts),
+    )
+
+
+def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple[SeriesVerdict, ...]:
+    rows = judgement_store.of_run(c, run_id)
+    said = [judgement_store.said_by(row, row.commit) for row in rows]
+    positions = {judgement.since_position for judgement in said if judgement.since_position is not None}
+    shas = {} if branch_id is None else regression_store.shas_at(c, branch_id, positions)
+    names = {position: sha[:10] for position, sha in shas.items()}
+    return tuple(
+        SeriesVerdict(
+            series_id=row.series_id,
+            benchmark=row.benchmark,
+            variant=row.variant_key,
+            metric=row.metric,
+            unit=row.unit,
+            role=row.role,
+            verdict=row.verdict,
+            change=row.change,
+            change_low=row.change_low,
+            change_high=row.change_high,
+            baseline=row.baseline,
+            value=row.value,
+            regression_id=row.regression_id,
+            explanation=explanation(judgement, row.metric, row.unit, names),
+        )
+        for row, judgement in zip(rows, said, strict=True)
+    )
+
+
+def _check_request(run: Run, place: Place, lease: str | None) -> None:
+    """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
+    if place.run_state is None:
+        return
+    known = (place.run_project_id, place.run_commit_id, place.run_testbed_id, place.run_suite)
+    if known != (place.project_id, place.commit_id, place.testbed_id, run.suite):
+        raise Conflict(
+            f"run {run.id} was requested for another project, commit, suite or testbed than "
+            f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
+            run_id=run.id,
+        )
+    if lease is not None and place.lease_hash != lease_hash(lease) and run.status is not RunStatus.OK:
+        # A good result is welcome from anyone who has one; a failure counts only while nobody else is trying.
+        raise Conflict(
+            f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
+            f"{run.status.value} is not taken from it",
+            run_id=run.id,
+            state=place.run_state,
+        )
+
+
+# --- where it belongs ------------------------------------------------------------------------------------------------
+
+
+def _fingerprint(environment: Mapping[str, Any]) -> str | None:
+    """Names an environment: what the run calls it, else its content."""
+    if not environment:
+        return None
+    stated = environment.get("hash")
+    if isinstance(stated, str) and 0 < len(stated) <= 200:
+        return stated
+    return "sha256:" + hashlib.sha256(orjson.dumps(environment, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, now: datetime) -> Place:
+    """The place with everything that was not known before."""
+    if place.project_id is None:
+        branch = run.branch if run.branch is not None and run.pull_request is None else "main"
+        project_id, default_branch, policy = store.ensure_project(c, run.project, branch)
+        place = replace(place, project_id=project_id, default_branch=default_branch, policy=policy)
+    if place.testbed_id is None:
+        place = replace(place, testbed_id=store.ensure_testbed(c, run.testbed))
+    if place.worker_id is None and run.worker is not None and place.testbed_id is not None:
+        place = replace(place, worker_id=store.ensure_worker(c, run.worker, place.testbed_id, now))
+    if place.environment_id is None and fingerprint is not None:
+        place = replace(place, environment_id=store.ensure_environment(c, fingerprint, run.environment))
+    if place.commit_id is None and place.project_id is not None:
+        commit_id = store.ensure_commit(c, place.project_id, run.commit, run.parents, run.pull_request)
+        place = replace(place, commit_id=commit_id)
+    if place.default_branch_id is None and place.project_id is not None and place.default_branch is not None:
+        branch_id = store.ensure_branch(c, place.project_id, place.default_branch)
+        place = replace(place, default_branch_id=branch_id)
+    return place
+
+
+def _arrive(
+    c: Connection, run: Run, place: Place, measured_at: datetime, fingerprint: str | None, now: datetime
+) -> Arrival:
+    project_id, commit_id, default_branch_id = place.project_id, place.commit_id, place.default_branch_id
+    assert project_id is not None and commit_id is not None and default_branch_id is not None
+    assert place.testbed_id is not None
+    position, branch_id, base_position = place.position, None, None
+    if position is None and run.pull_request is None and run.branch in (None, place.default_branch):
+        position = store.append_commit(c, default_branch_id, commit_id, run.commit, now)
+    elif position is None:
+        name = run.branch or f"pull/{run.pull_request}"
+        branch_id = store.ensure_branch(c, project_id, name)
+        base = store.merge_base(c, project_id, default_branch_id, commit_id)
+        base_position = None if base is None else base.position
+        expected = 0 if base is None else base.position + base.depth
+        position = store.place_on_branch(c, branch_id, commit_id, expected)
+    return Arrival(
+        run=run,
+        project_id=project_id,
+        testbed_id=place.testbed_id,
+        commit_id=commit_id,
+        default_branch_id=default_branch_id,
+        position=position,
+        branch_id=branch_id,
+        base_position=base_position,
+        measured_at=measured_at,
+        now=now,
+        environment_hash=fingerprint or "",
+        overrides=overrides_of(run, place),
+    )
+
+
+# --- store and judge -------------------------------------------------------------------------------------------------
+
+RUN_STATE = {
+    RunStatus.OK: "done",
+    RunStatus.INCOMPLETE: "done",
+    RunStatus.QUARANTINED: "done",
+    RunStatus.FAILED: "failed",
+}
+
+
+def _store_and_judge(c: Connection, arrival: Arrival, place: Place, digest: bytes) -> Judged:
+    run = arrival.run
+    counted = _counted(run)
+    wanted = [_wanted(run, result, measurement) for result, measurement in counted]
+    document = store.pack_document(_document(run, counted))
+    statements = [
+        store.run_statement(
+            run, place, state=RUN_STATE[run.status], now=arrival.now, body_sha256=digest, document=document
+        ),
+        *([store.results_statement(run)] if run.results else []),
+        series_store.lock_statement(arrival.project_id, arrival.testbed_id, wanted),
+    ]
+    *_, found = wire.send(c, *statements)
+    series = series_store.lock_or_make(c, arrival.project_id, arrival.testbed_id, wanted, found)
+    series = [
+        _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
+    ]
+    _store_measurements(c, arrival, series, counted)
+    judged = Judged(verdicts=(), regressions=(), statements=())
+    if series and not (run.session is not None and run.session.arm is not None):
+        judged = judge_arrival(
+            c,
+            arrival,
+            [
+                Measured(series=row, values=_values(run, result, measurement))
+                for row, (result, measurement) in zip(series, counted, strict=True)
+            ],
+        )
+    wire.send(c, *judged.statements)
+    return judged
+
+
+Counted = tuple[int, int]
+"""A measurement that counts: index of its result, index within it."""
+
+
+def _counted(run: Run) -> list[Counted]:
+    """The measurements of `ok` results of an `ok` run; what else there is stays in the document alone."""
+    if run.status is not RunStatus.OK:
+        return []
+    return [
+        (number, index)
+        for number, result in enumerate(run.results)
+        if result.status is ResultStatus.OK
+        for index in range(len(result.measurements))
+    ]
+
+
+def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
+    result = run.results[number]
+    measurement = result.measurements[index]
+    return SeriesWanted(
+        key=SeriesKey(
+            project=run.project,
+            testbed=run.testbed,
+            benchmark=result.benchmark,
+            variant=variant_key(result.variant),
+            metric=measurement.metric,
+            preset=result.preset,
+            suite_version=run.suite_version,
+        ),
+        suite=run.suite,
+        variant=result.variant,
+        unit=measurement.unit,
+        direction=measurement.direction.value,
+        role=measurement.role.value,
+        exact=measurement.exact,
+    )
+
+
+def _same_kind(c: Connection, row: SeriesRow, run: Run, number: int, index: int) -> SeriesRow:
+    """The series, if the measurement fits it: a history in ms says nothing about a value in s."""
+    measurement = run.results[number].measurements[index]
+    path = f"results[{number}].measurements[{index}]"
+    same = {"unit": row.unit, "direction": row.direction, "exact": row.exact}
+    for name, stored in same.items():
+        if getattr(measurement, name) != stored:
+            raise Invalid.one(
+                f"{path}.{name}",
+                getattr(measurement, name),
+                f"{orjson.dumps(stored).decode()}, as in this series so far (a new suite_version begins new series)",
+            )
+    if measurement.role.value != row.role:
+        series_store.set_role(c, row.id, measurement.role.value)
+        return replace(row, role=measurement.role.value)
+    return row
+
+
+def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
+    measurement = run.results[number].measurements[index]
+    return tuple(map(float, measurement.processes)) or (float(measurement.value),)
+
+
+def _store_measurements(
+    c: Connection, arrival: Arrival, series: Sequence[SeriesRow], counted: Sequence[Counted]
+) -> None:
+    rows = []
+    for row, (number, index) in zip(series, counted, strict=True):
+        measurement = arrival.run.results[number].measurements[index]
+        rows.append(
+            MeasurementRow(
+                series_id=row.id,
+                result_index=number,
+                measurement_index=index,
+                value=measurement.value,
+                processes=[float(value) for value in measurement.processes] or None,
+                samples=[float(value) for samples in measurement.samples for value in samples]
+                if measurement.samples
+                else None,
+                sample_counts=[len(samples) for samples in measurement.samples] if measurement.samples else None,
+            )
+        )
+    if rows:
+        store.copy_measurements(
+            c, rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
+        )
+
+
+def _document(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
+    """The run as delivered, without the samples that are stored with the measurements."""
+    document = to_json(run)
+    for number, index in counted:
+        document["results"][number]["measurements"][index].pop("samples", None)
+    return document
+
+
+# --- tell ------------------------------------------------------------------------------------------------------------
+
+
+def _publish(c: Connection, arrival: Arrival, summary: Mapping[str, int]) -> None:
+    run = arrival.run
+    payload = {
+        "run_id": run.id,
+        "state": RUN_STATE[run.status],
+        "status": run.status.value,
+        "project": run.project,
+        "commit": run.commit,
+        "branch": run.branch,
+        "suite": run.suite,
+        "testbed": run.testbed,
+        "summary": dict(summary),
+    }
+    live.publish(c, "run", arrival.project_id, payload)
+
+
+def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:
+    if not numbers:
+        return ()
+    rows = regression_store.lock_rows(c, numbers)
+    return tuple(
+        ToldRegression(
+            id=row.id,
+            state=row.state,
+            cause=row.cause,
+            change=row.lead_change,
+            first_bad_position=row.first_bad_position,
+        )
+        for row in rows.values()
+    )

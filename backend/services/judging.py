@@ -1,0 +1,496 @@
+"""Judging: each point of a run against the state of its series, in the order of the branch, whenever it arrives.
+
+A point at the newest position goes on from the stored state. A point that arrives late, or a second run of a commit,
+is inserted at its place and the series is judged again from there. A point of another branch is judged against the
+state at the merge base and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.contract import Run, parse_run
+from backend.regression.grouping import NEAR
+from backend.regression.judge import SeriesState, judge
+from backend.regression.lifecycle import accept_change, dismiss_change
+from backend.regression.policy import Override, Policy, PolicyError, parse_overrides
+from backend.regression.terms import (
+    ChangeDirection,
+    ChangePoint,
+    ChangeState,
+    Direction,
+    Judgement,
+    Point,
+    Reason,
+    Role,
+    SeriesKind,
+    Verdict,
+)
+from backend.services import alarms
+from backend.services.alarms import News, Told
+from backend.services.arrival import Arrival
+from backend.services.verdicts import SeriesVerdict, restatements, verdict_of
+from backend.store import ingest as ingest_store
+from backend.store import judgements as judgement_store
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+from backend.store import wire
+from backend.store.ingest import Place
+from backend.store.judgements import JudgementRow
+from backend.store.series import NewState, RollupPoint, SeriesRow, StoredPoint
+from backend.store.wire import Statement
+
+log = logging.getLogger("tidemark.judging")
+
+# When a series is judged again, so many points before the late one build up the state; the states of an older past
+# differ too little to matter.
+POINTS_BEFORE = 150
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One measurement of the run, with its series."""
+
+    series: SeriesRow
+    values: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What judging a run has found, on its way into the store."""
+
+    rows: list[JudgementRow] = field(default_factory=list)
+    said: list[tuple[SeriesRow, Judgement]] = field(default_factory=list)
+    """The run's own judgements."""
+    states: list[NewState] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
+    """What nobody was told yet."""
+    stories: list[News] = field(default_factory=list)
+    """Everything that says something of earlier points, told or not."""
+    rejudged: list[tuple[int, datetime]] = field(default_factory=list)
+    """Points whose roll-up must be computed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    verdicts: tuple[SeriesVerdict, ...]
+    regressions: tuple[int, ...]
+    """Those that this run opened or changed."""
+    statements: tuple[Statement, ...]
+    """Still to be sent: the new states and the roll-ups."""
+
+
+def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured]) -> Judged:
+    """Judge what a run measured, store what was found, and tell whoever must know."""
+    if arrival.branch_id is not None:
+        return _judge_on_branch(c, arrival, measured)
+    found = _Outcome()
+    late = []
+    for item in measured:
+        if item.series.state_position is not None and item.series.state_position >= arrival.position:
+            late.append(item)
+        else:
+            _judge_newest(arrival, item, found)
+    if late:
+        _judge_late(c, arrival, late, found)
+    told = _tell(c, arrival, found)
+    verdicts = _store(c, arrival, found, told)
+    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
+
+
+# --- the newest point ------------------------------------------------------------------------------------------------
+
+
+def _judge_newest(arrival: Arrival, item: Measured, found: _Outcome) -> None:
+    series, policy = item.series, arrival.policy_of(item.series)
+    point = _point(arrival, item)
+    if not _judgeable(series, point):
+        judgement = _not_judgeable(point, policy)
+    else:
+        judgement, state = judge(state_of(series), point, policy)
+        found.states.append(new_state(series, state, judgement))
+    found.said.append((series, judgement))
+    found.rows.append(_row(arrival, series, judgement))
+    news = _news(series, judgement)
+    found.news += news
+    found.stories += news
+
+
+def _point(arrival: Arrival, item: Measured) -> Point:
+    run = arrival.run
+    return Point(arrival.position, run.commit, item.values, arrival.environment_hash, arrival.worker, run.suite_version)
+
+
+def kind_of(series: SeriesRow) -> SeriesKind:
+    return SeriesKind(Direction(series.direction), Role(series.role), series.exact)
+
+
+def state_of(series: SeriesRow) -> SeriesState:
+    if series.state is None:
+        return SeriesState.new(kind_of(series))
+    # The role may have changed since: it decides what turns red, not how a series is judged.
+    return replace(SeriesState.from_json(series.state), kind=kind_of(series))
+
+
+def new_state(series: SeriesRow, state: SeriesState, judgement: Judgement) -> NewState:
+    profile = {"noise": judgement.noise, "minimum_detectable_effect": judgement.minimum_detectable_effect}
+    return NewState(series_id=series.id, state=state.to_json(), position=state.last_position, profile=profile)
+
+
+def _judgeable(series: SeriesRow, point: Point) -> bool:
+    """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
+    return series.exact or min(point.values) > 0
+
+
+def _not_judgeable(point: Point, policy: Policy) -> Judgement:
+    value = median(point.values)
+    return Judgement(
+        position=point.position,
+        commit=point.commit,
+        verdict=Verdict.INSUFFICIENT,
+        reason=Reason.TOO_FEW_RUNS,
+        policy_version=policy.version,
+        value=value,
+        smoothed=value,
+        smoothed_low=value,
+        smoothed_high=value,
+        numbers={"not_positive": 1.0},
+    )
+
+
+def _row(
+    arrival: Arrival, series: SeriesRow, judgement: Judgement, *, more: Mapping[str, Any] | None = None
+) -> JudgementRow:
+    return JudgementRow(
+        measured_at=arrival.measured_at,
+        series_id=series.id,
+        branch_id=arrival.branch_id,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        judgement=judgement,
+        regression_id=None,
+        more=more or {},
+    )
+
+
+def _news(series: SeriesRow, judgement: Judgement) -> list[News]:
+    return [News(series=series, event=event, noise=judgement.noise or 0.0) for event in judgement.events]
+
+
+# --- a late point ----------------------------------------------------------------------------------------------------
+
+
+def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found: _Outcome) -> None:
+    """Insert the run's points at their place and judge the series again from there."""
+    series = [item.series for item in late]
+    by_series = _points_to_replay(c, [row.id for row in series], arrival.position)
+    stored = {item.series.id: _with_arrival(by_series[item.series.id], arrival, item) for item in late}
+    _judge_again(c, arrival, series, stored, arrival.position, found)
+
+
+def _judge_again(
+    c: Connection,
+    arrival: Arrival,
+    wanted: Sequence[SeriesRow],
+    stored: Mapping[int, Sequence[StoredPoint]],
+    start: int,
+    found: _Outcome,
+) -> None:
+    """Judge series from a position on; `stored` are their points, from far enough before it."""
+    ids = [series.id for series in wanted]
+    decisions = regression_store.decisions(c, ids)
+    told = regression_store.points_of_series(c, ids)
+    for series in wanted:
+        judged, state = _replay(series, stored[series.id], arrival.policy_of(series), decisions)
+        for point, judgement in judged:
+            if point.position < start:
+                continue
+            row = _row_of(series, point, judgement)
+            found.rows.append(row)
+            found.rejudged.append((series.id, point.measured_at))
+            if point.position == arrival.position:
+                found.said.append((series, judgement))
+        found.states.append(new_state(series, state, judged[-1][1]))
+        first = stored[series.id][0].position
+        known = [p for p in told if p.series_id == series.id and p.onset_position > first]
+        news = _difference(series, known, [judgement for _, judgement in judged])
+        found.news += news
+        # All rows from here on are new ones, so that everything later runs made clear must be said again.
+        found.stories += [s for point, said in judged if point.position >= start for s in _news(series, said)]
+        found.stories += [item for item in news if item.event.state in (ChangeState.WITHDRAWN, ChangeState.RELOCATED)]
+    judgement_store.supersede_from(c, ids, start, arrival.now)
+
+
+def _points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
+    """The points from far enough before the position, and before anything still open, for a sound state there."""
+    opened = [point.onset_position for point in regression_store.open_points(c, series_ids)]
+    start = min([position, *opened])
+    return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
+
+
+def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, item: Measured) -> list[StoredPoint]:
+    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
+    runs, processes = [arrival.run.id], list(item.values)
+    for point in stored:
+        if point.position == arrival.position:
+            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
+            processes = [*point.processes, *processes]
+    own = StoredPoint(
+        position=arrival.position,
+        commit=arrival.run.commit,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        measured_at=arrival.measured_at,
+        value=median(processes),
+        runs=tuple(runs),
+        processes=tuple(processes),
+        environment_hash=arrival.environment_hash,
+        worker=arrival.worker,
+    )
+    others = [point for point in stored if point.position != arrival.position]
+    return sorted([*others, own], key=lambda point: point.position)
+
+
+def _replay(
+    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
+) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
+    """Judge points in order from nothing, with what people decided on the way at the place where they decided it."""
+    state = SeriesState.new(kind_of(series))
+    mine = [decision for decision in decisions if decision.series_id == series.id]
+    judged = []
+    for stored_point in stored:
+        point = stored_point.as_point(series.suite_version)
+        if _judgeable(series, point):
+            judgement, state = judge(state, point, policy)
+        else:
+            judgement = _not_judgeable(point, policy)
+        judged.append((stored_point, judgement))
+        for decision in mine:
+            if decision.position == stored_point.position:
+                state = decide(state, decision.onset_position, decision.state)
+    return judged, state
+
+
+def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
+    """A person's word on the change that began at (about) this position."""
+    begun = [opened.onset_position for opened in state.open_regressions]
+    if state.suspect is not None:
+        begun.append(state.suspect.onset)
+    nearest = min(begun, key=lambda position: abs(position - onset), default=onset)
+    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
+
+
+def _row_of(series: SeriesRow, point: StoredPoint, judgement: Judgement) -> JudgementRow:
+    return JudgementRow(
+        measured_at=point.measured_at,
+        series_id=series.id,
+        branch_id=None,
+        commit_id=point.commit_id,
+        run_id=point.run_id,
+        judgement=judgement,
+        regression_id=None,
+        more={"runs": list(point.runs)} if len(point.runs) > 1 else {},
+    )
+
+
+def _difference(
+    series: SeriesRow, known: Sequence[regression_store.ChangePointRow], judged: Sequence[Judgement]
+) -> list[News]:
+    """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
+    story = _story(judged)
+    news = []
+    for point in sorted(known, key=lambda known_point: known_point.state not in alarms.LIVE):
+        onset = min(story, key=lambda position: abs(position - point.onset_position), default=None)
+        if onset is None or abs(onset - point.onset_position) > NEAR:
+            if point.state in alarms.LIVE:
+                gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
+                news.append(News(series=series, event=gone, noise=0.0))
+            continue
+        event, noise = story.pop(onset)
+        if point.state not in alarms.LIVE:
+            continue
+        if onset != point.onset_position:
+            moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
+            news.append(News(series=series, event=moved, noise=noise))
+        if event.state.value != point.state:
+            news.append(News(series=series, event=event, noise=noise))
+    news += [
+        News(series=series, event=event, noise=noise)
+        for event, noise in story.values()
+        if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
+    ]
+    return news
+
+
+def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
+    """The last word on each change for the worse, by its onset, with the noise it was seen in."""
+    story: dict[int, tuple[ChangePoint, float]] = {}
+    for judgement in judged:
+        for event in judgement.events:
+            if event.direction is not ChangeDirection.REGRESSION or not event.past_gate:
+                continue
+            if event.previous_onset_position is not None:
+                story.pop(event.previous_onset_position, None)
+            if event.state is not ChangeState.RELOCATED:
+                story[event.onset_position] = (event, judgement.noise or 0.0)
+    return story
+
+
+# --- on request ------------------------------------------------------------------------------------------------------
+
+
+def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: datetime) -> None:
+    """Judge a series again from a position on: a decision was taken back, or its policy changed."""
+    points = _points_to_replay(c, [series_id], from_position)[series_id]
+    if not points:
+        return
+    (series,) = series_store.lock_by_id(c, [series_id])
+    arrival = _arrival_of(c, points[-1], now)
+    found = _Outcome()
+    _judge_again(c, arrival, [series], {series_id: points}, from_position, found)
+    told = _tell(c, arrival, found)
+    _store(c, arrival, found, told)
+    wire.send(c, *_statements(arrival, found))
+
+
+def judge_run(c: Connection, run_id: str, *, now: datetime) -> None:
+    """Judge every series of a run again, from the run's place on."""
+    for row in judgement_store.of_run(c, run_id):
+        if row.branch_id is None:
+            rejudge_series(c, row.series_id, row.position, now=now)
+
+
+def _arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
+    """The run of a stored point, as it was when it arrived."""
+    document = ingest_store.read_document(c, point.run_id)
+    assert document is not None  # what was judged was delivered
+    run = parse_run(document)
+    known = ingest_store.find_place(c, run, environment_hash=point.environment_hash, measured_at=point.measured_at)
+    assert known.project_id is not None and known.testbed_id is not None and known.default_branch_id is not None
+    return Arrival(
+        run=run,
+        project_id=known.project_id,
+        testbed_id=known.testbed_id,
+        commit_id=point.commit_id,
+        default_branch_id=known.default_branch_id,
+        position=point.position,
+        branch_id=None,
+        base_position=None,
+        measured_at=point.measured_at,
+        now=now,
+        environment_hash=point.environment_hash,
+        overrides=overrides_of(run, known),
+    )
+
+
+def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
+    """The project's policy, and over it what the suite of this very commit declares."""
+    found: list[Override] = []
+    for where, table in (("project", place.policy), ("suite", (place.run_spec or {}).get("policy"))):
+        try:
+            found += parse_overrides(table or {}, f"{where}.policy")
+        except PolicyError as error:
+            # A result is never lost to a bad threshold: it is judged without it.
+            log.warning("run %s of %s is judged without its %s's policy: %s", run.id, run.project, where, error)
+    return tuple(found)
+
+
+# --- another branch --------------------------------------------------------------------------------------------------
+
+
+def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measured]) -> Judged:
+    """Against the state at the merge base; nothing of it becomes part of the series' history."""
+    states = _states_at(c, arrival, [item.series for item in measured])
+    found = _Outcome()
+    for item in measured:
+        series, policy = item.series, arrival.policy_of(item.series)
+        point = _point(arrival, item)
+        if _judgeable(series, point):
+            state = states[series.id]
+            # Judged as the point after the merge base, whatever its position on its own branch.
+            judgement, _ = judge(state, replace(point, position=state.last_position + 1), policy)
+            judgement = replace(judgement, position=arrival.position, onset=False, events=())
+        else:
+            judgement = _not_judgeable(point, policy)
+        more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
+        found.said.append((series, judgement))
+        found.rows.append(_row(arrival, series, judgement, more=more))
+    verdicts = _store(c, arrival, found, Told())
+    return Judged(verdicts=verdicts, regressions=(), statements=())
+
+
+def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
+    base = arrival.base_position
+    ahead = [s for s in series if base is not None and s.state_position is not None and s.state_position > base]
+    states = {s.id: state_of(s) for s in series if s not in ahead}
+    if ahead and base is not None:
+        ids = [s.id for s in ahead]
+        points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
+        decisions = regression_store.decisions(c, ids)
+        for s in ahead:
+            states[s.id] = _replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
+    return states
+
+
+# --- what is told and stored -----------------------------------------------------------------------------------------
+
+
+def _tell(c: Connection, arrival: Arrival, found: _Outcome) -> Told:
+    """Write what happened into change points and regressions; find the regression of each point that has one."""
+    part_of_something = {row.series_id for row in found.rows if row.judgement.since_position is not None}
+    if found.news:
+        ids = part_of_something | {item.series.id for item in found.news}
+        watched = sum(judgement.verdict is not Verdict.INSUFFICIENT for _, judgement in found.said)
+        return alarms.tell(c, arrival, found.news, sorted(ids), watched=watched)
+    return alarms.known_points(c, part_of_something) if part_of_something else Told()
+
+
+def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> tuple[SeriesVerdict, ...]:
+    rows = [_as_told(row, told) for row in found.rows]
+    judgement_store.insert(c, rows, arrival.now)
+    restated = judgement_store.restate(c, restatements(found.stories, told), arrival.now)
+    touched = {series_id for series_id, _ in restated}
+    found.rejudged += restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
+    series_store.recompute_rollups(c, found.rejudged)
+    own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
+    positions = {row.judgement.since_position for row in own.values()} | {
+        event.onset_position for row in own.values() for event in row.judgement.events
+    }
+    shas = regression_store.shas_at(c, arrival.default_branch_id, [p for p in positions if p is not None])
+    names = {position: sha[:10] for position, sha in shas.items()}
+    return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
+
+
+def _as_told(row: JudgementRow, told: Told) -> JudgementRow:
+    """The judgement as it may be told: with its regression; and red only where the code may be the cause."""
+    since = row.judgement.since_position
+    judgement = row.judgement
+    if judgement.verdict is Verdict.REGRESSION and told.held_back(row.series_id, since):
+        judgement = replace(judgement, verdict=Verdict.SUSPECT, red=False)
+    return replace(row, judgement=judgement, regression_id=told.regression_of(row.series_id, since))
+
+
+def _statements(arrival: Arrival, found: _Outcome) -> tuple[Statement, ...]:
+    """The new states, and the roll-ups of points that were not judged again."""
+    again = {series_id for series_id, _ in found.rejudged}
+    points = [
+        RollupPoint(
+            series_id=series.id, value=judgement.value, verdict=judgement.verdict.value, change=judgement.change
+        )
+        for series, judgement in found.said
+        if series.id not in again
+    ]
+    statements: list[Statement] = []
+    if found.states:
+        statements.append(series_store.save_statement(found.states, arrival.measured_at))
+    if points:
+        rollup = series_store.rollup_statement(points, measured_at=arrival.measured_at, position=arrival.position)
+        statements.append(rollup)
+    return tuple(statements)

@@ -1,0 +1,356 @@
+"""Storing what a run says: where it belongs, the run itself, its results, its measurements, and its document."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, text
+
+from backend.contract import Run, variant_key
+from backend.store import wire
+
+RUN_LOCK = "tidemark run"
+DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a run belongs, as far as the store knows it; None: not seen before."""
+
+    project_id: int | None
+    default_branch: str | None
+    policy: Mapping[str, Any] | None
+    testbed_id: int | None
+    worker_id: int | None
+    environment_id: int | None
+    commit_id: int | None
+    default_branch_id: int | None
+    position: int | None
+    """On the default branch; None: the commit is not on it."""
+    has_partitions: bool
+    run_state: str | None
+    run_project_id: int | None
+    run_commit_id: int | None
+    run_testbed_id: int | None
+    run_suite: str | None
+    run_spec: Mapping[str, Any] | None
+    body_sha256: bytes | None
+    received_at: datetime | None
+    lease_hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementRow:
+    series_id: int
+    result_index: int
+    measurement_index: int
+    value: float
+    processes: list[float] | None
+    samples: list[float] | None
+    sample_counts: list[int] | None
+
+
+_LOCK_RUN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))"
+_PLACE = """
+SELECT p.id AS project_id, p.default_branch, p.policy, t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id,
+       k.id AS commit_id, b.id AS default_branch_id, bc.position,
+       to_regclass(%(measurement_partition)s) IS NOT NULL AND to_regclass(%(judgement_partition)s) IS NOT NULL
+           AS has_partitions,
+       r.state AS run_state, r.project_id AS run_project_id, r.commit_id AS run_commit_id,
+       r.testbed_id AS run_testbed_id, r.suite AS run_suite, r.spec AS run_spec, r.body_sha256, r.received_at,
+       r.lease_hash
+FROM (SELECT) AS one
+LEFT JOIN project p ON p.slug = %(project)s
+LEFT JOIN testbed t ON t.name = %(testbed)s
+LEFT JOIN worker w ON w.name = %(worker)s
+LEFT JOIN environment e ON e.hash = %(environment)s
+LEFT JOIN commit k ON k.project_id = p.id AND k.sha = %(commit)s
+LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+LEFT JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = k.id
+LEFT JOIN run r ON r.id = %(run)s
+"""
+
+
+def find_place(c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime) -> Place:
+    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns."""
+    month = f"{measured_at:%Y_%m}"
+    values = {
+        "project": run.project,
+        "testbed": run.testbed,
+        "worker": run.worker,
+        "environment": environment_hash,
+        "commit": run.commit,
+        "run": run.id,
+        "measurement_partition": f"measurement_{month}",
+        "judgement_partition": f"judgement_{month}",
+    }
+    # Two statements, so that the second one's snapshot is taken when the lock is ours.
+    _, rows = wire.send(c, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values))
+    return Place(**rows[0]._asdict())
+
+
+# --- names seen for the first time -----------------------------------------------------------------------------------
+
+_PROJECT = text(
+    """INSERT INTO project (slug, default_branch) VALUES (:slug, :branch)
+       ON CONFLICT (slug) DO UPDATE SET slug = excluded.slug RETURNING id, default_branch, policy"""
+)
+_TESTBED = text(
+    "INSERT INTO testbed (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"
+)
+_WORKER = text(
+    """INSERT INTO worker (name, testbed_id, last_seen_at) VALUES (:name, :testbed, :now)
+       ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"""
+)
+_ENVIRONMENT = text(
+    """INSERT INTO environment (hash, fingerprint) VALUES (:hash, CAST(:fingerprint AS jsonb))
+       ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash RETURNING id"""
+)
+_BRANCH = text(
+    """INSERT INTO branch (project_id, name) VALUES (:project, :name)
+       ON CONFLICT (project_id, name) DO UPDATE SET deleted_at = NULL RETURNING id"""
+)
+_COMMIT = text(
+    """INSERT INTO commit (project_id, sha, parents, pull_request) VALUES (:project, :sha, :parents, :pull_request)
+       ON CONFLICT (project_id, sha) DO UPDATE SET sha = excluded.sha RETURNING id"""
+)
+
+
+def ensure_project(c: Connection, slug: str, default_branch: str) -> tuple[int, str, Mapping[str, Any]]:
+    """(its id, its default branch, its policy)"""
+    row = c.execute(_PROJECT, {"slug": slug, "branch": default_branch}).one()
+    return row.id, row.default_branch, row.policy
+
+
+def ensure_testbed(c: Connection, name: str) -> int:
+    return int(c.execute(_TESTBED, {"name": name}).scalar_one())
+
+
+def ensure_worker(c: Connection, name: str, testbed_id: int, now: datetime) -> int:
+    return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id, "now": now}).scalar_one())
+
+
+def ensure_environment(c: Connection, hash: str, fingerprint: Mapping[str, Any]) -> int:
+    values = {"hash": hash, "fingerprint": orjson.dumps(fingerprint).decode()}
+    return int(c.execute(_ENVIRONMENT, values).scalar_one())
+
+
+def ensure_branch(c: Connection, project_id: int, name: str) -> int:
+    return int(c.execute(_BRANCH, {"project": project_id, "name": name}).scalar_one())
+
+
+def ensure_commit(c: Connection, project_id: int, sha: str, parents: Sequence[str], pull_request: int | None) -> int:
+    values = {"project": project_id, "sha": sha, "parents": list(parents), "pull_request": pull_request}
+    return int(c.execute(_COMMIT, values).scalar_one())
+
+
+_LOCK_BRANCH = text("SELECT id FROM branch WHERE id = :branch FOR UPDATE")
+_APPEND = text(
+    """INSERT INTO branch_commit (branch_id, position, commit_id)
+       SELECT :branch, coalesce(max(position), -1) + 1, :commit FROM branch_commit WHERE branch_id = :branch
+       ON CONFLICT (branch_id, commit_id) DO UPDATE SET position = branch_commit.position
+       RETURNING position"""
+)
+_HEAD = text("UPDATE branch SET head_sha = :sha, updated_at = :now WHERE id = :branch")
+_MERGE_BASE = text(
+    """WITH RECURSIVE ancestor (sha, depth) AS (
+         SELECT parents[1], 1 FROM commit WHERE id = :commit AND cardinality(parents) > 0
+         UNION ALL
+         SELECT k.parents[1], depth + 1 FROM ancestor a JOIN commit k ON k.project_id = :project AND k.sha = a.sha
+         WHERE depth < 1000 AND cardinality(k.parents) > 0
+           AND NOT EXISTS (SELECT FROM branch_commit x WHERE x.branch_id = :branch AND x.commit_id = k.id))
+       SELECT bc.position, a.depth FROM ancestor a JOIN commit k ON k.project_id = :project AND k.sha = a.sha
+       JOIN branch_commit bc ON bc.branch_id = :branch AND bc.commit_id = k.id ORDER BY a.depth LIMIT 1"""
+)
+_PLACE_ON_BRANCH = text(
+    """WITH placed AS (
+         INSERT INTO branch_commit (branch_id, position, commit_id) VALUES (:branch, :position, :commit)
+         ON CONFLICT DO NOTHING)
+       SELECT coalesce((SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
+                       :position)"""
+)
+
+
+def append_commit(c: Connection, branch_id: int, commit_id: int, sha: str, now: datetime) -> int:
+    """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
+
+    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked, so that
+    two unknown commits get two places.
+    """
+    c.execute(_LOCK_BRANCH, {"branch": branch_id})
+    position = c.execute(_APPEND, {"branch": branch_id, "commit": commit_id}).scalar_one()
+    c.execute(_HEAD, {"sha": sha, "now": now, "branch": branch_id})
+    return int(position)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBase:
+    """Where a commit's first-parent line leaves the default branch, and how many commits ago."""
+
+    position: int
+    depth: int
+
+
+def merge_base(c: Connection, project_id: int, default_branch_id: int, commit_id: int) -> MergeBase | None:
+    """None: the store does not know enough of the commit's ancestors."""
+    values = {"project": project_id, "branch": default_branch_id, "commit": commit_id}
+    row = c.execute(_MERGE_BASE, values).one_or_none()
+    return None if row is None else MergeBase(row.position, row.depth)
+
+
+def place_on_branch(c: Connection, branch_id: int, commit_id: int, position: int) -> int:
+    """The commit's position on a branch other than the default one; `position` where nobody placed it yet."""
+    values = {"branch": branch_id, "commit": commit_id, "position": position}
+    return int(c.execute(_PLACE_ON_BRANCH, values).scalar_one())
+
+
+# --- the run, its results, its measurements --------------------------------------------------------------------------
+
+_RUN = """
+INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, pull_request, state, kind,
+                 attempt, requested_by, requested_at, worker_id, status, error, log_tail, environment_id, started_at,
+                 finished_at, received_at, body_sha256, document)
+VALUES (%(id)s, %(project_id)s, %(commit_id)s, %(testbed_id)s, %(suite)s, %(suite_version)s, %(branch_name)s,
+        %(pull_request)s, %(state)s, 'submitted', %(attempt)s, 'submitted', %(now)s, %(worker_id)s, %(status)s,
+        %(error)s, %(log_tail)s, %(environment_id)s, %(started_at)s, %(finished_at)s, %(now)s, %(body_sha256)s,
+        %(document)s)
+ON CONFLICT (id) DO UPDATE SET
+  suite_version = excluded.suite_version, state = excluded.state, attempt = excluded.attempt,
+  worker_id = coalesce(excluded.worker_id, run.worker_id), status = excluded.status, error = excluded.error,
+  log_tail = excluded.log_tail, environment_id = excluded.environment_id, started_at = excluded.started_at,
+  finished_at = excluded.finished_at, received_at = excluded.received_at, body_sha256 = excluded.body_sha256,
+  document = excluded.document, lease_hash = NULL, lease_expires_at = NULL, progress = NULL
+"""
+_RESULTS = """
+INSERT INTO result (run_id, index, benchmark, variant, variant_key, preset, status, error, correctness_state)
+SELECT %(run)s, r.n - 1, r.benchmark, r.variant::jsonb, r.variant_key, r.preset, r.status, r.error, r.correctness
+FROM unnest(%(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[], %(preset)s::text[],
+            %(status)s::text[], %(error)s::text[], %(correctness)s::text[])
+     WITH ORDINALITY AS r (benchmark, variant, variant_key, preset, status, error, correctness, n)
+"""
+
+
+def run_statement(
+    run: Run, place: Place, *, state: str, now: datetime, body_sha256: bytes, document: bytes
+) -> wire.Statement:
+    """Stores the run: a new row, or the answer to the request that the row is."""
+    return _RUN, {
+        "id": run.id,
+        "project_id": place.project_id,
+        "commit_id": place.commit_id,
+        "testbed_id": place.testbed_id,
+        "suite": run.suite,
+        "suite_version": run.suite_version,
+        "branch_name": run.branch,
+        "pull_request": run.pull_request,
+        "state": state,
+        "attempt": run.attempt,
+        "now": now,
+        "worker_id": place.worker_id,
+        "status": run.status.value,
+        "error": run.error,
+        "log_tail": run.log_tail,
+        "environment_id": place.environment_id,
+        "started_at": run.started,
+        "finished_at": run.finished,
+        "body_sha256": body_sha256,
+        "document": document,
+    }
+
+
+def results_statement(run: Run) -> wire.Statement:
+    results = run.results
+    return _RESULTS, {
+        "run": run.id,
+        "benchmark": [result.benchmark for result in results],
+        "variant": [orjson.dumps(result.variant).decode() for result in results],
+        "variant_key": [variant_key(result.variant) for result in results],
+        "preset": [result.preset for result in results],
+        "status": [result.status.value for result in results],
+        "error": [result.error for result in results],
+        "correctness": [None if result.correctness is None else result.correctness.state.value for result in results],
+    }
+
+
+MEASUREMENT_COLUMNS = {
+    "series_id": "int4",
+    "run_id": "text",
+    "measured_at": "timestamptz",
+    "commit_id": "int8",
+    "result_index": "int2",
+    "measurement_index": "int2",
+    "value": "float8",
+    "processes": "float8[]",
+    "samples": "float8[]",
+    "sample_counts": "int4[]",
+}
+
+
+def copy_measurements(
+    c: Connection, rows: Iterable[MeasurementRow], *, run_id: str, measured_at: datetime, commit_id: int
+) -> None:
+    wire.copy_rows(
+        c,
+        "measurement",
+        MEASUREMENT_COLUMNS,
+        (
+            (
+                row.series_id,
+                run_id,
+                measured_at,
+                commit_id,
+                row.result_index,
+                row.measurement_index,
+                row.value,
+                row.processes,
+                row.samples,
+                row.sample_counts,
+            )
+            for row in rows
+        ),
+    )
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+_DOCUMENT = text("SELECT document FROM run WHERE id = :run")
+_SAMPLES = text(
+    """SELECT result_index, measurement_index, samples, sample_counts FROM measurement
+       WHERE run_id = :run AND samples IS NOT NULL
+         AND measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = :run)"""
+)
+
+
+def pack_document(document: Mapping[str, Any]) -> bytes:
+    return zlib.compress(orjson.dumps(document), DOCUMENT_LEVEL)
+
+
+def unpack_document(packed: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = orjson.loads(zlib.decompress(packed))
+    return document
+
+
+def read_document(c: Connection, run_id: str) -> dict[str, Any] | None:
+    """The run as it was delivered, with the samples back in their places; None: nothing was delivered."""
+    packed = c.execute(_DOCUMENT, {"run": run_id}).scalar_one_or_none()
+    if packed is None:
+        return None
+    document = unpack_document(packed)
+    for row in c.execute(_SAMPLES, {"run": run_id}):
+        measurement = document["results"][row.result_index]["measurements"][row.measurement_index]
+        measurement["samples"] = split(row.samples, row.sample_counts)
+    return document
+
+
+def split(samples: Sequence[float], counts: Sequence[int]) -> list[list[float]]:
+    """Samples of all processes, one after the other, as one list per process."""
+    lists, start = [], 0
+    for count in counts:
+        lists.append(list(samples[start : start + count]))
+        start += count
+    return lists

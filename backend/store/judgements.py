@@ -1,0 +1,243 @@
+"""Judgements: stored with everything they were judged by, never overwritten, read back as the judge said them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.regression.terms import Judgement, Reason, Verdict
+from backend.store import wire
+
+INT2_MAX = 32_767
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgementRow:
+    """One judgement and the point it is about."""
+
+    measured_at: datetime
+    series_id: int
+    branch_id: int | None
+    """None: the project's default branch."""
+    commit_id: int
+    run_id: str
+    judgement: Judgement
+    regression_id: int | None
+    more: Mapping[str, Any]
+    """What else `detail` holds: the `runs` pooled in the point, the `merge_base` it was judged against."""
+
+
+COLUMNS = {
+    "measured_at": "timestamptz",
+    "series_id": "int4",
+    "branch_id": "int4",
+    "position": "int4",
+    "commit_id": "int8",
+    "run_id": "text",
+    "value": "float8",
+    "verdict": "text",
+    "onset": "bool",
+    "change": "float4",
+    "change_low": "float4",
+    "change_high": "float4",
+    "baseline": "float8",
+    "band_low": "float8",
+    "band_high": "float8",
+    "smoothed": "float8",
+    "smoothed_low": "float8",
+    "smoothed_high": "float8",
+    "anchor": "float8",
+    "anchor_change": "float4",
+    "have": "int2",
+    "need": "int2",
+    "regression_id": "int4",
+    "detail": "jsonb",
+    "policy_version": "text",
+    "judged_at": "timestamptz",
+}
+
+
+def insert(c: Connection, rows: Iterable[JudgementRow], judged_at: datetime) -> None:
+    wire.copy_rows(c, "judgement", COLUMNS, (_values(row, judged_at) for row in rows))
+
+
+def _values(row: JudgementRow, judged_at: datetime) -> tuple[Any, ...]:
+    said = row.judgement
+    insufficient = said.verdict is Verdict.INSUFFICIENT
+    return (
+        row.measured_at,
+        row.series_id,
+        row.branch_id,
+        said.position,
+        row.commit_id,
+        row.run_id,
+        said.value,
+        said.verdict.value,
+        said.onset,
+        said.change,
+        said.change_low,
+        said.change_high,
+        said.baseline,
+        said.band_low,
+        said.band_high,
+        said.smoothed,
+        said.smoothed_low,
+        said.smoothed_high,
+        said.anchor,
+        said.anchor_change,
+        min(said.n_baseline, INT2_MAX) if insufficient else None,
+        min(said.needed_runs, INT2_MAX) if insufficient else None,
+        row.regression_id,
+        _detail(said, row.more),
+        said.policy_version,
+        judged_at,
+    )
+
+
+def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What has no column, without what says nothing: there are hundreds of millions of these."""
+    detail = {
+        "reason": said.reason.value,
+        "noise": said.noise,
+        "minimum_detectable_effect": said.minimum_detectable_effect,
+        "n_baseline": said.n_baseline,
+        "needed_runs": said.needed_runs,
+        "since_position": said.since_position,
+        "numbers": dict(said.numbers),
+        "red": said.red,
+        **more,
+    }
+    return {name: value for name, value in detail.items() if value or (value is not None and name == "noise")}
+
+
+def said_by(row: Any, commit: str) -> Judgement:
+    """The judgement that a stored row holds (any row with the columns of `judgement`), as the judge said it."""
+    detail = row.detail
+    return Judgement(
+        position=row.position,
+        commit=commit,
+        verdict=Verdict(row.verdict),
+        reason=Reason(detail["reason"]),
+        policy_version=row.policy_version,
+        value=row.value,
+        change=row.change,
+        change_low=row.change_low,
+        change_high=row.change_high,
+        baseline=row.baseline,
+        band_low=row.band_low,
+        band_high=row.band_high,
+        anchor=row.anchor,
+        anchor_change=row.anchor_change,
+        smoothed=row.smoothed if row.smoothed is not None else row.value,
+        smoothed_low=row.smoothed_low if row.smoothed_low is not None else row.value,
+        smoothed_high=row.smoothed_high if row.smoothed_high is not None else row.value,
+        noise=detail.get("noise"),
+        minimum_detectable_effect=detail.get("minimum_detectable_effect"),
+        n_baseline=detail.get("n_baseline", 0),
+        needed_runs=detail.get("needed_runs", 0),
+        red=detail.get("red", False),
+        onset=row.onset,
+        since_position=detail.get("since_position"),
+        numbers=detail.get("numbers", {}),
+    )
+
+
+_OF_RUN = """
+SELECT j.*, s.benchmark, s.variant_key, s.metric, s.unit, s.direction, s.role, s.exact, k.sha AS commit
+FROM judgement j JOIN series s ON s.id = j.series_id JOIN commit k ON k.id = j.commit_id
+WHERE j.run_id = %(run)s AND j.superseded_at IS NULL
+  AND j.measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = %(run)s)
+ORDER BY j.series_id
+"""
+
+
+def of_run(c: Connection, run_id: str) -> wire.Rows:
+    """The standing judgements of a run, each with its series' names."""
+    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id}))
+    return rows
+
+
+_SUPERSEDE_FROM = """
+UPDATE judgement SET superseded_at = %(now)s
+WHERE series_id = ANY(%(ids)s::int[]) AND superseded_at IS NULL AND branch_id IS NULL AND position >= %(position)s
+"""
+
+
+def supersede_from(c: Connection, series_ids: Sequence[int], position: int, now: datetime) -> None:
+    """The default branch's judgements of these series from a position on stand no longer."""
+    wire.send(c, (_SUPERSEDE_FROM, {"ids": list(series_ids), "position": position, "now": now}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restatement:
+    """What later runs made clear about the points of a series between two positions (both included)."""
+
+    series_id: int
+    first: int
+    last: int
+    verdict: Verdict
+    reason: Reason | None
+    """None: the reason first given stays."""
+    onset_position: int | None
+    regression_id: int | None
+    instead_of: tuple[Verdict, ...]
+    """Only judgements of these verdicts are restated …"""
+    since: int | None = None
+    """… and, where given, only those that were part of what began there."""
+
+
+# The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.
+_RESTATE = """
+WITH wanted AS (
+  SELECT * FROM unnest(%(series)s::int[], %(first)s::int[], %(last)s::int[], %(verdict)s::text[], %(onset)s::int[],
+                       %(regression)s::int[], %(instead_of)s::text[], %(reason)s::text[], %(since)s::int[])
+    AS u (series_id, first, last, verdict, onset, regression_id, instead_of, reason, since)
+), old AS (
+  UPDATE judgement AS j SET superseded_at = %(now)s FROM wanted w
+  WHERE j.series_id = w.series_id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+    AND j.position BETWEEN w.first AND w.last AND j.verdict = ANY (string_to_array(w.instead_of, ','))
+    AND (w.since IS NULL OR (j.detail ->> 'since_position')::int = w.since)
+    AND (j.verdict, j.onset, j.regression_id)
+        IS DISTINCT FROM (w.verdict, j.position IS NOT DISTINCT FROM w.onset, w.regression_id)
+  RETURNING j.*, w.verdict AS new_verdict, w.onset AS new_onset, w.regression_id AS new_regression_id,
+            w.reason AS new_reason
+)
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
+       o.position IS NOT DISTINCT FROM o.new_onset, o.change, o.change_low, o.change_high, o.baseline, o.band_low,
+       o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need,
+       o.new_regression_id,
+       (o.detail - 'since_position' - 'red') || jsonb_strip_nulls(jsonb_build_object(
+         'since_position', o.new_onset, 'red', CASE WHEN o.new_verdict = 'regression' AND s.role = 'gate' THEN true END,
+         'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
+         'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+       o.policy_version, %(now)s
+FROM old o JOIN series s ON s.id = o.series_id
+RETURNING series_id, measured_at
+"""
+
+
+def restate(c: Connection, changes: Sequence[Restatement], now: datetime) -> list[tuple[int, datetime]]:
+    """Bring earlier judgements in line with what is known now. Returns the points restated: (series, when measured)."""
+    if not changes:
+        return []
+    values = {
+        "now": now,
+        "series": [change.series_id for change in changes],
+        "first": [change.first for change in changes],
+        "last": [change.last for change in changes],
+        "verdict": [change.verdict.value for change in changes],
+        "onset": [change.onset_position for change in changes],
+        "regression": [change.regression_id for change in changes],
+        "reason": [None if change.reason is None else change.reason.value for change in changes],
+        "since": [change.since for change in changes],
+        "instead_of": [",".join(verdict.value for verdict in change.instead_of) for change in changes],
+    }
+    (rows,) = wire.send(c, (_RESTATE, values))
+    return [(row.series_id, row.measured_at) for row in rows]

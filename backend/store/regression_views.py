@@ -1,0 +1,171 @@
+"""Regressions as they are read: the list with its filters, one with all that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, text
+
+_COMMIT_COLUMNS = (
+    "{0}.sha AS {1}_sha, {0}.message AS {1}_message, {0}.author_name AS {1}_author, {0}.committed_at AS {1}_at"
+)
+_LISTED = f"""
+SELECT g.id, p.slug AS project, p.id AS project_id, t.name AS testbed, t.id AS testbed_id, g.state, g.kind, g.cause,
+       g.evidence, g.first_bad_position, g.last_good_position, g.lead_series_id, g.lead_change, g.lead_change_low,
+       g.lead_change_high, g.still_bad, g.owner, g.reason, g.opened_at, g.confirmed_at, g.closed_at, g.updated_at,
+       s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
+       {_COMMIT_COLUMNS.format("bad", "bad")}, {_COMMIT_COLUMNS.format("good", "good")},
+       {_COMMIT_COLUMNS.format("fix", "fix")}, b.id AS branch_id,
+       (SELECT position FROM branch_commit WHERE branch_id = b.id AND commit_id = g.fixed_commit_id) AS fix_position,
+       lead.before, lead.after, members.series, members.held_back
+FROM regression g
+JOIN project p ON p.id = g.project_id
+JOIN testbed t ON t.id = g.testbed_id
+LEFT JOIN series s ON s.id = g.lead_series_id
+LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+LEFT JOIN commit bad ON bad.id = g.first_bad_commit_id
+LEFT JOIN commit good ON good.id = g.last_good_commit_id
+LEFT JOIN commit fix ON fix.id = g.fixed_commit_id
+LEFT JOIN LATERAL (SELECT before, after FROM change_point WHERE regression_id = g.id AND series_id = g.lead_series_id
+                   ORDER BY id DESC LIMIT 1) AS lead ON true
+CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
+                           g.state = 'suspect' AND bool_or(state = 'confirmed') IS TRUE AS held_back
+                    FROM change_point WHERE regression_id = g.id) AS members
+"""
+# Of any series that the regression is about, not of the leading one alone.
+_OF_SERIES = """EXISTS (SELECT FROM change_point x JOIN series y ON y.id = x.series_id
+                        WHERE x.regression_id = g.id AND y.{0} = :{0})"""
+CONDITIONS: Mapping[str, str] = {
+    "project": "p.slug = :project",
+    "testbed": "t.name = :testbed",
+    "states": "g.state = ANY(:states)",
+    "cause": "g.cause = :cause",
+    "suite": _OF_SERIES.format("suite"),
+    "benchmark": _OF_SERIES.format("benchmark"),
+    "metric": _OF_SERIES.format("metric"),
+    "owner": "g.owner = :owner",
+    "after_position": "g.first_bad_position > :after_position",
+    "until_position": "g.first_bad_position <= :until_position",
+    "since": "g.opened_at >= :since",
+    "until": "g.opened_at < :until",
+    "still_bad": "g.still_bad = :still_bad",
+    "min_change": "g.lead_change >= :min_change",
+    "before_id": "g.id < :before_id",
+}
+
+
+def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMapping]:
+    """Regressions that pass every filter given (keys of `CONDITIONS`), the newest first."""
+    where = " AND ".join(CONDITIONS[name] for name in filters) or "true"
+    statement = text(f"{_LISTED} WHERE {where} ORDER BY g.id DESC LIMIT :limit")
+    return list(c.execute(statement, {**filters, "limit": limit}).mappings())
+
+
+def one(c: Connection, regression_id: int) -> RowMapping | None:
+    return c.execute(text(f"{_LISTED} WHERE g.id = :id"), {"id": regression_id}).mappings().one_or_none()
+
+
+_MEMBERS = text(
+    """SELECT DISTINCT ON (p.series_id) p.series_id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric, s.unit,
+              s.direction, s.role, s.exact, p.kind, p.state, p.onset_position, p.last_good_position,
+              p.detected_position, p.fixed_position, p.change, p.before, p.after,
+              last.value AS latest_value, last.change AS latest_change, last.verdict AS latest_verdict,
+              CAST(s.profile ->> 'noise' AS float8) AS noise
+       FROM change_point p JOIN series s ON s.id = p.series_id
+       LEFT JOIN LATERAL (SELECT value, change, verdict FROM judgement j WHERE j.series_id = s.id
+                          AND j.superseded_at IS NULL AND j.branch_id IS NULL
+                          ORDER BY position DESC LIMIT 1) AS last ON true
+       WHERE p.regression_id = :id ORDER BY p.series_id, p.id DESC"""
+)
+_SUSPECTS = text(
+    """SELECT bc.position, k.sha, k.message, k.author_name, k.committed_at, k.pull_request, k.changed_paths,
+              k.skipped_reason
+       FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
+       WHERE bc.branch_id = :branch AND bc.position > :after AND bc.position <= :until
+       ORDER BY bc.position DESC LIMIT :limit"""
+)
+_EVENTS = text("SELECT id, at, kind, actor, note, detail FROM regression_event WHERE regression_id = :id ORDER BY id")
+_PHASES = text(
+    """SELECT s.metric, s.unit,
+         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
+            SELECT value FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+            AND position < :onset ORDER BY position DESC LIMIT 5) AS x) AS before,
+         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
+            SELECT value FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+            AND position >= :onset AND position < :until ORDER BY position LIMIT 5) AS x) AS after
+       FROM series s JOIN series lead ON lead.id = :series
+       WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
+         AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key AND s.preset = lead.preset
+         AND s.suite_version = lead.suite_version
+       ORDER BY s.id"""
+)
+_SPEC = text(
+    """SELECT r.spec, p.repository_url
+       FROM run r JOIN commit k ON k.id = r.commit_id JOIN project p ON p.id = r.project_id
+       WHERE k.sha = :sha AND r.project_id = :project AND r.suite = :suite AND r.testbed_id = :testbed
+       ORDER BY r.requested_at DESC LIMIT 1"""
+)
+
+
+def members(c: Connection, regression_id: int) -> Sequence[RowMapping]:
+    """The series it is about, each with its newest change point here and its newest point."""
+    return c.execute(_MEMBERS, {"id": regression_id}).mappings().all()
+
+
+def suspects(c: Connection, branch_id: int, after: int, until: int, limit: int) -> Sequence[RowMapping]:
+    values = {"branch": branch_id, "after": after, "until": until, "limit": limit}
+    return c.execute(_SUSPECTS, values).mappings().all()
+
+
+def events(c: Connection, regression_id: int) -> Sequence[RowMapping]:
+    return c.execute(_EVENTS, {"id": regression_id}).mappings().all()
+
+
+def phases(c: Connection, series_id: int, onset: int, until: int) -> Sequence[RowMapping]:
+    """The phases of a series' benchmark: medians of up to five runs before the onset, and from it on."""
+    return c.execute(_PHASES, {"series": series_id, "onset": onset, "until": until}).mappings().all()
+
+
+def spec_of(c: Connection, project_id: int, testbed_id: int, suite: str, sha: str) -> RowMapping | None:
+    """How the suite of a commit was run."""
+    values = {"project": project_id, "testbed": testbed_id, "suite": suite, "sha": sha}
+    return c.execute(_SPEC, values).mappings().first()
+
+
+# --- triage ----------------------------------------------------------------------------------------------------------
+
+_LOCKED = text(
+    """SELECT g.id, g.state, g.owner, g.reason, g.closed_at, g.still_bad, g.first_bad_position, g.project_id,
+              g.testbed_id, p.slug AS project, t.name AS testbed, b.id AS branch_id
+       FROM regression g JOIN project p ON p.id = g.project_id JOIN testbed t ON t.id = g.testbed_id
+       LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+       WHERE g.id = :id FOR UPDATE OF g"""
+)
+_SET = text(
+    """UPDATE regression SET state = :state, owner = :owner, reason = :reason, updated_at = :now,
+         closed_at = CASE WHEN :closed THEN coalesce(closed_at, :now) END WHERE id = :id"""
+)
+_LAST_ACTION = text(
+    """SELECT e.id, e.kind, e.detail FROM regression_event e
+       WHERE e.regression_id = :id AND e.detail ? 'was'
+         AND NOT EXISTS (SELECT FROM regression_event u WHERE u.regression_id = :id AND u.kind = 'undone'
+                         AND CAST(u.detail ->> 'event' AS bigint) = e.id)
+       ORDER BY e.id DESC LIMIT 1"""
+)
+
+
+def lock(c: Connection, regression_id: int) -> RowMapping | None:
+    return c.execute(_LOCKED, {"id": regression_id}).mappings().one_or_none()
+
+
+def set_state(
+    c: Connection, regression_id: int, *, state: str, owner: str | None, reason: str | None, closed: bool, now: Any
+) -> None:
+    values = {"id": regression_id, "state": state, "owner": owner, "reason": reason, "closed": closed, "now": now}
+    c.execute(_SET, values)
+
+
+def last_action(c: Connection, regression_id: int) -> RowMapping | None:
+    """The newest thing a person did to its state that was not undone."""
+    return c.execute(_LAST_ACTION, {"id": regression_id}).mappings().one_or_none()

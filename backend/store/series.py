@@ -1,0 +1,328 @@
+"""Series: found or made in bulk, their judge's state, their points, and the roll-ups kept as results come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, text
+
+from backend.contract import SeriesKey
+from backend.regression.terms import Point
+from backend.store import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """A series with what its judge remembers."""
+
+    id: int
+    suite: str
+    suite_version: str
+    benchmark: str
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    state: dict[str, Any] | None
+    state_position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesWanted:
+    """A series that a run has a measurement of."""
+
+    key: SeriesKey
+    suite: str
+    variant: Mapping[str, Any]
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewState:
+    series_id: int
+    state: Mapping[str, Any]
+    position: int
+    profile: Mapping[str, Any] | None
+    """None: as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPoint:
+    """A point that stands in a series: where, of which runs, and what they measured."""
+
+    position: int
+    commit: str
+    commit_id: int
+    run_id: str
+    measured_at: datetime
+    value: float
+    runs: tuple[str, ...]
+    """Every run whose processes are pooled in it."""
+    processes: tuple[float, ...]
+    environment_hash: str
+    worker: str
+
+    def as_point(self, suite_version: str) -> Point:
+        return Point(
+            self.position,
+            self.commit,
+            self.processes or (self.value,),
+            self.environment_hash,
+            self.worker,
+            suite_version,
+        )
+
+
+_COLUMNS = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
+       s.role, s.exact, s.state::text AS state, s.state_position"""
+# Locked in the order of ids, so that two runs of the same series wait for each other and never deadlock.
+_LOCK = f"""
+SELECT k.n, {_COLUMNS}
+FROM unnest(%(benchmark)s::text[], %(variant_key)s::text[], %(preset)s::text[], %(metric)s::text[])
+     WITH ORDINALITY AS k (benchmark, variant_key, preset, metric, n)
+JOIN series s ON s.project_id = %(project)s AND s.testbed_id = %(testbed)s AND s.suite_version = %(suite_version)s
+ AND s.benchmark = k.benchmark AND s.variant_key = k.variant_key AND s.preset = k.preset AND s.metric = k.metric
+ORDER BY s.id FOR NO KEY UPDATE OF s
+"""
+_INSERT = """
+INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key, preset, metric, unit,
+                    direction, role, exact)
+SELECT %(project)s, %(testbed)s, k.suite, %(suite_version)s, k.benchmark, k.variant::jsonb, k.variant_key, k.preset,
+       k.metric, k.unit, k.direction, k.role, k.exact
+FROM unnest(%(suite)s::text[], %(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[], %(preset)s::text[],
+            %(metric)s::text[], %(unit)s::text[], %(direction)s::text[], %(role)s::text[], %(exact)s::bool[])
+     AS k (suite, benchmark, variant, variant_key, preset, metric, unit, direction, role, exact)
+ON CONFLICT ON CONSTRAINT uq_series_key DO NOTHING
+"""
+
+
+def lock_statement(project_id: int, testbed_id: int, wanted: Sequence[SeriesWanted]) -> wire.Statement:
+    return _LOCK, {
+        "project": project_id,
+        "testbed": testbed_id,
+        "suite_version": wanted[0].key.suite_version if wanted else "",
+        "benchmark": [series.key.benchmark for series in wanted],
+        "variant_key": [series.key.variant for series in wanted],
+        "preset": [series.key.preset for series in wanted],
+        "metric": [series.key.metric for series in wanted],
+    }
+
+
+def lock_or_make(
+    c: Connection, project_id: int, testbed_id: int, wanted: Sequence[SeriesWanted], *found: wire.Rows
+) -> list[SeriesRow]:
+    """The series wanted, in their order, locked for the rest of the transaction; missing ones are made.
+
+    `found` are the rows of `lock_statement`, where the caller has sent it already.
+    """
+    (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, wanted))
+    by_number = {row.n: row for row in rows}
+    missing = [series for number, series in enumerate(wanted, 1) if number not in by_number]
+    if missing:
+        make = _insert_statement(project_id, testbed_id, missing)
+        _, rows = wire.send(c, make, lock_statement(project_id, testbed_id, wanted))
+        by_number = {row.n: row for row in rows}
+    return [series_row(by_number[number]) for number in range(1, len(wanted) + 1)]
+
+
+def _insert_statement(project_id: int, testbed_id: int, missing: Sequence[SeriesWanted]) -> wire.Statement:
+    return _INSERT, {
+        "project": project_id,
+        "testbed": testbed_id,
+        "suite": [series.suite for series in missing],
+        "suite_version": missing[0].key.suite_version,
+        "benchmark": [series.key.benchmark for series in missing],
+        "variant": [orjson.dumps(series.variant).decode() for series in missing],
+        "variant_key": [series.key.variant for series in missing],
+        "preset": [series.key.preset for series in missing],
+        "metric": [series.key.metric for series in missing],
+        "unit": [series.unit for series in missing],
+        "direction": [series.direction for series in missing],
+        "role": [series.role for series in missing],
+        "exact": [series.exact for series in missing],
+    }
+
+
+def series_row(row: Any) -> SeriesRow:
+    return SeriesRow(
+        id=row.id,
+        suite=row.suite,
+        suite_version=row.suite_version,
+        benchmark=row.benchmark,
+        variant_key=row.variant_key,
+        preset=row.preset,
+        metric=row.metric,
+        unit=row.unit,
+        direction=row.direction,
+        role=row.role,
+        exact=row.exact,
+        state=None if row.state is None else orjson.loads(row.state),
+        state_position=row.state_position,
+    )
+
+
+_LOCK_BY_ID = f"SELECT {_COLUMNS} FROM series s WHERE s.id = ANY(%(ids)s::int[]) ORDER BY s.id FOR NO KEY UPDATE OF s"
+
+
+def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
+    (rows,) = wire.send(c, (_LOCK_BY_ID, {"ids": list(series_ids)}))
+    return [series_row(row) for row in rows]
+
+
+_SAVE = """
+UPDATE series AS s SET state = u.state::jsonb, state_position = u.position,
+                       profile = coalesce(u.profile::jsonb, s.profile),
+                       last_measured_at = greatest(s.last_measured_at, %(measured_at)s::timestamptz)
+FROM unnest(%(ids)s::int[], %(states)s::text[], %(positions)s::int[], %(profiles)s::text[])
+     AS u (id, state, position, profile)
+WHERE s.id = u.id
+"""
+_ROLE = text("UPDATE series SET role = :role WHERE id = :id")
+
+
+def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> wire.Statement:
+    return _SAVE, {
+        "measured_at": measured_at,
+        "ids": [state.series_id for state in states],
+        "states": [orjson.dumps(state.state).decode() for state in states],
+        "positions": [state.position for state in states],
+        "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
+    }
+
+
+def set_role(c: Connection, series_id: int, role: str) -> None:
+    c.execute(_ROLE, {"id": series_id, "role": role})
+
+
+# --- points ----------------------------------------------------------------------------------------------------------
+
+_POINTS = """
+SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
+       coalesce(j.runs, ARRAY[j.run_id]) AS runs, m.processes,
+       coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
+FROM unnest(%(ids)s::int[]) AS u (id)
+CROSS JOIN LATERAL (
+  SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
+  FROM (
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < %(around)s
+     ORDER BY position DESC LIMIT %(before)s)
+    UNION ALL
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+       AND position BETWEEN %(around)s AND %(until)s)) AS standing) AS j
+JOIN commit k ON k.id = j.commit_id
+JOIN run r ON r.id = j.run_id
+LEFT JOIN environment e ON e.id = r.environment_id
+LEFT JOIN worker w ON w.id = r.worker_id
+CROSS JOIN LATERAL (
+  SELECT array_agg(v) AS processes FROM measurement x, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
+  WHERE x.series_id = j.series_id AND x.run_id = ANY (coalesce(j.runs, ARRAY[j.run_id]))) AS m
+ORDER BY j.series_id, j.position
+"""
+NO_LIMIT = 2**31 - 1
+
+
+def load_points(
+    c: Connection, series_ids: Iterable[int], *, around: int, before: int, until: int = NO_LIMIT
+) -> dict[int, list[StoredPoint]]:
+    """Of each series on the default branch the points from position `around` until `until`, and the `before` points
+    ahead of them, in order."""
+    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in series_ids}
+    (rows,) = wire.send(c, (_POINTS, {"ids": list(points), "around": around, "before": before, "until": until}))
+    for row in rows:
+        points[row.series_id].append(
+            StoredPoint(
+                position=row.position,
+                commit=row.commit,
+                commit_id=row.commit_id,
+                run_id=row.run_id,
+                measured_at=row.measured_at,
+                value=row.value,
+                runs=tuple(row.runs),
+                processes=tuple(row.processes or ()),
+                environment_hash=row.environment_hash,
+                worker=row.worker,
+            )
+        )
+    return points
+
+
+# --- roll-ups --------------------------------------------------------------------------------------------------------
+
+_WORSE = """CASE WHEN 'regression' IN ({0}, {1}) THEN 'regression' WHEN 'suspect' IN ({0}, {1}) THEN 'suspect'
+     WHEN 'improvement' IN ({0}, {1}) THEN 'improvement' WHEN 'unchanged' IN ({0}, {1}) THEN 'unchanged'
+     ELSE 'insufficient' END"""
+_ADD = f"""
+INSERT INTO rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                         last_position, worst_verdict, worst_change)
+SELECT u.id, g.name, date_trunc(g.name, %(measured_at)s::timestamptz, 'UTC'), 1, u.value, u.value, u.value, u.value,
+       %(position)s, u.verdict, u.change
+FROM unnest(%(ids)s::int[], %(values)s::float8[], %(verdicts)s::text[], %(changes)s::float4[])
+     AS u (id, value, verdict, change), unnest(ARRAY['hour', 'day', 'week']) AS g (name)
+ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
+  runs = r.runs + 1, value_sum = r.value_sum + excluded.value_sum,
+  value_min = least(r.value_min, excluded.value_min), value_max = greatest(r.value_max, excluded.value_max),
+  last_value = CASE WHEN excluded.last_position >= r.last_position THEN excluded.last_value ELSE r.last_value END,
+  last_position = greatest(r.last_position, excluded.last_position),
+  worst_verdict = {_WORSE.format("r.worst_verdict", "excluded.worst_verdict")},
+  worst_change = greatest(r.worst_change, excluded.worst_change)
+"""
+_RECOMPUTE = """
+INSERT INTO rollup (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value, last_position,
+                    worst_verdict, worst_change)
+SELECT t.id, t.name, t.bucket, n.*
+FROM (
+  SELECT DISTINCT u.id, g.name, date_trunc(g.name, u.at, 'UTC') AS bucket, g.hours
+  FROM unnest(%(ids)s::int[], %(moments)s::timestamptz[]) AS u (id, at),
+       (VALUES ('hour', 1), ('day', 24), ('week', 168)) AS g (name, hours)) AS t
+CROSS JOIN LATERAL (
+  SELECT count(*)::int, sum(value), min(value), max(value), (array_agg(value ORDER BY position DESC))[1], max(position),
+         (array_agg(verdict ORDER BY array_position(
+            ARRAY['regression', 'suspect', 'improvement', 'unchanged', 'insufficient'], verdict)))[1], max(change)
+  FROM judgement j
+  WHERE j.series_id = t.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+    AND j.measured_at >= t.bucket AND j.measured_at < t.bucket + make_interval(hours => t.hours)
+  HAVING count(*) > 0) AS n
+ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
+  runs = excluded.runs, value_sum = excluded.value_sum, value_min = excluded.value_min, value_max = excluded.value_max,
+  last_value = excluded.last_value, last_position = excluded.last_position, worst_verdict = excluded.worst_verdict,
+  worst_change = excluded.worst_change
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollupPoint:
+    series_id: int
+    value: float
+    verdict: str
+    change: float | None
+
+
+def rollup_statement(points: Sequence[RollupPoint], *, measured_at: datetime, position: int) -> wire.Statement:
+    """Adds one run's points to the hour, the day and the week they fall in."""
+    return _ADD, {
+        "measured_at": measured_at,
+        "position": position,
+        "ids": [point.series_id for point in points],
+        "values": [float(point.value) for point in points],
+        "verdicts": [point.verdict for point in points],
+        "changes": [point.change for point in points],
+    }
+
+
+def recompute_rollups(c: Connection, touched: Iterable[tuple[int, datetime]]) -> None:
+    """Bring the buckets around these moments in line with the judgements that stand, after some were replaced."""
+    pairs = list(touched)
+    if pairs:
+        wire.send(c, (_RECOMPUTE, {"ids": [series for series, _ in pairs], "moments": [at for _, at in pairs]}))

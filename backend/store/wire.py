@@ -1,0 +1,49 @@
+"""The short way to PostgreSQL for the path of a result: batches of statements in one round trip, and binary COPY.
+
+Both go through the driver of the caller's own connection, hence within its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import Connection
+
+Statement = tuple[str, Mapping[str, Any]]
+Rows = list[Any]
+
+
+def driver(c: Connection) -> psycopg.Connection[Any]:
+    return cast("psycopg.Connection[Any]", c.connection.driver_connection)
+
+
+def send(c: Connection, *statements: Statement) -> list[Rows]:
+    """Run statements one after the other in a single round trip; the rows of each, as named tuples."""
+    connection = driver(c)
+    cursors = []
+    with connection.pipeline():
+        for sql, values in statements:
+            cursor = connection.cursor(row_factory=namedtuple_row)
+            cursor.execute(sql, values, prepare=True)
+            cursors.append(cursor)
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
+    """COPY rows into a table; `columns` are their names and PostgreSQL types, in the order of the values."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    with (
+        driver(c).cursor() as cursor,
+        cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(list(columns.values()))
+        for row in rows:
+            copy.write_row(row)
+
+
+def array(values: Iterable[Any]) -> list[Any]:
+    """A list for an array parameter (psycopg adapts lists, and only lists, to arrays)."""
+    return list(values)
