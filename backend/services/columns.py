@@ -47,10 +47,13 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(text) if part)
 
 
-def columns_of(series: Iterable[SeriesRow], results: Iterable[ResultRow], waiting: Iterable[str]) -> list[Column]:
+def columns_of(
+    series: Iterable[SeriesRow], results: Iterable[ResultRow], waiting: Iterable[str], *, among: Iterable[SeriesRow]
+) -> list[Column]:
     """Columns of these series and results, and one for each suite that waits for its very first result.
 
-    Sorted by suite, benchmark and variant; numbers within names by their size.
+    Sorted by suite, benchmark and variant; numbers within names by their size. Labels tell a variant from all those
+    it is `among`, so that they stay the same whatever is filtered.
     """
     members: dict[VariantKey, list[int]] = {}
     variants: dict[VariantKey, Mapping[str, Any]] = {}
@@ -66,7 +69,7 @@ def columns_of(series: Iterable[SeriesRow], results: Iterable[ResultRow], waitin
         if suite not in known:
             members[VariantKey(suite, "", "", "")] = []
             variants[VariantKey(suite, "", "", "")] = {}
-    labels = _labels(variants)
+    labels = _labels({key_of(row): row.variant for row in among} | variants)
     return [
         Column(
             key=key.text,
@@ -106,7 +109,7 @@ def _labels(variants: Mapping[VariantKey, Mapping[str, Any]]) -> dict[VariantKey
         several_presets = len({key.preset for key in keys}) > 1
         for key in keys:
             parts = [_part(name, value) for name, value in variants[key].items() if name in varying]
-            if several_presets or not parts:
+            if several_presets:
                 parts.append(key.preset)
             labels[key] = " ".join(part for part in parts if part) or key.benchmark.rpartition(".")[2] or key.suite
     return labels

@@ -73,10 +73,8 @@ def _environment_changes(
     for run in runs:
         if run.environment_id is not None and run.worker is not None and run.started_at is not None:
             by_worker.setdefault((run.suite, run.worker), []).append((row_of_commit[run.commit_id], run))
-    oldest = {key: max(ran, key=lambda item: item[0])[1] for key, ran in by_worker.items()}
-    before = store.environments_before(
-        c, project_id, testbed.id, [(suite, worker, run.received_at) for (suite, worker), run in oldest.items()]
-    )
+    oldest = [max(ran, key=lambda item: item[0])[1] for ran in by_worker.values()]
+    before = store.environments_before(c, project_id, testbed.id, oldest)
     changes: dict[tuple[int, str, int, int], list[str]] = {}
     for (suite, worker), ran in by_worker.items():
         known = before.get((suite, worker))

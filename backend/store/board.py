@@ -205,14 +205,15 @@ _ALARMS = text(
 _ENVIRONMENTS = text("SELECT id, fingerprint FROM environment WHERE id = ANY(:ids)")
 _ENVIRONMENTS_BEFORE = text(
     """SELECT oldest.suite, oldest.worker, earlier.environment_id
-       FROM unnest(CAST(:suites AS text[]), CAST(:workers AS text[]), CAST(:moments AS timestamptz[]))
-              AS oldest (suite, worker, moment)
+       FROM unnest(CAST(:suites AS text[]), CAST(:workers AS text[]), CAST(:started AS timestamptz[]),
+                   CAST(:received AS timestamptz[])) AS oldest (suite, worker, started_at, received_at)
        JOIN worker w ON w.name = oldest.worker
        CROSS JOIN LATERAL (
          SELECT r.environment_id FROM run r
-         WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at < oldest.moment
-           AND r.suite = oldest.suite AND r.worker_id = w.id AND r.environment_id IS NOT NULL
-         ORDER BY r.received_at DESC LIMIT 1) AS earlier"""
+         WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at <= oldest.received_at
+           AND r.started_at < oldest.started_at AND r.suite = oldest.suite AND r.worker_id = w.id
+           AND r.environment_id IS NOT NULL
+         ORDER BY r.received_at DESC, r.started_at DESC LIMIT 1) AS earlier"""
 )
 _SUMMARY = text(
     """WITH seen AS (
@@ -385,15 +386,16 @@ def fingerprints(connection: Connection, ids: Sequence[int]) -> dict[int, dict[s
 
 
 def environments_before(
-    connection: Connection, project_id: int, testbed_id: int, runs: Sequence[tuple[str, str, datetime | None]]
+    connection: Connection, project_id: int, testbed_id: int, runs: Sequence[RunRow]
 ) -> dict[tuple[str, str], int]:
-    """The environment in which each (suite, worker) ran last before a moment."""
+    """The environment in which the worker of each of these runs had run the suite before, by (suite, worker)."""
     parameters = {
         "project": project_id,
         "testbed": testbed_id,
-        "suites": [suite for suite, _, _ in runs],
-        "workers": [worker for _, worker, _ in runs],
-        "moments": [moment for _, _, moment in runs],
+        "suites": [run.suite for run in runs],
+        "workers": [run.worker for run in runs],
+        "started": [run.started_at for run in runs],
+        "received": [run.received_at for run in runs],
     }
     return {(row[0], row[1]): row[2] for row in connection.execute(_ENVIRONMENTS_BEFORE, parameters)}
 
