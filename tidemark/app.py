@@ -119,3 +119,5 @@ def log_to_stdout() -> None:
         stream=sys.stdout,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
+    for talkative in ("httpx", "alembic", "celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -256,6 +257,9 @@ class Supervisor:
         processes.wait_until(lambda: all(w.child is None or w.child.poll() is not None for w in alive), patience_s)
         for watched in alive:
             assert watched.child is not None
+            if watched.child.poll() is None and (firmly := getattr(watched.service, "kill_signal", None)) is not None:
+                watched.child.send_signal(firmly)
+                processes.wait_until(partial(_is_over, watched.child), 0.5)
             if watched.child.poll() is None:
                 below = processes.descendants(watched.child.pid)
                 watched.child.kill()
@@ -316,6 +320,10 @@ class Supervisor:
         path = self._log_path(service.name)
         line = last_line(path)
         return f": {line} (all of it: {path})" if line else f" (its log: {path})"
+
+
+def _is_over(child: subprocess.Popen[bytes]) -> bool:
+    return child.poll() is not None
 
 
 def last_line(path: Path) -> str:
