@@ -34,6 +34,7 @@ LONGEST_WAIT_S = 4.0  # so that a dead child is back within 5 s, however often i
 STOP_WITHIN_S = 4.5
 LOG_BYTES = 10_000_000
 OLD_LOGS = 3
+LOGS_EVERY_S = 10.0
 USERS_OF_SERVERS = ("worker", "api", "beat")
 
 
@@ -166,7 +167,7 @@ class Supervisor:
             for watched in self._watched:
                 self._look_at(watched)
             self._end_orphans()
-            if time.monotonic() - self._looked_at_logs > 10.0:
+            if time.monotonic() - self._looked_at_logs > LOGS_EVERY_S:
                 self._rotate_logs()
             time.sleep(TICK_S)
 

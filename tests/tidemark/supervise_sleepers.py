@@ -1,0 +1,48 @@
+"""Supervises children that do next to nothing, in the data directory it is given (run by a test)."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidemark import supervisor as module
+from tidemark.datadir import DataDirectory
+from tidemark.refusal import Refusal
+from tidemark.supervisor import Command, Supervisor
+
+SLEEP = "import time; time.sleep(600)"
+SLEEP_WITH_CHILD = "import subprocess; subprocess.run(['sleep', '600'])"
+CRASH = "print('the reason it died'); raise SystemExit(3)"
+TALK = "import time\nwhile True: print('x' * 9999, flush=True); time.sleep(0.002)"
+
+
+def command(name: str, code: str) -> Command:
+    python: Sequence[str] = (sys.executable, "-c", code)
+    return Command(name=name, arguments=python, environment=lambda: {"PATH": "/usr/bin:/bin"})
+
+
+def main() -> None:
+    data = DataDirectory.prepare(Path(sys.argv[1]))
+    kind = sys.argv[2]
+    try:
+        data.hold()
+    except Refusal as refusal:
+        raise SystemExit(str(refusal)) from None
+    supervisor = Supervisor(data, url="http://127.0.0.1:4711", say=lambda line: print(line, flush=True))
+    supervisor.catch_signals()
+    supervisor.take_over()
+    if kind == "talkative":
+        module.LOG_BYTES, module.LOGS_EVERY_S = 1_000_000, 0.5
+        supervisor.start(command("worker", TALK))
+    elif kind == "crashing":
+        supervisor.start(command("worker", CRASH))
+    else:
+        supervisor.start(command("api", SLEEP))
+        supervisor.start(command("beat", SLEEP_WITH_CHILD))
+        supervisor.start(command("worker", SLEEP_WITH_CHILD))
+    print("all started", flush=True)
+    supervisor.watch()
+    supervisor.stop()
+
+
+if __name__ == "__main__":
+    main()
