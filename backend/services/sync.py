@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
-from backend.services import dispatch, live, manifest
+from backend.services import dispatch, judging, live, manifest
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
@@ -283,10 +283,8 @@ def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetim
     _store_line(c, project.id, branch_id, line)
     if rebuilt:
         # Points have new positions (or none): what was judged from here on is judged again, in the new order.
-        from backend.services import judging
-
         for series_id in store.series_judged_from(c, project.id, line.first):
-            judging.rejudge_series(c, series_id, line.first)
+            judging.rejudge_series(c, series_id, line.first, now=now)
 
 
 def _store_line(c: Connection, project_id: int, branch_id: int, line: Line) -> None:

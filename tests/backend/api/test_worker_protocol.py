@@ -147,7 +147,11 @@ def test_events_are_stored_and_show_as_progress(worker: httpx.Client, live_serve
     events = [
         {"at": at, "kind": "state", "detail": {"state": "running", "step": "execute"}},
         {"at": at, "kind": "progress", "detail": {"done": 2, "total": 5, "note": "gpt.train", "eta_s": 12.5}},
-        {"at": at, "kind": "log", "detail": {"stream": "stderr", "lines": ["<b>bold</b>", "nul \x00 byte", "x" * 9000]}},
+        {
+            "at": at,
+            "kind": "log",
+            "detail": {"stream": "stderr", "lines": ["<b>bold</b>", "nul \x00 byte", "x" * 9000]},
+        },
     ]
     answer = worker.post(f"/api/v1/runs/{run_id}/events", json={"lease": secret, "events": events})
     assert answer.json() == {"stored": 3}

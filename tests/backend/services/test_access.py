@@ -144,9 +144,7 @@ def test_a_session_ends_by_signing_out(connection: Connection) -> None:
 )
 def test_a_page_action_comes_from_our_own_page(origin: str | None, host: str, allowed: bool) -> None:
     def act() -> None:
-        access.check_page_action(
-            session="s", token=access.csrf_token("s"), origin=origin, host=host, config=CONFIG
-        )
+        access.check_page_action(session="s", token=access.csrf_token("s"), origin=origin, host=host, config=CONFIG)
 
     if allowed:
         act()
