@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import SecurityWarning
+from celery.signals import setup_logging
 from celery.worker import state as celery_state
 
 from worker.client import ApiClient, ApiError, FleetState, Unreachable
@@ -40,6 +43,7 @@ VISIBILITY_TIMEOUT_S = 300
 def run(config: WorkerConfig) -> int:
     """Works until told to stop; the exit status. Settings are the caller's business, the environment is not read."""
     prepare_directories(config)
+    quieten_libraries()
     try:
         with only_one(config.own_dir / "lock"):
             return Worker(config).work()
@@ -156,6 +160,8 @@ class Worker:
         def carry_out(run_id: object) -> None:
             self._on_task(run_id)
 
+        # Whoever started the worker has said how it logs; Celery would set the level of everything.
+        setup_logging.connect(leave_logging_alone)
         app = make_app(self.config)
         app.task(name=TASK)(carry_out)
         consumer = without_signal_handlers(app.Worker)(
@@ -168,7 +174,6 @@ class Worker:
             without_mingle=True,
             without_heartbeat=True,
             quiet=True,
-            loglevel="WARNING",
         )
         log.info("waiting for runs in queue %s", self.config.queue)
         try:
@@ -230,6 +235,18 @@ def make_app(config: WorkerConfig) -> Celery:
         task_default_queue=config.queue,
     )
     return app
+
+
+def quieten_libraries() -> None:
+    """Their everyday lines (every request, every message) would bury the few that matter."""
+    for name in ("httpx", "httpcore", "celery", "kombu"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # Root starts this worker so that the code of commits can run as somebody else.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+
+
+def leave_logging_alone(**_: Any) -> None:
+    """Celery configures nothing once somebody else has offered to."""
 
 
 def without_signal_handlers(worker_class: Any) -> Any:

@@ -123,10 +123,12 @@ class Shim:
     def wait_for_news(self) -> float | None:
         """Sleeps until a process ended or the worker spoke; the grace in seconds when everything is to end."""
         self.reap()
-        if self.wait_status is not None:
-            return None
+        return None if self.wait_status is not None else self.hear_worker(None)
+
+    def hear_worker(self, limit_s: float | None) -> float | None:
+        """The grace the worker gives, if it said so within the limit or is gone (none then)."""
         if b"\n" not in self.pending:
-            readable, _, _ = select.select([self.control, self.wake_reader], [], [])
+            readable, _, _ = select.select([self.control, self.wake_reader], [], [], limit_s)
             if self.wake_reader in readable:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake_reader, 4096)
@@ -158,7 +160,12 @@ class Shim:
                 signal_all(left, signal.SIGKILL)
             if waited_s >= grace_s + GIVE_UP_KILLING_AFTER_S:
                 return len(left)
-            time.sleep(0.02)
+            # A worker that dies meanwhile, or loses its patience, cuts the grace short.
+            sooner_s = self.hear_worker(0.02)
+            if sooner_s is not None:
+                grace_s = min(grace_s, waited_s + sooner_s)
+                if sooner_s == 0:
+                    time.sleep(0.02)  # a closed pipe answers at once, for ever
 
     def reap(self) -> None:
         while True:

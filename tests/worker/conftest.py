@@ -3,6 +3,7 @@ real Valkey, and workers as real processes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -65,6 +66,7 @@ class Service:
     heartbeat_s: float = 0.2
     port: int = 0
     server: ThreadingHTTPServer | None = None
+    connections: list[socket.socket] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -102,6 +104,10 @@ class Service:
             daemon_threads = True
             allow_reuse_address = True
 
+            def process_request(self, request: Any, client_address: Any) -> None:
+                service.connections.append(request)
+                super().process_request(request, client_address)
+
         self.server = Server(("127.0.0.1", self.port), Handler)
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -111,6 +117,10 @@ class Service:
             self.server.shutdown()
             self.server.server_close()
             self.server = None
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.connections.clear()
 
     def respond(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         found = ROUTE.match(path)
