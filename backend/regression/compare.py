@@ -181,11 +181,17 @@ def _row(a: Measured, b: Measured, policy: Policy, past: float | None) -> Row:
 
 def _error(x: list[float], y: list[float], past: float | None, policy: Policy) -> tuple[float, float]:
     """Standard error of the difference and its degrees of freedom: these values' spread pooled with what is known."""
-    own = sum((len(v) - 1) * statistics.variance(v) for v in (x, y) if len(v) > 1)
+    own = sum(_squares(v) for v in (x, y))
     freedom = sum(len(v) - 1 for v in (x, y))
     known, weight = (past, PAST_WEIGHT) if past is not None else (policy.prior_noise, PRIOR_WEIGHT)
     variance = (own + weight * known**2) / (freedom + weight)
     return math.sqrt(variance * (1 / len(x) + 1 / len(y))), freedom + weight
+
+
+def _squares(values: list[float]) -> float:
+    """Sum of squared deviations. (`statistics.variance` computes in fractions: a hundred times slower.)"""
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values)
 
 
 def _needed(n: int, m: int, difference: float, error: float, gate: float) -> int:

@@ -1,0 +1,103 @@
+"""What two commits measured, for a comparison: measurements, names of their series, results that did not end well."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+
+class RunRow(NamedTuple):
+    id: str
+    commit_id: int
+    suite: str
+    state: str
+    status: str | None
+    error: str | None
+    worker: str | None
+    environment_id: int | None
+    measured_at: datetime | None
+
+
+class MeasurementRow(NamedTuple):
+    commit_id: int
+    series_id: int
+    value: float
+    processes: list[float] | None
+
+
+class SeriesRow(NamedTuple):
+    id: int
+    suite: str
+    benchmark: str
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    noise: float | None
+
+
+class ResultRow(NamedTuple):
+    """One variant in a run, whatever came of it."""
+
+    commit_id: int
+    run_id: str
+    suite: str
+    benchmark: str
+    variant_key: str
+    preset: str
+    status: str
+    error: str | None
+
+
+_RUNS = text(
+    """SELECT r.id, r.commit_id, r.suite, r.state, r.status, r.error, w.name, r.environment_id,
+         coalesce(r.started_at, r.received_at)
+       FROM run r LEFT JOIN worker w ON w.id = r.worker_id
+       WHERE r.commit_id = ANY(:commits) AND r.testbed_id = :testbed AND r.state NOT IN ('cancelled', 'superseded')
+       ORDER BY r.requested_at"""
+)
+_MEASURED = text(
+    """SELECT r.commit_id, m.series_id, m.value, m.processes
+       FROM unnest(CAST(:runs AS text[]), CAST(:moments AS timestamptz[])) AS wanted (id, moment)
+       JOIN run r ON r.id = wanted.id
+       JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment"""
+)
+_SERIES = text(
+    """SELECT id, suite, benchmark, variant_key, preset, metric, unit, direction, role, exact,
+         CAST(profile ->> 'noise' AS double precision)
+       FROM series WHERE id = ANY(:ids) ORDER BY id"""
+)
+_RESULTS = text(
+    """SELECT r.commit_id, x.run_id, r.suite, x.benchmark, x.variant_key, x.preset, x.status, x.error
+       FROM result x JOIN run r ON r.id = x.run_id WHERE x.run_id = ANY(:runs) AND x.status <> 'ok'"""
+)
+_POLICY = text("SELECT policy FROM project WHERE id = :project")
+
+
+def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[RunRow]:
+    """Runs of these commits on a testbed, in the order in which they were asked for."""
+    rows = c.execute(_RUNS, {"commits": list(commits), "testbed": testbed_id})
+    return [RunRow._make(row) for row in rows]
+
+
+def measured(c: Connection, ran: Sequence[RunRow]) -> list[MeasurementRow]:
+    parameters = {"runs": [run.id for run in ran], "moments": [run.measured_at for run in ran]}
+    return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters)]
+
+
+def series(c: Connection, ids: Sequence[int]) -> list[SeriesRow]:
+    return [SeriesRow._make(row) for row in c.execute(_SERIES, {"ids": list(ids)})]
+
+
+def results_not_ok(c: Connection, ran: Sequence[RunRow]) -> list[ResultRow]:
+    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]})]
+
+
+def project_policy(c: Connection, project_id: int) -> dict[str, Any]:
+    """The overrides that a project's policy makes."""
+    policy: dict[str, Any] = c.execute(_POLICY, {"project": project_id}).scalar_one()
+    return policy
