@@ -62,14 +62,25 @@ def gates(why: Explanation) -> list[tuple[bool, str]]:
     gate = why.numbers.get("min_change", why.numbers.get("exact_min_change"))
     if why.change is not None and gate is not None:
         reached = why.change >= gate
-        rows.append((reached, f"{numbers.signed_percent(why.change)} {'≥' if reached else '<'} {numbers.percent(gate)} gate"))
+        rows.append(
+            (reached, f"{numbers.signed_percent(why.change)} {'≥' if reached else '<'} {numbers.threshold(gate)} gate")
+        )
     if why.change is not None and why.noise:
         times = abs(why.change) / why.noise
-        rows.append((why.verdict in ("regression", "improvement"), f"{numbers.significant(times, 2)} × this series’ noise"))
-    if (runs := why.numbers.get("suspect_runs")) is not None and (needed := why.numbers.get("sustained_runs")):
+        rows.append(
+            (why.verdict in ("regression", "improvement"), f"{numbers.significant(times, 2)} × this series’ noise")
+        )
+    if why.verdict == "regression":
+        rows.append((True, "sustained"))
+    elif (runs := why.numbers.get("suspect_runs")) is not None and (needed := why.numbers.get("sustained_runs")):
         rows.append((runs >= needed, f"{min(runs, needed):.0f} of {needed:.0f} runs agree"))
     if why.minimum_detectable_effect:
-        rows.append((gate is None or why.minimum_detectable_effect <= gate, f"sees {numbers.percent(why.minimum_detectable_effect)} and more"))
+        rows.append(
+            (
+                gate is None or why.minimum_detectable_effect <= gate,
+                f"sees {numbers.percent(why.minimum_detectable_effect)} and more",
+            )
+        )
     return rows
 
 

@@ -50,7 +50,7 @@ class Frame:
 def rule_in_short() -> str:
     """The rule in one line, from the policy object."""
     policy = Policy()
-    size, runs = numbers.percent(policy.min_change), policy.sustained_runs
+    size, runs = numbers.threshold(policy.min_change), policy.sustained_runs
     return f"≥ {size} and outside this series’ noise, sustained over {runs} runs"
 
 
@@ -110,6 +110,10 @@ class Visit:
         if wanted:
             return wanted
         return known[0].slug if known else None
+
+    def repository_url(self, project: str) -> str | None:
+        """Where the project's commits can be seen."""
+        return next((each.repository_url for each in overview.list_projects(self.c) if each.slug == project), None)
 
     def frame(self, project: str | None, path: str = "/board") -> Frame:
         projects = overview.list_projects(self.c)

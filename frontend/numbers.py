@@ -102,6 +102,11 @@ def percent(fraction: float | None) -> str:
     return DASH if fraction is None else f"{bare_percent(fraction)}{THIN}%"
 
 
+def threshold(fraction: float) -> str:
+    """A limit somebody chose: 5 %, 2.5 %."""
+    return f"{fraction * 100:.4g}{THIN}%"
+
+
 def bare_percent(fraction: float) -> str:
     """7.4 or 18: what fits a cell."""
     size = abs(fraction) * 100

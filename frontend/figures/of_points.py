@@ -43,7 +43,10 @@ def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
         gate=gate,
         steps=[step_of(change) for change in points.change_points if told(change)] if by_commit else [],
         markers=[
-            Marker(at=float(change.position), label=", ".join(f"{d.name} {d.after or 'gone'}" for d in change.differences[:2]) or "environment")
+            Marker(
+                at=float(change.position),
+                label=", ".join(f"{d.name} {d.after or 'gone'}" for d in change.differences[:2]) or "environment",
+            )
             for change in points.environment_changes
         ],
         after=open_onset(points.change_points),
@@ -79,7 +82,9 @@ def hovers_of(points: Points, moments: list[datetime]) -> list[str]:
         verdict = f"{points.verdict[index]}{said}"
         shown = numbers.quantity(float(value), unit, 4)
         if not points.sha:
-            texts.append(hover_text(shown, f"mean of {int(points.runs[index])} runs", verdict, numbers.stamp(moments[index])))
+            texts.append(
+                hover_text(shown, f"mean of {int(points.runs[index])} runs", verdict, numbers.stamp(moments[index]))
+            )
             continue
         message = points.message[index].split("\n")[0]
         texts.append(
@@ -93,7 +98,9 @@ def hovers_of(points: Points, moments: list[datetime]) -> list[str]:
 
 def told(change: ChangePoint) -> bool:
     """Change points that were told, and improvements; a withdrawn one is part of the story, not of the picture."""
-    return change.state not in ("withdrawn",) and (change.direction == "improvement" or change.regression_id is not None)
+    return change.state not in ("withdrawn",) and (
+        change.direction == "improvement" or change.regression_id is not None
+    )
 
 
 def step_of(change: ChangePoint) -> Step:

@@ -26,7 +26,7 @@ class Threshold:
 def written(value: float, unit: str) -> str:
     """A fraction as percent; everything else with its unit."""
     if unit == "fraction":
-        return numbers.percent(value)
+        return numbers.threshold(value)
     if unit == "probability":
         return f"{value:g}"
     return f"{numbers.significant(value) if value != int(value) else int(value)} {unit}"
@@ -50,10 +50,10 @@ def rule_page(visit: Visiting) -> Response:
         page="rule",
         title="The rule",
         description="When a change counts as a regression: at least "
-        f"{numbers.percent(policy.min_change)} more cost, and more than this series’ noise.",
+        f"{numbers.threshold(policy.min_change)} more cost, and more than this series’ noise.",
         project=visit.project(),
         policy=policy,
-        min_change=numbers.percent(policy.min_change),
+        min_change=numbers.threshold(policy.min_change),
         thresholds=[threshold(row) for row in policy.describe()],
         built_in=[(override.metric, sorted(override.values.items())) for override in BUILT_IN],
     )

@@ -152,4 +152,3 @@ def describe(run: RunView) -> str:
     judged = ", ".join(f"{number} {verdict}" for verdict, number in run.verdicts.items())
     took = f" in {numbers.duration(run.duration_s)}" if run.duration_s is not None else ""
     return f"{place}: {plural(len(run.results), 'result')}{took}" + (f"; {judged}." if judged else ".")
-

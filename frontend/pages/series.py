@@ -82,9 +82,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     granularity = here.get("granularity") or "commit"
     since, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
     range_name = here.get("range") or (None if since or until else "90d")
-    points = history.load_points(
-        visit.c, series_id, granularity, since, until, range_name=range_name, now=visit.now
-    )
+    points = history.load_points(visit.c, series_id, granularity, since, until, range_name=range_name, now=visit.now)
     if not len(points) and not (here.get("range") or since or until):
         range_name, points = "all", history.load_points(visit.c, series_id, granularity, now=visit.now)
     chosen = chosen_sha(points, here.get("commit"))
@@ -104,8 +102,13 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         points=points,
         figure=figure_json(points, gate),
         label=describe(name, points),
-        ranges=[(label, here(range=value, since=None, until=None, zoom=None), range_name == value) for label, value in RANGES],
-        granularities=[(label, here(granularity=value, zoom=None), granularity == value) for label, value in GRANULARITIES],
+        ranges=[
+            (label, here(range=value, since=None, until=None, zoom=None), range_name == value)
+            for label, value in RANGES
+        ],
+        granularities=[
+            (label, here(granularity=value, zoom=None), granularity == value) for label, value in GRANULARITIES
+        ],
         rows=rows_of(points, chosen),
         why=why,
         gates=gates(why) if why else [],
@@ -174,7 +177,9 @@ def rows_of(points: Points, chosen: str | None) -> list[PointRow]:
                 at=moment_of(points.committed_at[index]),
                 value=numbers.quantity(float(points.value[index]), points.series.unit, 4),
                 change="" if change != change else numbers.signed_percent(change),  # noqa: PLR0124 (not a number)
-                verdict=Markup('<span class="v t">▽ still</span>') if verdict == "regression" and not onset else verdict_tag(verdict),
+                verdict=Markup('<span class="v t">▽ still</span>')
+                if verdict == "regression" and not onset
+                else verdict_tag(verdict),
                 css="bad b" if verdict == "regression" else "good" if verdict == "improvement" else "mut",
                 chosen=chosen is not None and points.sha[index].startswith(chosen),
                 run_id=points.run_id[index],
@@ -230,5 +235,3 @@ def whatif_json(points: Points, direction: str) -> Markup:
         return Markup("")
     change = [None if value != value else round(float(value), 5) for value in points.change]  # noqa: PLR0124
     return script_json({"change": change, "sha": [sha[:7] for sha in points.sha], "verdict": list(points.verdict)})
-
-

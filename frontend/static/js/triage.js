@@ -21,7 +21,7 @@ for (const form of $$("form[action$='/triage']")) {
   form.addEventListener("submit", (event) => {
     const action = event.submitter?.value;
     const reason = $("[name=reason]", form);
-    if (["expect", "invalidate"].includes(action) && reason && !reason.value.trim()) {
+    if (["expected", "invalid"].includes(action) && reason && !reason.value.trim()) {
       event.preventDefault();
       reason.focus();
       toast("A reason is needed: it teaches the detector");

@@ -1,0 +1,347 @@
+"""One regression: do I believe it, who caused it, what do I do?"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.regression.policy import Policy
+from backend.services import history
+from backend.services import regressions as service
+from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
+from frontend import numbers
+from frontend.figures.of_points import trend_of
+from frontend.figures.phases import Phase, growth, in_order, phases_svg
+from frontend.figures.small import share_bar
+from frontend.figures.trend import trend_figure
+from frontend.frame import Visit, Visiting
+from frontend.links import diff_url, link
+from frontend.pages.regressions import name_of, still, worsened
+from frontend.pages.series import script_json
+from frontend.render import visible
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+BEFORE, AFTER = 60, 40  # points of the trend around the onset
+OPEN = service.OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    label: str
+    colour: str
+    before: str
+    after: str
+    change: str
+    css: str
+    bar: Markup
+    share: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePanel:
+    title: str
+    note: str
+    verdict: str
+    picture: Markup
+    rows: list[PhaseRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRow:
+    sha: str
+    message: str
+    author: str
+    at: datetime | None
+    href: str
+    guilty: bool
+    mark: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    at: datetime
+    actor: str
+    text: Markup
+    css: str
+
+
+@router.get("/regressions/{regression_id}")
+def regression_page(visit: Visiting, regression_id: int) -> Response:
+    detail = service.get_regression(visit.c, regression_id)
+    it = detail.regression
+    neighbours = [
+        each.id
+        for each in service.list_regressions(
+            visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)
+        ).items
+    ]
+    place = neighbours.index(it.id) if it.id in neighbours else None
+    figure, label = trend(visit, it)
+    repository = visit.repository_url(it.project)
+    good, bad = it.last_good, it.first_bad
+    sentence = sentence_of(it)
+    return visit.page(
+        "regression.html",
+        page="regressions",
+        title=f"R-{it.id} {name_of(it)}",
+        description=sentence.striptags(),
+        project=it.project,
+        it=it,
+        sentence=sentence,
+        facts=facts(detail, visit.now),
+        figure=figure,
+        trend_label=label,
+        lead_name=name_of(it),
+        series_href=f"/series/{it.series_id}" if it.series_id else None,
+        evidence=detail.evidence,
+        cause_title=cause_title(it),
+        sustained_runs=Policy().sustained_runs,
+        commits=commits_of(detail, it),
+        commits_note=commits_note(it),
+        compare_href=link("/compare", project=it.project, base=good.sha, head=bad.sha, testbed=it.testbed)
+        if good and bad
+        else None,
+        diff_href=diff_url(repository, good.sha, bad.sha) if good and bad else None,
+        phases=phase_panel(detail),
+        reproduce=detail.reproduce,
+        affected=detail.affected,
+        activity=[line_of(event) for event in reversed(detail.events)],
+        actions=detail.actions,
+        suggested=bad.author if bad is not None and not it.owner and it.state in OPEN else None,
+        earlier=neighbours[place - 1] if place else None,
+        later=neighbours[place + 1] if place is not None and place + 1 < len(neighbours) else None,
+    )
+
+
+def sentence_of(it: Regression) -> Markup:
+    """The answer first: what, how much, since when, still?, why."""
+    size = Markup('<span class="bad">{} {}</span>').format(numbers.percent(it.change), worsened(it))
+    what = Markup("{} {}").format(
+        visible(name_of(it)),
+        Markup("may be ")
+        if it.state == "suspect" and not it.held_back
+        else Markup("was ")
+        if not it.still_bad
+        else Markup("is "),
+    )
+    since = Markup("")
+    if it.first_bad is not None:
+        since = Markup(' since <a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
+    drift = Markup(", by many small losses,") if it.kind == "drift" else Markup("")
+    return what + size + drift + since + Markup("{}").format(ending(it))
+
+
+def ending(it: Regression) -> str:
+    """How it stands, and whose doing it is."""
+    author = f": {it.first_bad.author}’s “{visible(it.first_bad.message)[:90]}”" if it.first_bad else ""
+    if it.state == "fixed":
+        return f", until {it.fixed_by.sha[:7]} fixed it." if it.fixed_by else ", and is fixed."
+    if it.state == "expected":
+        return ", which was accepted as expected."
+    if it.state == "invalid":
+        return ", but somebody found that it is not real."
+    if it.state == "withdrawn":
+        return ", but later runs disagreed; it was withdrawn."
+    if it.state == "suspect" and not it.held_back:
+        return "; more runs will tell."
+    if it.cause == "code":
+        return f" and still is; the cause is code{author}." if it.still_bad else f"; the cause was code{author}."
+    if it.cause:
+        return f" and still is; the cause is the {it.cause}, not the code."
+    return " and still is." if it.still_bad else "."
+
+
+def facts(detail: RegressionDetail, now: datetime) -> list[tuple[str, Markup | str, str]]:
+    """Seven facts."""
+    it = detail.regression
+    bad = it.first_bad
+    workers = it.testbed
+    found: list[tuple[str, Markup | str, str]] = [
+        (it.metric or "Value", numbers.before_and_after(it.before, it.after, it.unit), ""),
+        (
+            worsened(it).capitalize() + " by",
+            Markup('<span class="bad">▼ {}</span>').format(numbers.percent(it.change)),
+            numbers.interval(it.change_low, it.change_high),
+        ),
+        ("Still so", still(it), latest(detail.affected)),
+        (
+            "Since",
+            numbers.stamp(bad.committed_at) + " UTC" if bad and bad.committed_at else "–",
+            f"{numbers.age(bad.committed_at, now)} ago" if bad and bad.committed_at else "",
+        ),
+        (
+            "Suspect",
+            plural(it.suspect_commits, "commit") if it.suspect_commits else "–",
+            "exact" if it.suspect_commits == 1 else "",
+        ),
+        ("Where", workers, ""),
+        (
+            "Affected",
+            plural(len(detail.affected), "series", "series"),
+            ", ".join(sorted({each.suite for each in detail.affected})),
+        ),
+    ]
+    return found
+
+
+def latest(affected: tuple[AffectedSeries, ...]) -> str:
+    """Where the leading series stands now."""
+    if not affected or affected[0].latest_change is None:
+        return ""
+    return f"{numbers.signed_percent(affected[0].latest_change)} in the latest run"
+
+
+def trend(visit: Visit, it: Regression) -> tuple[Markup, str]:
+    """The series around the onset."""
+    if it.series_id is None:
+        return Markup(""), ""
+    points = history.load_points(visit.c, it.series_id, last=BEFORE + AFTER, now=visit.now)
+    if not len(points):
+        return Markup(""), ""
+    gate = None if points.series.exact else gate_of(visit, it, points)
+    label = (
+        f"{it.metric} per commit: {numbers.quantity(it.before, it.unit)} before, {numbers.quantity(it.after, it.unit)} "
+        f"since {it.first_bad.sha[:7] if it.first_bad else 'the onset'}"
+    )
+    return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
+
+
+def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | None:
+    """The smallest regression of the policy that judged the first bad point."""
+    if it.commit is None or it.series_id is None or it.commit not in points.sha:
+        return None
+    return history.explain_point(visit.c, it.series_id, it.commit).numbers.get("min_change")
+
+
+def cause_title(it: Regression) -> str:
+    titles = {
+        "code": "Why it is the code",
+        "environment": "Why it is the environment",
+        "hardware": "Why it is the machine",
+        "method": "Why it is the method",
+        "noise": "Why it is noise",
+    }
+    return titles.get(it.cause or "", "What may have caused it")
+
+
+def commits_note(it: Regression) -> str:
+    if it.suspect_commits is None:
+        return "there is no good run before it"
+    if it.suspect_commits == 1:
+        return "the run before it was good"
+    return f"{it.suspect_commits} between the last good and the first bad run"
+
+
+def commits_of(detail: RegressionDetail, it: Regression) -> list[CommitRow]:
+    rows = [commit_row(each, it) for each in detail.suspects]
+    good = it.last_good
+    if good is not None:
+        rows.append(
+            CommitRow(
+                sha=good.sha,
+                message=good.message,
+                author=good.author,
+                at=good.committed_at,
+                href=link("/compare", project=it.project, head=good.sha, testbed=it.testbed),
+                guilty=False,
+                mark=Markup('<span class="v s">✓ last good</span>'),
+            )
+        )
+    return rows
+
+
+def commit_row(commit: SuspectCommit, it: Regression) -> CommitRow:
+    mark = Markup('<span class="dim">not benchmarked</span>')
+    if commit.first_bad:
+        mark = Markup('<span class="v r">▼ {}</span>').format(numbers.percent(it.change))
+    elif commit.skipped_reason:
+        mark = Markup('<span class="dim">{}</span>').format(visible(commit.skipped_reason))
+    return CommitRow(
+        sha=commit.sha,
+        message=commit.message,
+        author=commit.author,
+        at=commit.committed_at,
+        href=link("/compare", project=it.project, head=commit.sha, testbed=it.testbed),
+        guilty=commit.first_bad,
+        mark=mark,
+    )
+
+
+def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
+    """Where the time went: bars, and the same as a table."""
+    it = detail.regression
+    phases = [
+        Phase(name=each.metric.removesuffix("_ms"), before=each.before, after=each.after)
+        for each in detail.phases
+        if each.after is not None
+    ]
+    if not phases:
+        return None
+    ordered = in_order(phases)
+    lost = sum(phase.change for phase in ordered if phase.before is not None)
+    shares = dict((phase.name, share) for phase, share in growth(phases))
+    worst = max(ordered, key=lambda phase: shares[phase.name])
+    rows = [
+        PhaseRow(
+            label=phase.label,
+            colour=phase.colour,
+            before=numbers.DASH if phase.before is None else numbers.significant(phase.before),
+            after=numbers.significant(phase.after),
+            change=numbers.DASH
+            if phase.before is None
+            else numbers.signed(phase.change, 2 if abs(phase.change) < 1 else 3),
+            css="bad b" if shares[phase.name] > 0.1 else "dim",
+            bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else Markup(""),
+            share=f"{shares[phase.name] * 100:.0f} %" if shares[phase.name] > 0.02 else "",
+        )
+        for phase in ordered
+    ]
+    return PhasePanel(
+        title=f"Where the {numbers.quantity(lost, 'ms')} went" if lost > 0 else "Where a step goes",
+        note="one step of the leading series, median before and after",
+        verdict=f"{worst.label} carries {shares[worst.name] * 100:.0f} %" if lost > 0 else "",
+        picture=phases_svg(
+            phases,
+            it.last_good.sha[:7] if it.last_good else "before",
+            it.first_bad.sha[:7] if it.first_bad else "after",
+        ),
+        rows=rows,
+    )
+
+
+EVENT_WORDS = {
+    "suspected": "Suspected",
+    "confirmed": "Confirmed",
+    "relocated": "Onset moved",
+    "fixed": "Fixed",
+    "withdrawn": "Withdrawn: later runs disagree",
+    "infra_alarm": "Infra alarm instead of a regression",
+    "acknowledged": "Acknowledged",
+    "released": "Released, nobody owns it",
+    "expected": "Accepted as expected",
+    "invalid": "Called not real",
+    "reopened": "Reopened",
+    "undone": "The last decision was undone",
+    "note": "",
+}
+
+
+def line_of(event: RegressionEvent) -> Line:
+    words = EVENT_WORDS.get(event.kind, event.kind.replace("_", " ").capitalize())
+    text = Markup("<b>{}</b>").format(words) if words else Markup("")
+    commit = event.detail.get("commit")
+    if isinstance(commit, str) and commit:
+        text += Markup(' at <span class="mono">{}</span>').format(visible(commit)[:7])
+    if event.note:
+        text += Markup(" <bdi>“{}”</bdi>").format(visible(event.note))
+    person = event.actor not in ("", "tidemark", "Tidemark")
+    return Line(
+        at=event.at,
+        actor=event.actor or "Tidemark",
+        text=text,
+        css="hot" if event.kind in ("confirmed", "infra_alarm") else "man" if person else "",
+    )

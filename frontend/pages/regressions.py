@@ -1,0 +1,337 @@
+"""Regressions: the on-call's list (what needs a person first), and what people do about them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import RedirectResponse, Response
+from markupsafe import Markup, escape
+
+from backend.regression.attribution import CauseName
+from backend.services import access, history
+from backend.services import regressions as service
+from backend.services import triage as triage_service
+from backend.services.access import Scope, Via
+from backend.services.errors import BadRequest
+from backend.services.regressions import Regression, RegressionFilter
+from frontend import numbers
+from frontend.figures.small import sparkline
+from frontend.frame import Visit, Visiting
+from frontend.links import Here, link
+from frontend.pages.board import moment
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+CLOSED_FOR = timedelta(days=7)
+PICTURES = 30  # rows with a sparkline; a longer list is read by its words
+PICTURE_POINTS = 40
+FILTERS = (
+    ("cause", "Cause"),
+    ("suite", "Suite"),
+    ("benchmark", "Benchmark"),
+    ("metric", "Metric"),
+    ("testbed", "Testbed"),
+    ("owner", "Owner"),
+    ("min_change", "At least %"),
+    ("since", "Since"),
+    ("until", "Until"),
+    ("commits", "Commits"),
+)
+STATES = (("Current", ""), ("Open", "open"), ("Suspects", "suspect"), ("Closed", "closed"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A regression as a row."""
+
+    regression: Regression
+    headline: str
+    sub: str
+    interval: str
+    still: Markup
+    spark: Markup
+    suspects: str
+    open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    title: str
+    note: str
+    items: list[Item]
+
+
+@router.get("/regressions")
+def regressions_page(visit: Visiting) -> Response:
+    """What is slower, since when, by whom; what nobody has taken comes first."""
+    project, here = visit.project(), visit.here
+    found, following = listed(visit, project)
+    groups = grouped([item(visit, each, index < PICTURES) for index, each in enumerate(found)])
+    return visit.page(
+        "regressions.html",
+        page="regressions",
+        title="Regressions",
+        description=describe(found, project),
+        project=project,
+        path="/regressions",
+        groups=groups,
+        next=following,
+        states=[(label, here(state=value or None), here.get("state") == value) for label, value in STATES],
+        active=[(name, label, here.get(name)) for name, label in FILTERS if here.get(name)],
+        causes=[cause.value for cause in CauseName],
+        api_query=f"{visit.config.public_url.rstrip('/')}/api/v1/regressions{here().removeprefix('/regressions')}",
+        nothing=nothing(here, project),
+    )
+
+
+def listed(visit: Visit, project: str | None) -> tuple[list[Regression], str | None]:
+    """The regressions of this address. Without a state: those that are open, and what was closed this week."""
+    if project is None:
+        return [], None
+    here = visit.here
+    if here.get("state"):
+        page = service.list_regressions(visit.c, filter_of(here, project, here.get("state"), 100))
+        return list(page.items), page.next
+    current = service.list_regressions(visit.c, filter_of(here, project, "suspect,open", 200))
+    closed = service.list_regressions(visit.c, filter_of(here, project, "closed", 50))
+    recent = [each for each in closed.items if each.closed_at and visit.now - each.closed_at < CLOSED_FOR]
+    return [*current.items, *recent], current.next
+
+
+def filter_of(here: Here, project: str, state: str, limit: int) -> RegressionFilter:
+    return RegressionFilter(
+        project=project,
+        state=state,
+        cause=here.get("cause") or None,
+        suite=here.get("suite") or None,
+        benchmark=here.get("benchmark") or None,
+        metric=here.get("metric") or None,
+        testbed=here.get("testbed") or None,
+        owner=here.get("owner") or None,
+        commits=here.get("commits") or None,
+        since=moment(here.get("since"), "since"),
+        until=moment(here.get("until"), "until", end=True),
+        still_bad=True if here.get("still_bad") else None,
+        min_change=_percent(here.get("min_change")),
+        limit=limit,
+        cursor=here.get("cursor") or None,
+    )
+
+
+def _percent(text: str) -> float | None:
+    """People write percent; the service takes fractions."""
+    if not text:
+        return None
+    try:
+        return float(text.replace("%", "").strip()) / 100
+    except ValueError:
+        raise BadRequest.field("min_change", text, "a number of percent, such as 5") from None
+
+
+def worsened(regression: Regression) -> str:
+    """What the change of cost means for this metric: slower, more memory, or simply more."""
+    if regression.unit == "B":
+        return "more memory"
+    if regression.unit in ("ms", "s", "us", "ns", "1/s", "ratio") or regression.direction == "higher":
+        return "slower"
+    return "more"
+
+
+def name_of(regression: Regression) -> str:
+    variant = (regression.variant or "").replace(",", ", ")
+    return f"{regression.benchmark or 'a series that is gone'} {variant}".strip()
+
+
+def item(visit: Visit, regression: Regression, picture: bool) -> Item:
+    kind = "drifted" if regression.kind == "drift" else ""
+    maybe = "maybe " if regression.state == "suspect" and not regression.held_back else ""
+    size = numbers.percent(regression.change)
+    was = "was " if regression.state == "fixed" else ""
+    headline = " ".join(
+        part for part in (f"{name_of(regression)}:", kind, f"{was}{maybe}{size} {worsened(regression)}") if part
+    )
+    others = regression.series - 1
+    return Item(
+        regression=regression,
+        headline=headline,
+        sub=f"{regression.metric or ''}" + (f" and {others} more" if others > 0 else ""),
+        interval=numbers.interval(regression.change_low, regression.change_high),
+        still=still(regression),
+        spark=picture_of(visit, regression) if picture else Markup(""),
+        suspects=suspects(regression),
+        open=regression.state in service.OPEN,
+    )
+
+
+def still(regression: Regression) -> Markup:
+    """Is it still so? The first question of everybody who opens the list."""
+    if regression.state == "fixed":
+        by = f" by {regression.fixed_by.sha[:7]}" if regression.fixed_by else ""
+        return Markup('<span class="good">✓ recovered</span>') + Markup('<div class="bd2">{}</div>').format(by.strip())
+    if regression.state == "expected":
+        return Markup('<span class="mut">new baseline</span>')
+    if regression.state in ("invalid", "withdrawn"):
+        return Markup('<span class="mut">not real</span>')
+    if regression.still_bad:
+        return Markup('<b class="bad">still</b>')
+    return Markup('<span class="good">✓ recovered</span>')
+
+
+def suspects(regression: Regression) -> str:
+    if regression.fixed_by is not None:
+        return f"fixed by {regression.fixed_by.sha[:7]}"
+    number = regression.suspect_commits
+    if number is None:
+        return "from the first run on"
+    return "this commit alone" if number == 1 else f"one of {plural(number, 'commit')}"
+
+
+def picture_of(visit: Visit, regression: Regression) -> Markup:
+    if regression.series_id is None:
+        return Markup("")
+    points = history.load_points(visit.c, regression.series_id, last=PICTURE_POINTS, now=visit.now)
+    onset = regression.first_bad.position if regression.first_bad else None
+    positions = [int(position) for position in points.position]
+    split = None
+    if onset is not None and regression.still_bad:
+        split = next((index for index, position in enumerate(positions) if position >= onset), None)
+    return sparkline([float(value) for value in points.value], split=split)
+
+
+def grouped(items: list[Item]) -> list[Group]:
+    """What needs a person first."""
+    unowned, in_hand, machine, suspected, over = [], [], [], [], []
+    for each in items:
+        regression = each.regression
+        if regression.state not in service.OPEN:
+            over.append(each)
+        elif regression.held_back:
+            machine.append(each)
+        elif regression.state == "suspect":
+            suspected.append(each)
+        elif regression.state == "acknowledged" or regression.owner:
+            in_hand.append(each)
+        else:
+            unowned.append(each)
+    groups = (
+        Group(title="Nobody on it", note="confirmed, not taken", items=unowned),
+        Group(title="In hand", note="", items=in_hand),
+        Group(title="Suspects", note="more runs will tell; nobody was told", items=suspected),
+        Group(title="The machine or its environment, not the code", note="no cell is red because of it", items=machine),
+        Group(title="Recovered and closed", note="", items=over),
+    )
+    return [group for group in groups if group.items]
+
+
+def describe(found: list[Regression], project: str | None) -> str:
+    """One sentence for pasted links."""
+    told = [each for each in found if each.state in ("confirmed", "acknowledged")]
+    if not told:
+        return f"{project or 'No project'}: nothing is slower than it was."
+    worst = max(told, key=lambda each: each.change or 0.0)
+    return f"{project}: {plural(len(told), 'open regression')}, the largest {numbers.percent(worst.change)} in {name_of(worst)}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    sentence: str
+    instead: str
+    ways: tuple[tuple[str, str], ...]
+
+
+def nothing(here: Here, project: str | None) -> Nothing:
+    """An empty list says whether that is good news."""
+    if any(here.get(name) for name, _ in FILTERS) or here.get("still_bad"):
+        ways = (("Clear filters", here.page("/regressions", state=here.get("state"))),)
+        return Nothing(sentence="No regression matches these filters.", instead="", ways=ways)
+    if here.get("state"):
+        ways = (("Show current", here(state=None)),)
+        return Nothing(sentence=f"No regression is {here.get('state')}.", instead="", ways=ways)
+    return Nothing(
+        sentence="Nothing is slower than it was." if project else "There is no project yet.",
+        instead="Suspects, open regressions and those closed within a week would stand here.",
+        ways=(("Board", here.page("/board")), ("Closed ones", here(state="closed"))),
+    )
+
+
+# --- what people do --------------------------------------------------------------------------------------------------
+
+
+def act(
+    visit: Visit, request: Request, numbers_: list[int], action: str, csrf_token: str, reason: str, note: str
+) -> None:
+    """Check that the form is ours and do what it says, in one transaction."""
+    access.require(visit.principal, Scope.WRITE)
+    if visit.principal.via is Via.SESSION:
+        access.check_page_action(
+            session=request.cookies.get(access.SESSION_COOKIE) or "",
+            token=csrf_token,
+            origin=request.headers.get("origin"),
+            host=request.headers.get("host"),
+            config=visit.config,
+        )
+    for number in numbers_:
+        triage_service.triage(
+            visit.c, number, action, visit.principal.name, now=visit.now, reason=reason or None, note=note or None
+        )
+
+
+@router.post("/regressions/triage")
+def triage_several(
+    visit: Visiting,
+    request: Request,
+    action: Annotated[str, Form(max_length=40)],
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+    id: Annotated[list[int] | None, Form(max_length=500)] = None,
+    reason: Annotated[str, Form(max_length=2000)] = "",
+    back: Annotated[str, Form(max_length=4000)] = "/regressions",
+) -> Response:
+    """The bar below the list: the same word for every row that is ticked."""
+    if not id:
+        raise BadRequest.field("id", None, "at least one regression; tick its box")
+    act(visit, request, id, action, csrf_token, reason, "")
+    # Only ever back to our own list: the field could say anything.
+    return RedirectResponse(back if back.startswith("/regressions") else "/regressions", status_code=303)
+
+
+@router.post("/regressions/{regression_id}/triage")
+def triage_one(
+    visit: Visiting,
+    request: Request,
+    regression_id: int,
+    action: Annotated[str, Form(max_length=40)],
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+    reason: Annotated[str, Form(max_length=2000)] = "",
+    note: Annotated[str, Form(max_length=2000)] = "",
+) -> Response:
+    act(visit, request, [regression_id], action, csrf_token, reason, note)
+    return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
+
+
+@router.get("/regressions.atom")
+def atom(visit: Visiting) -> Response:
+    """What was opened or changed, for feed readers."""
+    project = visit.project()
+    page = service.list_regressions(visit.c, RegressionFilter(project=project, limit=50))
+    base = visit.config.public_url.rstrip("/")
+    newest = max((each.updated_at for each in page.items), default=visit.now)
+    entries = "".join(
+        f"<entry><id>{escape(base)}/regressions/{each.id}</id><title>{escape(f'R-{each.id} {each.state}: {each.title}')}</title>"
+        f'<updated>{iso(each.updated_at)}</updated><link href="{escape(base)}/regressions/{each.id}"/>'
+        f"<author><name>{escape(each.first_bad.author if each.first_bad else 'unknown')}</name></author>"
+        f"<summary>{escape(each.title)} on {escape(each.testbed)}; {escape(suspects(each))}.</summary></entry>"
+        for each in page.items
+    )
+    feed = link(f"{base}/regressions.atom", project=project)
+    body = (
+        '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">'
+        f"<id>{escape(feed)}</id><title>Regressions of {escape(project or 'Tidemark')}</title><updated>{iso(newest)}</updated>"
+        f'<link rel="self" href="{escape(feed)}"/><author><name>Tidemark</name></author>{entries}</feed>'
+    )
+    return Response(body, media_type="application/atom+xml")
+
+
+def iso(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
