@@ -25,7 +25,7 @@ from backend.api import (
     worker_protocol,
 )
 from backend.api.edge import Edge
-from backend.api.metrics import Metrics
+from backend.api.metrics import API_PREFIX, Metrics
 from backend.services.config import ServiceConfig
 from backend.services.live import Hub
 
@@ -49,7 +49,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.metrics = Metrics(config.version)
     app.include_router(health.router, responses=openapi.PROBLEMS)
     app.include_router(sign_in.router)
-    app.include_router(_routes(), prefix="/api/v1", responses=openapi.PROBLEMS)
+    app.include_router(_routes(), prefix=API_PREFIX, responses=openapi.PROBLEMS)
     problems.install(app)
     openapi.install(app)
     # The last one added is the outermost: the edge sees every request and every response.

@@ -33,11 +33,11 @@ class Metrics:
         Gauge("tidemark_info", "Version of the service", ["version"], registry=self.registry).labels(version).set(1)
 
     def observe(self, scope: Any, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None) or "(none)"
+        route = route_of(scope)
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "(other)"
         self.requests.labels(method, route, str(status)).inc()
         # An event stream lasts as long as its page is open; that says nothing about the service.
-        if route != "/api/v1/events":
+        if route != f"{API_PREFIX}/events":
             self.seconds.labels(method, route).observe(seconds)
 
     def page(self, c: Connection, *, live_within_s: int, open_streams: int) -> bytes:
@@ -58,4 +58,15 @@ class Metrics:
                 gauge.labels(label).set(count)
 
 
+def route_of(scope: Any) -> str:
+    """The route's pattern, never the path itself: strangers must not be able to make up label values."""
+    path = getattr(scope.get("route"), "path", None)
+    if path is None:
+        return "(none)"
+    # An included route knows its own part of the pattern only.
+    of_api = scope["path"].startswith(f"{API_PREFIX}/") and not path.startswith(API_PREFIX)
+    return f"{API_PREFIX}{path}" if of_api else str(path)
+
+
+API_PREFIX = "/api/v1"
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

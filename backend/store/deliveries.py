@@ -11,7 +11,8 @@ from backend.store.tables import webhook_delivery
 def claim(c: Connection, delivery_id: str, event: str, now: datetime) -> bool:
     """True for the first to come with this id. A second one at the same moment waits for the first one's end."""
     statement = upsert(webhook_delivery).values(delivery_id=delivery_id, event=event, received_at=now)
-    return c.execute(statement.on_conflict_do_nothing(index_elements=["delivery_id"])).rowcount == 1
+    statement = statement.on_conflict_do_nothing(index_elements=["delivery_id"])
+    return c.execute(statement.returning(webhook_delivery.c.delivery_id)).one_or_none() is not None
 
 
 def outcome_of(c: Connection, delivery_id: str) -> str:

@@ -1,0 +1,177 @@
+"""Webhooks of GitHub, over real HTTP: signed, idempotent, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from backend.api import create_api
+from backend.github.signature import sign
+from backend.services import projects
+
+PATH = "/api/v1/webhooks/github"
+
+
+@pytest.fixture
+def client(live_server: Any) -> Iterator[httpx.Client]:
+    with live_server.engine.begin() as c:
+        projects.save_project(
+            c, "northsea/loom", repository_url="https://github.com/northsea/loom.git", now=datetime.now(UTC)
+        )
+        c.execute(text("UPDATE project SET sync_requested_at = NULL"))
+    with live_server.client() as made:
+        made.secret = live_server.config.github_webhook_secret  # type: ignore[attr-defined]
+        yield made
+
+
+def push(**changed: Any) -> dict[str, Any]:
+    repository = {"full_name": "northsea/loom", "clone_url": "https://github.com/northsea/loom.git"}
+    return {"ref": "refs/heads/main", "after": "a" * 40, "repository": repository, **changed}
+
+
+def send(
+    client: httpx.Client, payload: Any, *, event: str | None = "push", delivery: str | None = None, **headers: str
+) -> httpx.Response:
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    sent = {
+        "Content-Type": "application/json",
+        "X-GitHub-Delivery": delivery if delivery is not None else str(uuid.uuid4()),
+        "X-Hub-Signature-256": sign(client.secret, body),  # type: ignore[attr-defined]
+        **({} if event is None else {"X-GitHub-Event": event}),
+        **headers,
+    }
+    return client.post(PATH, content=body, headers=sent)
+
+
+def sync_requested(live_server: Any) -> bool:
+    with live_server.engine.connect() as c:
+        return bool(c.scalar(text("SELECT sync_requested_at IS NOT NULL FROM project")))
+
+
+def test_a_ping_is_answered(client: httpx.Client) -> None:
+    answer = send(client, {"zen": "Keep it logically awesome."}, event="ping", delivery="d-1")
+    assert answer.status_code == 200
+    assert answer.json() == {"delivery": "d-1", "event": "ping", "outcome": "pong"}
+
+
+def test_a_push_asks_for_a_sync(client: httpx.Client, live_server: Any) -> None:
+    answer = send(client, push())
+    assert answer.json()["outcome"] == "synchronising northsea/loom" and sync_requested(live_server)
+
+
+@pytest.mark.parametrize(
+    "repository",
+    [
+        {"full_name": "NorthSea/Loom"},
+        {"full_name": "x/y", "html_url": "https://github.com/northsea/loom"},
+        {"full_name": "x/y", "clone_url": "https://GitHub.com/northsea/loom.git"},
+    ],
+)
+def test_a_repository_is_recognised_by_any_of_its_addresses(
+    client: httpx.Client, live_server: Any, repository: dict[str, str]
+) -> None:
+    send(client, push(repository=repository))
+    assert sync_requested(live_server)
+
+
+def test_githubs_default_content_type_is_understood(client: httpx.Client, live_server: Any) -> None:
+    body = urlencode({"payload": json.dumps(push())}).encode()
+    answer = send(client, body, **{"Content-Type": "application/x-www-form-urlencoded"})
+    assert answer.status_code == 200 and sync_requested(live_server)
+
+
+def test_a_delivery_that_comes_twice_is_acted_on_once(client: httpx.Client, live_server: Any) -> None:
+    first = send(client, push(), delivery="same")
+    with live_server.engine.begin() as c:
+        c.execute(text("UPDATE project SET sync_requested_at = NULL"))
+    second = send(client, push(), delivery="same")
+    assert second.status_code == 200 and second.json() == first.json() and not sync_requested(live_server)
+
+
+@pytest.mark.parametrize(
+    ("payload", "event", "outcome"),
+    [
+        (push(ref="refs/tags/v1"), "push", "refs/tags/v1 is no branch"),
+        (push(repository={"full_name": "some/one"}), "push", "no project watches some/one"),
+        ({"action": "created"}, "star", "nothing to do for star"),
+        ({}, "pull_request", "nothing to do for pull_request"),
+    ],
+)
+def test_what_is_of_no_interest_is_accepted_and_ignored(
+    client: httpx.Client, live_server: Any, payload: Any, event: str, outcome: str
+) -> None:
+    answer = send(client, payload, event=event)
+    assert answer.status_code == 200 and answer.json()["outcome"] == outcome and not sync_requested(live_server)
+
+
+def test_a_deleted_branch_is_a_push_too(client: httpx.Client, live_server: Any) -> None:
+    send(client, push(deleted=True, after="0" * 40))
+    assert sync_requested(live_server)
+
+
+@pytest.mark.parametrize("signature", ["", "sha256=00", "sha256=" + "0" * 64, "sha1=" + "0" * 40, sign("wrong", b"{}")])
+def test_a_wrong_signature_is_refused(client: httpx.Client, live_server: Any, signature: str) -> None:
+    answer = send(client, push(), **{"X-Hub-Signature-256": signature})
+    assert answer.status_code == 401 and not sync_requested(live_server)
+
+
+def test_the_signature_is_over_the_bytes_as_they_came(client: httpx.Client) -> None:
+    body = json.dumps(push()).encode()
+    answer = send(client, body + b" ", **{"X-Hub-Signature-256": sign(client.secret, body)})  # type: ignore[attr-defined]
+    assert answer.status_code == 401
+
+
+def test_without_a_signature_nobody_is_heard(client: httpx.Client) -> None:
+    answer = client.post(PATH, json=push(), headers={"X-GitHub-Event": "push", "X-GitHub-Delivery": "1"})
+    assert answer.status_code == 401 and "missing" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "payload: 'list'"),
+        ({}, "repository: None"),
+        (push(repository=3), "repository: 3"),
+        (push(repository={}), "repository.full_name: None"),
+        (push(ref=None), "ref: None"),
+    ],
+)
+def test_a_malformed_payload_is_refused_by_what_is_wrong(client: httpx.Client, payload: Any, named: str) -> None:
+    answer = send(client, payload)
+    assert answer.status_code == 400 and named in answer.json()["detail"]
+
+
+def test_a_refused_delivery_may_come_again(client: httpx.Client, live_server: Any) -> None:
+    assert send(client, {}, delivery="again").status_code == 400
+    assert send(client, push(), delivery="again").status_code == 200 and sync_requested(live_server)
+
+
+@pytest.mark.parametrize("header", ["X-GitHub-Event", "X-GitHub-Delivery"])
+def test_githubs_headers_must_be_there(client: httpx.Client, header: str) -> None:
+    answer = send(client, push(), **{header: ""})
+    assert answer.status_code == 400 and header in answer.json()["detail"]
+
+
+def test_an_oversized_payload_is_refused(live_server: Any, client: httpx.Client) -> None:
+    answer = client.post(PATH, content=b" " * (25 * 1024 * 1024 + 1))
+    assert answer.status_code == 413
+
+
+def test_without_a_secret_no_webhook_is_accepted(live_server: Any, serve_app: Any) -> None:
+    bare = replace(live_server.config, github_webhook_secret=None)
+    with serve_app(create_api(bare, live_server.engine), live_server.engine, bare) as server, server.client() as client:
+        answer = client.post(PATH, content=b"{}", headers={"X-Hub-Signature-256": sign("", b"{}")})
+    assert answer.status_code == 401 and "TIDEMARK_GITHUB_WEBHOOK_SECRET is not set" in answer.json()["detail"]
