@@ -15,6 +15,7 @@ from backend.api import (
     openapi,
     problems,
     projects,
+    regressions,
     requests,
     runs,
     schema,
@@ -61,7 +62,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
 def _routes() -> APIRouter:
     routes = APIRouter()
     modules = (
-        runs, worker_protocol, artifacts, board, series, requests, projects, tokens, webhooks, events, schema,
+        runs, worker_protocol, artifacts, board, series, regressions, requests, projects, tokens, webhooks, events, schema,
     )  # fmt: skip
     for module in modules:
         routes.include_router(module.router)

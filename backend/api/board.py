@@ -10,7 +10,7 @@ from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services.board import Board, BoardQuery, CellState, load_board
-from backend.services.verdict import Verdict, commit_verdict
+from backend.services.commit_verdict import Verdict, commit_verdict
 
 router = APIRouter(tags=["board"])
 

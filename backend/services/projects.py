@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection
 
 from backend.services import live
+from backend.services.access import Principal
 from backend.services.errors import BadRequest, NotFound
 from backend.store import live as live_store
 from backend.store import projects as store
@@ -31,6 +32,13 @@ def find_project(c: Connection, slug: str) -> ProjectRow:
     if found is None:
         raise NotFound.of("project", slug, store.slugs(c, SHOWN))
     return found
+
+
+def check_regression(c: Connection, regression_id: int, principal: Principal) -> None:
+    """Refuse a token of another project; one that does not exist is left to whoever reads it."""
+    project_id = store.project_of_regression(c, regression_id)
+    if project_id is not None:
+        principal.require_project(project_id)
 
 
 def save_project(

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import project
+from backend.store.tables import project, regression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,11 @@ def by_id(c: Connection, project_id: int) -> ProjectRow | None:
 
 def slugs(c: Connection, limit: int) -> list[str]:
     return list(c.execute(select(project.c.slug).order_by(project.c.slug).limit(limit)).scalars())
+
+
+def project_of_regression(c: Connection, regression_id: int) -> int | None:
+    found = c.execute(select(regression.c.project_id).where(regression.c.id == regression_id)).scalar_one_or_none()
+    return None if found is None else int(found)
 
 
 def save(

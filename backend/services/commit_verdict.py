@@ -7,8 +7,8 @@ from enum import StrEnum
 from sqlalchemy import Connection
 
 from backend.services.scope import find_commit, find_scope
-from backend.store import verdicts as store
-from backend.store.verdicts import CommitRun
+from backend.store import commit_verdicts as store
+from backend.store.commit_verdicts import CommitRun
 
 
 class CommitVerdict(StrEnum):
