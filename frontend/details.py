@@ -72,7 +72,7 @@ def gates(why: Explanation) -> list[tuple[bool, str]]:
         )
     if why.verdict == "regression":
         rows.append((True, "sustained"))
-    elif (runs := why.numbers.get("suspect_runs")) is not None and (needed := why.numbers.get("sustained_runs")):
+    elif (runs := why.numbers.get("suspect_runs", 0)) and (needed := why.numbers.get("sustained_runs")):
         rows.append((runs >= needed, f"{min(runs, needed):.0f} of {needed:.0f} runs agree"))
     if why.minimum_detectable_effect:
         rows.append(

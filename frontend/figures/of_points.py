@@ -111,6 +111,8 @@ def step_of(change: ChangePoint) -> Step:
         range_from=float(change.position if change.last_good_position is None else change.last_good_position),
         label=f"{glyph} {numbers.percent(change.change)} {(change.sha or '')[:7]}".strip(),
         worse=worse,
+        before=change.before,
+        after=change.after,
     )
 
 

@@ -4,13 +4,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from markupsafe import Markup, escape
 
 from frontend import numbers
 from frontend.words import PHASES
 
-WIDTH, LEFT, RIGHT = 610, 62, 74
+WIDTH, LEFT, RIGHT = 470, 56, 66
 LABEL_FROM = 46  # px; narrower pieces are named by the table only
 
 
@@ -35,6 +36,12 @@ class Phase:
         return self.after - (self.before or 0.0)
 
 
+def milliseconds(value: float, total: float) -> str:
+    """A phase in ms, with the decimals that a step of `total` deserves: all of one table have the same."""
+    decimals = max(0, min(4, 3 - floor(log10(total)))) if total > 0 else 2
+    return numbers.grouped(f"{value:.{decimals}f}") if round(value, decimals) != 0 else f"{0:.{decimals}f}"
+
+
 def in_order(phases: Sequence[Phase]) -> list[Phase]:
     """The order of a step: data first, the rest last."""
     known = list(PHASES)
@@ -49,14 +56,14 @@ def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
     ]
 
 
-def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float) -> tuple[str, float]:
+def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float) -> tuple[str, float]:
     parts, x = [], float(LEFT)
     for phase, size_ms in phases:
         size = size_ms * scale
         parts.append(
-            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {numbers.quantity(size_ms, "ms")}</title></rect>'
+            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {milliseconds(size_ms, total)} ms</title></rect>'
         )
-        text = f"{phase.label} {numbers.significant(size_ms)}"
+        text = f"{phase.label} {milliseconds(size_ms, total)}"
         if size > LABEL_FROM + 3 * len(text):
             parts.append(
                 f'<text x="{x + 6:.1f}" y="{y + 19}" style="fill:var(--surface);font-weight:600">{escape(text)}</text>'
@@ -87,19 +94,19 @@ def phases_svg(phases: Sequence[Phase], before: str, after: str) -> Markup:
     rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []
     rows.append(("after" if compared else "step", after, [(phase, phase.after) for phase in ordered], total_after))
     for title, sha, pieces, total in rows:
-        bar, end = _bar(pieces, y, scale)
+        bar, end = _bar(pieces, y, scale, longest)
         parts.append(
             f'<text x="0" y="{y + 13}" class="lb">{title}</text><text x="0" y="{y + 26}">{escape(sha)}</text>{bar}'
         )
-        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{numbers.quantity(total, "ms")}</text>')
+        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{milliseconds(total, longest)} ms</text>')
         y += 46
     if show_difference:
         gain = sum(phase.change for phase in grown)
-        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain)
+        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest)
         parts.append(
             f'<path class="gl" d="M0 {y + 6}H{WIDTH}"/><text x="0" y="{y + 31}" class="lb">what</text><text x="0" y="{y + 44}" class="lb">grew</text>{bar}'
         )
         parts.append(
-            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{numbers.quantity(gain, "ms")}</text>'
+            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{milliseconds(gain, longest)} ms</text>'
         )
     return Markup("".join([*parts, "</svg>"]))

@@ -42,6 +42,8 @@ class Step:
     range_from: float
     label: str
     worse: bool
+    before: float | None = None
+    after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,7 @@ def _smoothed(trend: Trend, x: list[float | str], factor: float) -> list[dict[st
     """Two lines: the level before, and red from the onset on. They don't touch, because a step is no slope."""
     if not any(value is not None for value in trend.smoothed):
         return []
-    y = _scaled(trend.smoothed, factor)
+    y = _scaled(_settled(trend), factor)
     cuts = sorted({0, len(x), *(i for i, each in enumerate(trend.x) for step in trend.steps if each == step.at)})
     traces = []
     for start, end in pairwise(cuts):
@@ -206,6 +208,22 @@ def _smoothed(trend: Trend, x: list[float | str], factor: float) -> list[dict[st
             }
         )
     return traces
+
+
+def _settled(trend: Trend) -> list[float | None]:
+    """The smoothed line without its late start: just after an onset it still remembers the level before."""
+    values = list(trend.smoothed)
+    for step in trend.steps:
+        if step.before is None or step.after is None:
+            continue
+        for index, at in enumerate(trend.x):
+            value = values[index]
+            if value is None or not isinstance(at, int | float) or at < step.at:
+                continue
+            if abs(value - step.after) <= abs(value - step.before):
+                break
+            values[index] = None
+    return values
 
 
 def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -266,7 +284,7 @@ def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict
                 xanchor="center",
                 colour="--reg-ink" if step.worse else "--imp-ink",
             )
-            | {"bgcolor": RED if step.worse else "--imp", "borderpad": 3, "yanchor": "bottom", "yshift": 2}
+            | {"bgcolor": RED if step.worse else "--imp", "borderpad": 3, "yanchor": "bottom", "yshift": 17}
         )
     return shapes, notes
 
@@ -310,12 +328,13 @@ def _layout(
         step = max(1, -(-len(x) // MAX_TICKS))
         # Counted from the newest: the right end always has its label.
         chosen = sorted(range(len(x) - 1, -1, -step))
+        chosen = [i for n, i in enumerate(chosen) if n == 0 or trend.ticks[i] != trend.ticks[chosen[n - 1]]]
         x_axis |= {"tickvals": [x[i] for i in chosen], "ticktext": [html.escape(trend.ticks[i]) for i in chosen]}
         x_axis |= {"range": [float(x[0]) - 0.8, float(x[-1]) + 0.8]} if isinstance(x[-1], int | float) else {}
     title = numbers.unit_text(unit) if unit not in numbers.UNITLESS else ""
     return {
         "height": height,
-        "margin": {"l": 54, "r": 96, "t": 34, "b": 30},
+        "margin": {"l": 54, "r": 96, "t": 48, "b": 30},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",

@@ -13,7 +13,7 @@ from backend.services import regressions as service
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
 from frontend import numbers
 from frontend.figures.of_points import trend_of
-from frontend.figures.phases import Phase, growth, in_order, phases_svg
+from frontend.figures.phases import Phase, growth, in_order, milliseconds, phases_svg
 from frontend.figures.small import share_bar
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
@@ -284,16 +284,15 @@ def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
     ordered = in_order(phases)
     lost = sum(phase.change for phase in ordered if phase.before is not None)
     shares = dict((phase.name, share) for phase, share in growth(phases))
+    total = max(sum(phase.after for phase in ordered), sum(phase.before or 0.0 for phase in ordered))
     worst = max(ordered, key=lambda phase: shares[phase.name])
     rows = [
         PhaseRow(
             label=phase.label,
             colour=phase.colour,
-            before=numbers.DASH if phase.before is None else numbers.significant(phase.before),
-            after=numbers.significant(phase.after),
-            change=numbers.DASH
-            if phase.before is None
-            else numbers.signed(phase.change, 2 if abs(phase.change) < 1 else 3),
+            before=numbers.DASH if phase.before is None else milliseconds(phase.before, total),
+            after=milliseconds(phase.after, total),
+            change=numbers.DASH if phase.before is None else plus(phase.change, total),
             css="bad b" if shares[phase.name] > 0.1 else "dim",
             bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else Markup(""),
             share=f"{shares[phase.name] * 100:.0f} %" if shares[phase.name] > 0.02 else "",
@@ -301,7 +300,7 @@ def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
         for phase in ordered
     ]
     return PhasePanel(
-        title=f"Where the {numbers.quantity(lost, 'ms')} went" if lost > 0 else "Where a step goes",
+        title=f"Where the {milliseconds(lost, total)} ms went" if lost > 0 else "Where a step goes",
         note="one step of the leading series, median before and after",
         verdict=f"{worst.label} carries {shares[worst.name] * 100:.0f} %" if lost > 0 else "",
         picture=phases_svg(
@@ -311,6 +310,12 @@ def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
         ),
         rows=rows,
     )
+
+
+def plus(change: float, total: float) -> str:
+    """+0.424, −0.002, 0.000."""
+    text = milliseconds(change, total)
+    return f"+{text}" if change > 0 and text.strip("0.") else text
 
 
 EVENT_WORDS = {

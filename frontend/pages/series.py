@@ -25,7 +25,7 @@ from frontend.render import verdict_tag
 router = APIRouter(include_in_schema=False)
 
 RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All", "all"))
-TABLE_ROWS = 60
+TABLE_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

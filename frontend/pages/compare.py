@@ -1,0 +1,235 @@
+"""Compare: did my change make it slower? A sentence, suites with their coverage, then only what changed."""
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.regression.policy import Policy
+from backend.services import comparison as service
+from backend.services import run_view
+from backend.services.comparison import Comparison, PhaseDifference, Row
+from backend.services.scope import LAST_GOOD, Scope, find_commit, find_scope
+from frontend import numbers
+from frontend.figures.phases import Phase, phases_svg
+from frontend.figures.small import coverage, forest
+from frontend.frame import Visit, Visiting
+from frontend.links import diff_url
+from frontend.words import VERDICTS, plural
+
+router = APIRouter(include_in_schema=False)
+
+PHASE_PANELS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric of both sides as a row."""
+
+    row: Row
+    name: str
+    look: tuple[str, str]
+    words: str
+    change: Markup
+    interval: str
+    forest: Markup
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A suite's mean as a row. Speed is the inverse of cost: + is faster."""
+
+    name: str
+    coverage: Markup
+    speed: str
+    interval: str
+    forest: Markup
+    mean: service.SuiteMean
+
+
+@router.get("/compare")
+def compare_page(visit: Visiting) -> Response:
+    """Two commits side by side; without a base, against the run before."""
+    here, project = visit.here, visit.project()
+    if project is None:
+        return visit.page(
+            "compare.html",
+            page="compare",
+            title="Compare",
+            description="There is nothing to compare yet.",
+            project=None,
+            path="/compare",
+            result=None,
+            scope=None,
+            base="",
+            head="",
+        )
+    scope = find_scope(visit.c, project, None, here.get("testbed") or None)
+    head = here.get("head") or (scope.project.default_branch if scope.branch else "")
+    context = {"page": "compare", "project": project, "path": "/compare", "scope": scope, "head": head}
+    if scope.testbed is None or not head:
+        return visit.page(
+            "compare.html",
+            title="Compare",
+            description="There is nothing to compare yet.",
+            result=None,
+            base=here.get("base"),
+            **context,
+        )
+    base = here.get("base") or before(visit, scope, head)
+    only = here.get("all") != "1"
+    result = service.compare_commits(
+        visit.c, project, base, head, scope.testbed.name, suites=here.all("suite"), only_changed=only
+    )
+    gate = Policy().min_change
+    sentence = sentence_of(result)
+    return visit.page(
+        "compare.html",
+        title=f"{short(result.base)} against {short(result.head)}",
+        description=sentence.striptags(),
+        base=base,
+        result=result,
+        sentence=sentence,
+        suites=[suite_row(mean, gate) for mean in (*result.suites, result.overall)]
+        if len(result.suites) > 1
+        else [suite_row(mean, gate) for mean in result.suites],
+        metrics=[metric_row(row, gate) for row in result.rows],
+        only=only,
+        phases=phase_panels(result),
+        gate=numbers.threshold(gate),
+        diff_href=diff_url(visit.repository_url(project), result.base.sha, result.head.sha),
+        swap=here(base=result.head.sha, head=result.base.sha),
+        markdown=markdown(result),
+        **context,
+    )
+
+
+def before(visit: Visit, scope: Scope, head: str) -> str:
+    """What one compares with when one does not say: the nearest earlier run; else the parent; else the last good."""
+    name = scope.testbed.name if scope.testbed else None
+    side = service.compare_commits(visit.c, scope.project.slug, head, head, name).head
+    for run_id in side.runs.values():
+        previous = run_view.load_run(visit.c, run_id).previous
+        if previous is not None:
+            return previous.sha
+    parents = find_commit(visit.c, scope, head).parents
+    return parents[0] if parents else LAST_GOOD
+
+
+def short(side: service.Side) -> str:
+    return f"#{side.pull_request}" if side.pull_request and side.name.startswith("#") else side.sha[:7]
+
+
+def sentence_of(result: Comparison) -> Markup:
+    """The answer with counts."""
+    slower = [row for row in result.rows if row.verdict == "regression" and row.role == "gate"]
+    faster = [row for row in result.rows if row.verdict == "improvement" and row.role == "gate"]
+    parts = []
+    if slower:
+        parts.append(
+            Markup("{} {}").format(counted(slower), Markup('<span class="bad">▼ {} slower</span>').format(span(slower)))
+        )
+    if faster:
+        parts.append(
+            Markup("{} {}").format(
+                counted(faster), Markup('<span class="good">▲ {} faster</span>').format(span(faster))
+            )
+        )
+    overall = result.overall
+    rest = [f"{overall.unchanged} unchanged"] if overall.unchanged else []
+    if overall.undecided:
+        rest.append(f"{overall.undecided} not settled")
+    if overall.left_out:
+        rest.append(f"{overall.left_out} cannot be compared")
+    tail = Markup("; {}").format(", ".join(rest)) if rest else Markup("")
+    if not overall.compared:
+        return Markup("{} and {} have no metric in common that ran on both sides{}.").format(
+            short(result.base), short(result.head), tail
+        )
+    if not parts:
+        return Markup("{} costs the same as {}{}.").format(short(result.head), short(result.base), tail)
+    return Markup("{} makes {}{}.").format(short(result.head), Markup(" and ").join(parts), tail)
+
+
+def counted(rows: list[Row]) -> str:
+    return plural(len(rows), "metric")
+
+
+def span(rows: list[Row]) -> str:
+    sizes = sorted(abs(row.change) for row in rows)
+    if len(sizes) == 1 or numbers.bare_percent(sizes[0]) == numbers.bare_percent(sizes[-1]):
+        return numbers.percent(sizes[-1])
+    return f"{numbers.bare_percent(sizes[0])} to {numbers.percent(sizes[-1])}"
+
+
+def metric_row(row: Row, gate: float) -> Metric:
+    words = {"regression": "slower", "improvement": "faster"}.get(row.verdict, row.verdict)
+    if row.unit == "B" and row.verdict in ("regression", "improvement"):
+        words = "more memory" if row.verdict == "regression" else "less memory"
+    note = ""
+    if row.traded_for:
+        note = f"weigh against {', '.join(row.traded_for)}"
+    elif row.verdict == "insufficient" and row.needed_runs:
+        note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
+    mark = Markup("▼ {}") if row.change > 0 else Markup("▲ {}")
+    css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(row.verdict, "mut")
+    return Metric(
+        row=row,
+        name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
+        look=VERDICTS[row.verdict],
+        words=words,
+        change=Markup('<span class="{}">{}</span>').format(css, mark.format(numbers.percent(row.change))),
+        interval=numbers.interval(row.low, row.high),
+        forest=forest(row.change, row.low, row.high, gate, row.verdict),
+        note=note,
+    )
+
+
+def suite_row(mean: service.SuiteMean, gate: float) -> Suite:
+    """Cost turned into speed: what people say of a suite."""
+    speed = None if mean.change is None else 1 / (1 + mean.change) - 1
+    ends = () if mean.low is None or mean.high is None else (1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
+    return Suite(
+        name=mean.suite or "all",
+        coverage=coverage(mean.compared, mean.gates),
+        speed=numbers.signed_percent(speed),
+        interval=f"{numbers.signed_percent(ends[0])} … {numbers.signed_percent(ends[1])}" if ends else "",
+        forest=forest(mean.change, mean.low, mean.high, gate),
+        mean=mean,
+    )
+
+
+def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
+    """Phases of the variants that changed most."""
+    changed = [(row.benchmark, row.variant_key) for row in result.rows if row.verdict in ("regression", "improvement")]
+    by_variant: dict[tuple[str, str], list[PhaseDifference]] = {}
+    for each in result.phases:
+        by_variant.setdefault((each.benchmark, each.variant_key), []).append(each)
+    panels = []
+    for key in dict.fromkeys(changed):
+        if key in by_variant and len(panels) < PHASE_PANELS:
+            pieces = [Phase(name=each.phase, before=each.base, after=each.head) for each in by_variant[key]]
+            picture = phases_svg(pieces, result.base.sha[:7], result.head.sha[:7])
+            panels.append((f"{key[0]} {key[1].replace(',', ', ')}".strip(), picture))
+    return panels
+
+
+def markdown(result: Comparison) -> str:
+    """The comparison as a table for a pull request."""
+    lines = [
+        f"{sentence_of(result).striptags()}",
+        "",
+        "| variant | metric | base | head | change of cost | verdict |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for row in result.rows:
+        if row.verdict == "unchanged":
+            continue
+        name = f"{row.benchmark} {row.variant_key}".strip().replace("|", "\\|")
+        lines.append(
+            f"| {name} | {row.metric} | {numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)} "
+            f"| {numbers.signed_percent(row.change)} | {row.verdict} |"
+        )
+    return "\n".join(lines)
