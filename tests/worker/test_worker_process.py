@@ -194,7 +194,7 @@ def test_a_killed_worker_leaves_no_benchmark_and_its_next_start_clears_up(
 
 
 def test_a_worker_outlives_a_flushed_broker(
-    start_worker: Any, service: Any, nudge: Any, request_run: Any, valkey: str
+    start_worker: Any, service: Any, nudge: Any, request_run: Any, broker: str
 ) -> None:
     import redis
 
@@ -202,10 +202,27 @@ def test_a_worker_outlives_a_flushed_broker(
     slow = request_run("import time; time.sleep(0.5)\n" + RESULT)
     nudge(slow)
     until(lambda: "execute" in service.steps())
-    redis.Redis.from_url(valkey).flushall()
+    redis.Redis.from_url(broker).flushall()
     until(lambda: slow in service.runs)
     nudge(after := request_run(RESULT))
     until(lambda: after in service.runs)
+
+
+def test_a_worker_outlives_a_killed_broker(
+    start_worker: Any, service: Any, nudge: Any, request_run: Any, own_valkey: Any
+) -> None:
+    worker = start_worker(redis_url=own_valkey.url)
+    slow = request_run("import time; time.sleep(1)\n" + RESULT)
+    nudge(slow, own_valkey.url)
+    until(lambda: "execute" in service.steps())
+    own_valkey.kill()
+    until(lambda: slow in service.runs)
+    own_valkey.start()
+    nudge(after := request_run(RESULT), own_valkey.url)
+    until(lambda: after in service.runs)
+    own_valkey.kill()
+    worker.process.terminate()
+    assert worker.wait() == 0
 
 
 def test_two_workers_of_one_name_are_refused(start_worker: Any, service: Any) -> None:
