@@ -1,0 +1,258 @@
+"""`tidemark up` for real: one address, every process watched, everything kept, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers_tidemark import ORDINARY, Background, all_gone, as_ordinary_user, place, tidemark, until
+
+from tidemark import ports
+from tidemark.datadir import DataDirectory, Running
+
+CHILDREN = {"postgres", "valkey", "api", "beat", "worker"}
+
+
+class Service:
+    """A `tidemark up` on a data directory, which may be started again."""
+
+    def __init__(self, data: Path, log: Path, *, ordinary: bool = False) -> None:
+        self.data, self.log, self.port = data, log, ports.private_port()
+        self.ordinary = ordinary
+        self.background: Background | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *options: str) -> str:
+        command = [
+            sys.executable, "-P", "-m", "tidemark", "up",
+            "--data-dir", str(self.data), "--port", str(self.port), "--no-demo", *options,
+        ]  # fmt: skip
+        home = {"HOME": str(self.data.parent)}
+        self.background = Background(as_ordinary_user(command) if self.ordinary else command, self.log, home)
+        self.background.wait_for("Tidemark runs at", 90)
+        assert until(lambda: "Ctrl-C" in self.said or "admin token" in self.said)
+        return self.said
+
+    @property
+    def said(self) -> str:
+        assert self.background is not None
+        return self.background.said
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self.background is not None
+        return psutil.Process(self.background.process.pid)
+
+    def children(self) -> dict[str, int]:
+        running = self.running()
+        return {name: child.pid for name, child in running.children.items()}
+
+    def running(self) -> Running:
+        running = DataDirectory(self.data).running()
+        assert running is not None
+        return running
+
+    def answers(self, path: str = "/healthz") -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def token_count(self) -> int:
+        done = tidemark("token", "list", "--json", "--data-dir", str(self.data))
+        assert done.returncode == 0, done.stderr
+        return len(json.loads(done.stdout))
+
+    def family(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
+
+    def stop(self) -> None:
+        if self.background is not None:
+            self.background.end()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with place() as path:
+        started = Service(path / "data", tmp_path_factory.mktemp("up") / "log")
+        started.start()
+        yield started
+        started.stop()
+
+
+def test_it_prints_one_address_and_a_link_that_signs_in_once(service: Service) -> None:
+    links = re.findall(r"http://\S+/sign-in/\S+", service.said)
+    assert len(links) == 1
+    assert links[0].startswith(service.url)
+    assert service.answers()
+    assert service.answers("/readyz")
+
+    def open_link() -> int:
+        class Stay(urllib.request.HTTPRedirectHandler):
+            def redirect_request(self, *_: object) -> None:
+                return None
+
+        try:
+            with urllib.request.build_opener(Stay).open(links[0], timeout=5) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert open_link() < 400
+    assert open_link() == 403
+
+
+def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(service: Service) -> None:
+    token = service.data / "admin-token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.read_text().startswith("tm_")
+    assert token.read_text().strip() not in service.said
+    listed = tidemark("regressions", TIDEMARK_DATA_DIR=str(service.data))
+    assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
+
+
+def test_every_child_that_is_killed_is_back_within_five_seconds(service: Service) -> None:
+    assert set(service.children()) == CHILDREN
+    for name in sorted(CHILDREN):
+        before = service.children()[name]
+        os.kill(before, signal.SIGKILL)
+        assert until(lambda name=name, before=before: service.children()[name] != before, 5), name
+    assert until(lambda: service.answers("/readyz"), 20)
+
+
+def test_a_second_start_names_the_address_of_the_first(service: Service) -> None:
+    second = tidemark("up", "--data-dir", str(service.data), "--port", str(ports.private_port()))
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert f"already running on {service.data}: {service.url}" in second.stderr
+
+
+def test_a_taken_port_is_one_line_and_starts_nothing(service: Service, data_place: Path) -> None:
+    done = tidemark("up", "--data-dir", str(data_place), "--port", str(service.port))
+    assert done.returncode == 1
+    assert f"port {service.port} on 127.0.0.1 is taken by " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (data_place / "postgres").exists()
+
+
+def test_the_worker_has_no_way_to_the_database(service: Service) -> None:
+    variables = psutil.Process(service.children()["worker"]).environ()
+    assert {name for name in variables if name.startswith("TIDEMARK_")} == {
+        "TIDEMARK_DATA_DIR", "TIDEMARK_REDIS_URL", "TIDEMARK_TOKEN", "TIDEMARK_URL",
+    }  # fmt: skip
+    assert variables["TIDEMARK_TOKEN"] != (service.data / "admin-token").read_text().strip()
+
+
+def test_doctor_finds_a_running_service_well(service: Service) -> None:
+    done = tidemark("doctor", "--json", "--data-dir", str(service.data), "--data-dir", str(service.data))
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert CHILDREN | {"service"} <= set(findings)
+
+
+def test_a_backup_can_be_made_while_it_runs_but_not_restored(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+    made = tidemark("db", "backup", str(file), "--data-dir", str(service.data))
+    assert made.returncode == 0, made.stderr
+    assert file.read_bytes()[:5] == b"PGDMP"
+    assert file.stat().st_mode & 0o777 == 0o600
+    refused = tidemark("db", "restore", str(file), "--yes", "--data-dir", str(service.data))
+    assert refused.returncode == 1
+    assert "stop it first" in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_within_five_seconds_and_leaves_no_process(service: Service, number: signal.Signals) -> None:
+    if service.process.status() == psutil.STATUS_ZOMBIE:
+        service.start()
+    family = service.family()
+    assert len(family) > len(CHILDREN)
+    began = time.monotonic()
+    assert service.background is not None
+    service.background.process.send_signal(number)
+    assert service.background.process.wait(10) == 0
+    took_s = time.monotonic() - began
+    assert took_s < 5.0
+    assert all_gone(family)
+    assert not service.answers()
+    service.start()
+
+
+def test_killed_in_any_way_it_starts_again_with_everything_kept(service: Service) -> None:
+    tokens = service.token_count()
+    made = tidemark("token", "create", "--name", "kept", "--scope", "read", "--data-dir", str(service.data))
+    assert made.returncode == 0, made.stderr
+    for victims in ("the supervisor", "everything"):
+        family = service.family()
+        for process in family[:1] if victims == "the supervisor" else family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        assert service.background is not None
+        service.background.process.wait()
+        service.start()
+        assert all_gone(family)
+        assert service.answers("/readyz")
+        assert service.token_count() == tokens + 1
+
+
+def test_sign_in_prints_a_new_link(service: Service) -> None:
+    done = tidemark("sign-in", "--data-dir", str(service.data))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{service.url}/sign-in/")
+
+
+def test_it_runs_for_an_ordinary_user(tmp_path: Path) -> None:
+    with place(owner=ORDINARY if os.geteuid() == 0 else None) as path:
+        service = Service(path / "data", tmp_path / "log", ordinary=True)
+        try:
+            service.start()
+            family = service.family()
+            assert {psutil.Process(pid).uids().effective for pid in service.children().values()} == {
+                ORDINARY if os.geteuid() == 0 else os.geteuid()
+            }
+            assert (path / "data").stat().st_mode & 0o777 == 0o700
+        finally:
+            service.stop()
+        assert all_gone(family)
+
+
+def test_without_git_it_says_so_and_starts_nothing(data_place: Path, tmp_path: Path) -> None:
+    done = tidemark("up", "--data-dir", str(data_place), PATH=str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "git is not on PATH" in done.stderr
+    assert not data_place.exists()
+
+
+def test_an_address_that_cannot_be_listened_on_is_one_line(data_place: Path) -> None:
+    done = tidemark("up", "--data-dir", str(data_place), "--host", "192.0.2.1")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot listen on 192.0.2.1:8000" in done.stderr
+
+
+def test_a_service_that_cannot_start_says_why_in_one_line_and_leaves_nothing(data_place: Path) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    with taken:
+        broken = f"postgresql://nobody@127.0.0.1:{taken.getsockname()[1]}/none?connect_timeout=1"
+        shutil.rmtree(data_place, ignore_errors=True)
+        done = tidemark(
+            "up", "--data-dir", str(data_place), "--port", str(ports.private_port()), TIDEMARK_DATABASE_URL=broken
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "prepare failed" in done.stderr
