@@ -186,6 +186,7 @@ run = Table(
     ),
     CheckConstraint("status IN ('ok', 'failed', 'incomplete', 'quarantined')", name="status"),
     Index("ix_run_project_id_testbed_id_received_at", "project_id", "testbed_id", "received_at"),
+    Index("ix_run_worker_id_received_at", "worker_id", "received_at"),
     Index(
         "ix_run_queue",
         "testbed_id",

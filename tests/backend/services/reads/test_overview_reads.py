@@ -1,0 +1,169 @@
+"""Projects, the way to a first result, workers, the queue, and the search box."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from backend.services.errors import BadRequest, NotFound
+from backend.services.jsonable import dump
+from backend.services.overview import WorkerState, first_run, fleet, list_projects, load_worker, queue, search
+from backend.services.search import HitKind
+
+PROJECT = "northsea/loom"
+NOW = datetime(2026, 11, 2, 15, tzinfo=UTC)
+
+
+def found(history: Any, text: str) -> set[tuple[HitKind, str]]:
+    return {(hit.kind, hit.key) for hit in search(history.connection, text, PROJECT).hits}
+
+
+def commit(position: int) -> str:
+    return f"{position + 1:08x}" + "c0ffee" * 5 + "ab"
+
+
+def test_projects_are_listed_with_what_needs_people(history: Any) -> None:
+    (project,) = list_projects(history.connection)
+    assert (project.slug, project.default_branch, project.waiting) == (PROJECT, "main", 2)
+    assert (project.open_regressions, project.suspects) == (0, 0) and project.last_result_at is not None
+    history.execute("UPDATE regression SET state = 'confirmed'")
+    assert list_projects(history.connection)[0].unowned == 1
+
+
+def test_the_way_to_a_first_result_ticks_itself_off(history: Any) -> None:
+    history.execute("INSERT INTO project (slug, repository_url) VALUES ('new/one', 'https://example.org/one')")
+    history.execute("INSERT INTO testbed (name) VALUES ('far')")
+    empty = first_run(history.connection, "new/one", now=NOW)
+    assert (empty.worker_connected, empty.commit_seen, empty.run_requested, empty.done) == (True, False, False, False)
+    history.execute(
+        "INSERT INTO commit (project_id, sha) SELECT id, repeat('d', 40) FROM project WHERE slug = 'new/one'"
+    )
+    history.execute(
+        """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state)
+           SELECT 'RUN-first', p.id, c.id, t.id, 'gpt', 'queued' FROM project p JOIN commit c ON c.project_id = p.id
+           JOIN testbed t ON t.name = 'far' WHERE p.slug = 'new/one'"""
+    )
+    waiting = first_run(history.connection, "new/one", now=NOW)
+    assert (waiting.commit_seen, waiting.run_requested, waiting.waiting) == (True, True, 1)
+    assert waiting.wanted_testbeds == ("far",) and not waiting.worker_connected, "the only worker is of another testbed"
+    done = first_run(history.connection, PROJECT, now=NOW)
+    assert done.done and done.first_result_id == "RUN-000000" and done.failed_error == "worker: make exited with 2"
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "wanted", "running", "state"),
+    [
+        (10, "ok", False, WorkerState.IDLE),
+        (44, "ok", True, WorkerState.BUSY),
+        (46, "ok", True, WorkerState.GONE),
+        (10, "quarantine", False, WorkerState.HELD),
+        (10, "drain", True, WorkerState.BUSY),
+    ],
+)
+def test_a_worker_is_what_it_was_last_heard_to_be(
+    history: Any, seen_s: int, wanted: str, running: bool, state: WorkerState
+) -> None:
+    history.execute(
+        "UPDATE worker SET last_seen_at = :at, wanted_state = :wanted",
+        at=NOW - timedelta(seconds=seen_s), wanted=wanted,
+    )  # fmt: skip
+    history.execute(
+        "UPDATE run SET worker_id = (SELECT id FROM worker WHERE :running), leased_at = :at WHERE id = 'RUN-000028'",
+        at=NOW - timedelta(minutes=2), running=running,
+    )  # fmt: skip
+    (worker,) = fleet(history.connection, now=NOW).workers
+    assert (worker.state, worker.testbed) == (state, "cpu")
+    assert (worker.current is not None and worker.current.id == "RUN-000028") is running
+
+
+def test_a_worker_shows_its_canary_its_telemetry_and_how_its_runs_ended(history: Any) -> None:
+    (worker,) = fleet(history.connection, now=NOW).workers
+    assert (worker.done, worker.failed, worker.quarantined) == (25, 1, 1)
+    assert worker.telemetry == {"load_1m": 0.4}
+    detail = load_worker(history.connection, "box-01", now=NOW)
+    assert len(detail.runs) == 27
+    assert [reading.drift for reading in detail.worker.canary] == [pytest.approx(0.01)] * 27
+    assert orjson.loads(dump(detail))["worker"]["canary"][0]["name"] == "gemm"
+    with pytest.raises(NotFound, match="known: box-01"):
+        load_worker(history.connection, "box-02", now=NOW)
+
+
+def test_a_silent_testbed_is_told_once_and_clears_itself(history: Any) -> None:
+    assert fleet(history.connection, now=NOW).silent == ()
+    later = NOW + timedelta(hours=1)
+    (silent,) = fleet(history.connection, now=later).silent
+    assert (silent.testbed, silent.last_seen_at, silent.waiting) == ("cpu", NOW, 1)
+    history.execute("INSERT INTO testbed (name) VALUES ('never-used')")
+    assert len(fleet(history.connection, now=later).silent) == 1
+    history.execute("UPDATE worker SET last_seen_at = :now", now=later)
+    assert fleet(history.connection, now=later).silent == ()
+
+
+def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:
+    history.execute(
+        "UPDATE run SET worker_id = (SELECT id FROM worker), leased_at = :at WHERE id = 'RUN-000028'",
+        at=NOW - timedelta(minutes=1),
+    )
+    found = queue(history.connection, project=PROJECT, now=NOW)
+    assert (found.counts["queued"], found.counts["running"], found.counts["failed"]) == (1, 1, 1)
+    assert set(found.counts) == {"queued", "leased", "running", "done", "failed", "cancelled", "superseded"}
+    running, waiting = found.items
+    assert (running.run_id, running.reason) == ("RUN-000028", "on box-01")
+    assert running.done_in_s == 180, "four minutes are usual, one has passed"
+    assert (waiting.reason, waiting.starts_in_s, waiting.done_in_s) == ("next in line", 180, 420)
+    assert found.waiting_s == 420
+    history.execute("UPDATE worker SET wanted_state = 'drain'")
+    held = queue(history.connection, testbed="cpu", now=NOW).items[1]
+    assert held.reason.startswith("waits for a worker of cpu") and held.starts_in_s is None
+    with pytest.raises(BadRequest, match="1 to 500"):
+        queue(history.connection, limit=0)
+
+
+def test_the_queue_is_in_the_order_in_which_runs_are_taken(history: Any) -> None:
+    for name, priority, position in (("late", 20, 25), ("early", 20, 12), ("urgent", 40, 26)):
+        history.execute(
+            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, priority, attempt)
+               SELECT :id, :project, c.id, :testbed, 'gpt', 'queued', :priority, 2 FROM commit c WHERE c.sha = :sha""",
+            id=f"RUN-{name}", project=history.project_id, testbed=history.testbed_id, priority=priority,
+            sha=commit(position),
+        )  # fmt: skip
+    items = queue(history.connection, now=NOW).items
+    assert [item.run_id for item in items] == ["RUN-000028", "RUN-urgent", "RUN-early", "RUN-late", "RUN-000029"]
+    assert [item.reason for item in items[1:3]] == [
+        "next in line; attempt 2, because the one before did not end",
+        "1 before it; attempt 2, because the one before did not end",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "key"),
+    [
+        (f"{16:08x}", HitKind.COMMIT, commit(15)),
+        (f"{16:08X}", HitKind.COMMIT, commit(15)),
+        ("#115", HitKind.COMMIT, commit(15)),
+        ("ana CHANGE 15:", HitKind.COMMIT, commit(15)),
+        ("gpt.tr", HitKind.BENCHMARK, "gpt.train"),
+        ("RUN-000015", HitKind.RUN, "RUN-000015"),
+    ],
+)
+def test_things_are_found_by_what_one_remembers(history: Any, text: str, kind: HitKind, key: str) -> None:
+    assert (kind, key) in found(history, text)
+
+
+def test_series_and_regressions_are_found_by_words_and_number(history: Any) -> None:
+    assert (HitKind.SERIES, str(history.series())) in found(history, "fused step_ms cpu")
+    number = history.regression_id
+    assert found(history, f"R-{number}") == {(HitKind.REGRESSION, str(number))}
+    assert found(history, f"r{number}") == {(HitKind.REGRESSION, str(number))}
+    assert (HitKind.REGRESSION, str(number)) in found(history, "fused")
+
+
+def test_a_search_is_bounded_literal_and_says_when_there_is_more(history: Any) -> None:
+    many = search(history.connection, "change", PROJECT, per_kind=3)
+    assert [hit.kind for hit in many.hits].count(HitKind.COMMIT) == 3 and HitKind.COMMIT in many.more
+    assert search(history.connection, "100%", PROJECT).hits == ()
+    assert search(history.connection, "   ", PROJECT).hits == ()
+    assert search(history.connection, "x" * 5000).hits == ()
+    with pytest.raises(NotFound):
+        search(history.connection, "x", "nobody/nothing")
