@@ -62,8 +62,19 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
 def _routes() -> APIRouter:
     routes = APIRouter()
     modules = (
-        runs, worker_protocol, artifacts, board, series, regressions, requests, projects, tokens, webhooks, events, schema,
-    )  # fmt: skip
+        runs,
+        worker_protocol,
+        artifacts,
+        board,
+        series,
+        regressions,
+        requests,
+        projects,
+        tokens,
+        webhooks,
+        events,
+        schema,
+    )
     for module in modules:
         routes.include_router(module.router)
     return routes

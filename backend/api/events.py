@@ -40,19 +40,22 @@ async def events(
     config: Config,
     hub: LiveHub,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=2**63 - 1, description="begin after this event: the newest when the page was made")
+    ] = None,
 ) -> Any:
     """Changes as they happen: `run`, `queue`, `commits`, `worker`, `regression`; with `run=`, also `log`."""
     if hub.open_streams >= MAX_STREAMS:
         raise Unavailable(f"{MAX_STREAMS} event streams are open already")
     return StreamingResponse(
-        _told(hub, wanted, last_event_id, config.sse_heartbeat_s),
+        _told(hub, wanted, after if last_event_id is None else last_event_id, config.sse_heartbeat_s),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _told(hub: Hub, wanted: Wanted, last_event_id: int | None, heartbeat_s: float) -> AsyncIterator[bytes]:
-    async with hub.stream(wanted, last_event_id) as stream:
+async def _told(hub: Hub, wanted: Wanted, after: int | None, heartbeat_s: float) -> AsyncIterator[bytes]:
+    async with hub.stream(wanted, after) as stream:
         yield f": connected\nretry: {RECONNECT_MS}\n\n".encode()
         while True:
             try:

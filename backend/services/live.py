@@ -32,6 +32,11 @@ def publish(c: Connection, kind: str, project_id: int | None, payload: dict[str,
     return store.insert_event(c, kind, project_id, payload)
 
 
+def newest_event(c: Connection) -> int:
+    """What a page that is made now has seen: it asks for the events after this one."""
+    return store.newest_event(c)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What one page wants to hear of. None: everything."""

@@ -1,0 +1,184 @@
+"""Live pages: events as they happen, what a page missed, heartbeats, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from backend.services import live
+
+
+@dataclass(frozen=True)
+class Event:
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+class Page:
+    """An open page: parses the stream as a browser would."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.lines = response.iter_lines()
+        self.heartbeats = 0
+
+    def next(self) -> Event:
+        fields: dict[str, str] = {}
+        for line in self.lines:
+            if line.startswith(": still here"):
+                self.heartbeats += 1
+            elif line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif not line and "data" in fields:
+                return Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            elif not line:
+                fields = {}
+        raise EOFError
+
+    def rest(self) -> list[str]:
+        return list(self.lines)
+
+
+@contextmanager
+def page(server: Any, query: str = "", **headers: str) -> Iterator[Page]:
+    with (
+        server.client() as client,
+        client.stream("GET", f"/api/v1/events{query}", headers=headers, timeout=20) as response,
+    ):
+        assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
+        assert "content-encoding" not in response.headers
+        opened = Page(response)
+        assert next(opened.lines) == ": connected" and next(opened.lines) == "retry: 2000"
+        yield opened
+
+
+def publish(server: Any, kind: str, project: int | None = None, **payload: Any) -> int:
+    with server.engine.begin() as c:
+        return live.publish(c, kind, project, payload)
+
+
+@pytest.fixture
+def project(live_server: Any) -> int:
+    with live_server.engine.begin() as c:
+        return int(c.scalar(text("INSERT INTO project (slug) VALUES ('a/b') RETURNING id")))
+
+
+def test_an_event_reaches_every_open_page(live_server: Any) -> None:
+    with page(live_server) as one, page(live_server) as other:
+        event_id = publish(live_server, "run", run_id="01RUN00000", text="line\nbreak <b>")
+        for opened in (one, other):
+            event = opened.next()
+            assert (event.id, event.kind) == (event_id, "run")
+            assert event.data["text"] == "line\nbreak <b>" and "at" in event.data
+
+
+def test_an_event_that_was_rolled_back_never_happened(live_server: Any) -> None:
+    with page(live_server) as opened:
+        with pytest.raises(RuntimeError), live_server.engine.begin() as c:
+            live.publish(c, "run", None, {"run_id": "lost"})
+            raise RuntimeError
+        kept = publish(live_server, "run", run_id="kept")
+        assert opened.next().id == kept
+
+
+def test_a_page_that_comes_back_gets_what_it_missed(live_server: Any) -> None:
+    with page(live_server) as opened:
+        first = publish(live_server, "run", n=1)
+        assert opened.next().id == first
+    missed = [publish(live_server, "run", n=n) for n in (2, 3)]
+    with page(live_server, **{"Last-Event-ID": str(first)}) as again:
+        assert [again.next().id for _ in missed] == missed
+        newest = publish(live_server, "run", n=4)
+        assert again.next().id == newest
+
+
+def test_a_page_misses_nothing_between_its_making_and_its_stream(live_server: Any) -> None:
+    publish(live_server, "run", n=1)
+    with live_server.engine.begin() as c:
+        made_at = live.newest_event(c)
+    meanwhile = publish(live_server, "run", n=2)
+    with page(live_server, f"?after={made_at}") as opened:
+        assert opened.next().id == meanwhile
+
+
+def test_what_was_missed_while_the_service_was_down_is_told_too(live_server: Any) -> None:
+    with live_server.engine.begin() as c:
+        c.execute(text("INSERT INTO live_event (kind, payload) VALUES ('run', '{\"n\": 1}'), ('run', '{\"n\": 2}')"))
+    with page(live_server, **{"Last-Event-ID": "1"}) as opened:
+        assert opened.next().data["n"] == 2
+
+
+def test_a_page_hears_of_its_own_project_only(live_server: Any, project: int) -> None:
+    with page(live_server, "?project=a/b") as opened:
+        publish(live_server, "run", project + 1, n=1)
+        own = publish(live_server, "run", project, n=2)
+        general = publish(live_server, "worker", None, n=3)
+        assert [opened.next().id, opened.next().id] == [own, general]
+
+
+def test_log_lines_go_to_the_page_of_their_run_only(live_server: Any) -> None:
+    with page(live_server) as board, page(live_server, "?run=01RUN00001") as of_run:
+        publish(live_server, "log", run_id="01RUN00002")
+        log = publish(live_server, "log", run_id="01RUN00001")
+        state = publish(live_server, "run", run_id="01RUN00001")
+        assert board.next().id == state
+        assert [of_run.next().id, of_run.next().id] == [log, state]
+
+
+def test_a_quiet_stream_says_that_it_is_still_there(live_server: Any) -> None:
+    with page(live_server) as opened:
+        timer = threading.Timer(0.7, publish, (live_server, "run"))
+        timer.start()
+        opened.next()
+        assert opened.heartbeats >= 1
+
+
+def test_the_stream_survives_a_lost_database_connection(live_server: Any) -> None:
+    with page(live_server) as opened:
+        publish(live_server, "run", n=0)
+        assert opened.next().data["n"] == 0
+        with live_server.engine.begin() as c:
+            c.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidemark live'")
+            )
+        sent = publish(live_server, "run", n=1)
+        assert opened.next().id == sent
+
+
+def test_open_pages_do_not_hold_up_the_end_of_the_service(live_server: Any, serve_app: Any) -> None:
+    from backend.api import create_api
+
+    opened: list[list[str]] = []
+    with serve_app(
+        create_api(live_server.config, live_server.engine), live_server.engine, live_server.config
+    ) as server:
+
+        def stay() -> None:
+            with page(server) as stream:
+                opened.append([])
+                opened[0] += stream.rest()
+
+        thread = threading.Thread(target=stay)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not opened and time.monotonic() < deadline:
+            time.sleep(0.02)
+    thread.join(10)
+    assert not thread.is_alive() and opened, "the stream ended with the service"
+
+
+def test_an_unknown_project_or_a_wrong_id_is_refused(live_server: Any) -> None:
+    with live_server.client() as client:
+        assert client.get("/api/v1/events?project=no/such").status_code == 404
+        assert client.get("/api/v1/events", headers={"Last-Event-ID": "x"}).status_code == 422
+        assert client.get("/api/v1/events?run=../x").status_code == 422
