@@ -31,7 +31,7 @@ HEALTH_EVERY_S = 5.0
 UNHEALTHY_AFTER = 3
 STEADY_AFTER_S = 30.0  # a child that lived so long starts with a clean record
 LONGEST_WAIT_S = 4.0  # so that a dead child is back within 5 s, however often it died
-STOP_WITHIN_S = 4.5
+STOP_WITHIN_S = 4.2  # and then whatever is left is killed
 LOG_BYTES = 10_000_000
 OLD_LOGS = 3
 LOGS_EVERY_S = 10.0
@@ -241,10 +241,10 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         deadline = time.monotonic() + STOP_WITHIN_S
-        waves = (("worker",), ("api", "beat"), ("valkey", "postgres"))
+        waves = (("worker", "beat"), ("api",), ("valkey", "postgres"))
         for position, names in enumerate(waves):
             left_s = deadline - time.monotonic()
-            keep_s = 1.2 * (len(waves) - 1 - position)
+            keep_s = 1.0 * (len(waves) - 1 - position)
             self._end([w for w in self._watched if w.service.name in names], max(0.3, left_s - keep_s))
         processes.end(processes.descendants(os.getpid()), first=signal.SIGKILL, patience_s=1.0)
         self._data.forget_running()
@@ -260,7 +260,7 @@ class Supervisor:
             assert watched.child is not None
             if watched.child.poll() is None and (firmly := getattr(watched.service, "kill_signal", None)) is not None:
                 watched.child.send_signal(firmly)
-                processes.wait_until(partial(_is_over, watched.child), 0.5)
+                processes.wait_until(partial(_is_over, watched.child), 0.3)
             if watched.child.poll() is None:
                 below = processes.descendants(watched.child.pid)
                 watched.child.kill()
