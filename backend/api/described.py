@@ -47,6 +47,8 @@ def schema_of(kind: Any, seen: tuple[Any, ...] = ()) -> Schema:
 
 
 def _generic(origin: type, arguments: tuple[Any, ...], seen: tuple[Any, ...]) -> Schema:
+    if is_dataclass(origin):
+        return _record(origin, seen, arguments)
     if issubclass(origin, np.ndarray):
         return {"type": "array"}
     if issubclass(origin, Mapping):
@@ -56,12 +58,22 @@ def _generic(origin: type, arguments: tuple[Any, ...], seen: tuple[Any, ...]) ->
     return {}
 
 
-def _record(kind: type, seen: tuple[Any, ...]) -> Schema:
+def _record(kind: type, seen: tuple[Any, ...], arguments: tuple[Any, ...] = ()) -> Schema:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else list(kind._fields)  # type: ignore[attr-defined]
+    filled = {name: _filled(hints.get(name, Any), kind, arguments) for name in names}
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip().split("\n")[0],
-        "properties": {name: schema_of(hints.get(name, Any), seen) for name in names},
+        "properties": {name: schema_of(hint, seen) for name, hint in filled.items()},
         "required": names,
     }
+
+
+def _filled(hint: Any, kind: Any, arguments: tuple[Any, ...]) -> Any:
+    """`hint` with the type variables of a generic record replaced by what it was asked for with."""
+    variables = getattr(hint, "__parameters__", ())
+    if not variables or not arguments:
+        return hint
+    meant = dict(zip(kind.__parameters__, arguments, strict=True))
+    return hint[tuple(meant[variable] for variable in variables)]

@@ -234,6 +234,14 @@ def say_hello(c: Connection, hello: WorkerHello, now: datetime, *, starting: boo
     return wanted_state
 
 
+def set_worker_state(c: Connection, name: str, state: str) -> None:
+    """Tell a worker to pause, drain or stay in quarantine, or that all is well; it hears of it within 15 s."""
+    if not store.set_wanted_state(c, name, state):
+        raise NotFound.of("worker", name)
+    live.publish(c, "worker", None, {"worker": name, "state": state})
+    live_store.notify_work(c)
+
+
 def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> tuple[int, str]:
     return store.register_worker(
         c,

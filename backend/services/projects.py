@@ -78,6 +78,13 @@ def check_url(url: str, *, trusted: bool) -> None:
         if not trusted:
             raise BadRequest.field("repository_url", url, f"{accepted}; file:// only for trusted projects")
         return
+    if split.password is not None or (split.scheme == "https" and split.username is not None):
+        # It would be shown on pages and sent to workers.
+        raise BadRequest(
+            "repository_url: credentials do not belong into the address; leave them to git "
+            "(an ssh key, or a credential helper of the account that runs this service and its workers)",
+            field="repository_url",
+        )
     if split.scheme in PROTOCOLS and split.hostname and not split.hostname.startswith("-"):
         return
     if "://" not in url and SCP_URL.match(url):

@@ -332,8 +332,22 @@ def test_a_sync_that_fails_says_why_waits_and_tries_again(
     assert error is None and requested is None
 
 
-def test_a_repository_that_is_not_there_is_told_without_its_credentials(sync: Callable[..., Synced]) -> None:
-    synced = sync(url="https://user:hunter2@127.0.0.1:1/x.git")
+@pytest.mark.parametrize("url", ["https://token@example.org/x", "https://u:p@example.org/x", "ssh://u:p@example.org/x"])
+def test_credentials_do_not_belong_into_the_address(committing_engine: Engine, url: str) -> None:
+    with committing_engine.begin() as c, pytest.raises(BadRequest, match="leave them to git") as refused:
+        projects.save_project(c, "a/b", repository_url=url, trusted=False, now=now())
+    assert "token" not in str(refused.value) and "u:p" not in str(refused.value)
+
+
+def test_a_repository_that_is_not_there_is_told_without_its_credentials(
+    committing_engine: Engine, config: ServiceConfig
+) -> None:
+    with committing_engine.begin() as c:
+        c.execute(
+            text("INSERT INTO project (slug, repository_url, sync_requested_at) VALUES ('a/b', :url, now())"),
+            {"url": "https://user:hunter2@127.0.0.1:1/x.git"},
+        )
+    (synced,) = housekeeping.sync_all(committing_engine, config)
     assert synced.error is not None and "hunter2" not in synced.error and "127.0.0.1" in synced.error
 
 
