@@ -1,4 +1,4 @@
-"""What the board shows when one points at a cell: value, baseline, change, cause, why, and a picture of the way there."""
+"""What the board shows when one points at a cell: value, baseline, change, cause, why, and a picture."""
 
 from typing import Any
 

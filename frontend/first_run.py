@@ -5,34 +5,145 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.services import overview
 from backend.services.board_model import Board
+from backend.services.overview import FirstRun
+from frontend import numbers
+from frontend.cells import all_cells
 from frontend.frame import Visit
-from frontend.render import render
+from frontend.render import render, visible
+from frontend.words import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`state` is done, now or later; a command and a progress are shown while it is the step of now."""
+    """One step. What it says while it waits names what it waits for; a command helps where a person must act."""
 
     title: str
     text: str
-    state: str
+    done: bool
     command: str = ""
     progress: int | None = None
     progress_text: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A step with its turn: done, now or later."""
+
+    step: Step
+    state: str
+
+
+def in_turn(steps: list[Step]) -> list[Shown]:
+    """The first step that is not done is the one of now."""
+    waiting = next((index for index, step in enumerate(steps) if not step.done), len(steps))
+    return [
+        Shown(step=step, state="done" if step.done else "now" if index == waiting else "later")
+        for index, step in enumerate(steps)
+    ]
+
+
+def steps_of(visit: Visit, first: FirstRun | None) -> list[Step]:
+    url = visit.config.public_url.rstrip("/")
+    running = Step(
+        title="Tidemark is running",
+        text=f"Service and database answer at {url}. Version {visit.config.version}; data is kept over restarts.",
+        done=True,
+    )
+    if first is None:
+        connect = Step(
+            title="Connect a project",
+            text="Register a repository; its history is read at once. A push webhook keeps it up to date.",
+            done=False,
+            command=f"curl -X POST {url}/api/v1/projects -H 'Authorization: Bearer tm_…' \\\n"
+            '  -H \'Content-Type: application/json\' -d \'{"project": "team/name", "repository_url": "https://…"}\'',
+        )
+        return [running, connect, worker_step(None, url), results_step(None)]
+    return [running, project_step(first), worker_step(first, url), results_step(first)]
+
+
+def project_step(first: FirstRun) -> Step:
+    if first.sync_error:
+        text = f"Its repository could not be read: {visible(first.sync_error)}. It is tried again by itself."
+        return Step(title=f"Project: {visible(first.project)}", text=text, done=False)
+    if not first.commit_seen:
+        return Step(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
+    newest = f", the newest {first.newest_sha[:7]}" if first.newest_sha else ""
+    text = f"{plural(first.commits, 'commit')} known{newest}."
+    if first.manifest_error:
+        text += f" Its tidemark.toml cannot be used: {visible(first.manifest_error)}"
+    elif first.run_requested:
+        text += (
+            f" {plural(first.requested, 'run')} requested; {first.skipped} commits touch nothing that is benchmarked."
+        )
+    else:
+        text += " No run is requested yet: a tidemark.toml in the repository says what to run."
+    return Step(title=f"Project connected: {visible(first.project)}", text=text, done=first.run_requested)
+
+
+def worker_step(first: FirstRun | None, url: str) -> Step:
+    wanted = ", ".join(first.wanted_testbeds) if first is not None else ""
+    if first is not None and first.worker_connected:
+        text = f"{visible(first.worker or '')} takes the waiting runs{f' of {wanted}' if wanted else ''}."
+        return Step(title="A worker is there", text=text, done=True)
+    return Step(
+        title="Start a worker" + (f" for {wanted}" if wanted else ""),
+        text="On the machine that measures. It registers by itself and takes the waiting runs; none is lost meanwhile.",
+        done=False,
+        command=f"export TIDEMARK_API_URL={url} TIDEMARK_API_TOKEN=tm_…\n"
+        f"tidemark worker --testbed {wanted.split(', ')[0] or 'cpu'}",
+    )
+
+
+def results_step(first: FirstRun | None) -> Step:
+    text = "Cells fill in as runs finish. Judging starts when a series has a few runs; until then cells read 1/4, 2/4 …"
+    if first is None:
+        return Step(title="First results", text=text, done=False)
+    if first.failed and not first.done:
+        why = visible(first.failed_error or "no reason was given")[:300]
+        text = f"{plural(first.failed, 'run')} failed, the last: {why}. {text}"
+    progress = first.progress
+    total, done = progress.get("total"), progress.get("done")
+    share = (
+        round(100 * done / total)
+        if isinstance(total, int | float) and isinstance(done, int | float) and total
+        else None
+    )
+    running = first.running_id is not None
+    left = numbers.rough_duration(progress.get("eta_s")) if isinstance(progress.get("eta_s"), int | float) else ""
+    parts = [
+        str(progress.get("note") or progress.get("step") or "measuring") if running else "",
+        f"{share} %" if share is not None else "",
+        f"{left} left" if left else "",
+        f"{plural(first.waiting, 'run')} waiting" if first.waiting else "",
+    ]
+    return Step(
+        title="First results",
+        text=text,
+        done=first.done,
+        progress=(share if share is not None else 5) if running else None,
+        progress_text=", ".join(visible(part) for part in parts if part),
+    )
+
+
 def steps_html(visit: Visit, project: str | None, board: Board | None) -> Markup:
-    return Markup(render("steps.html", {"steps": []}))
+    first = overview.first_run(visit.c, project, now=visit.now) if project else None
+    return Markup(render("steps.html", {"steps": in_turn(steps_of(visit, first))}))
 
 
-def page(visit: Visit, project: str | None, board: Board | None) -> Response:
+def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Response:
+    """The steps; below them what is already known of the commits."""
+    rows = [] if board is None else list(zip(board.rows, all_cells(board), strict=True))[:12]
     return visit.page(
         "first_run.html",
         page="board",
         title="First run",
-        description="Steps to the first result.",
+        description="The way to the first result, step by step.",
         project=project,
-        headline="Nothing measured yet.",
+        headline="Nothing measured yet. Four steps to the first row."
+        if project
+        else "Welcome. Four steps to the first row.",
         steps=steps_html(visit, project, board),
+        rows=[(row, {cell.state.value for cell in cells}) for row, cells in rows],
     )

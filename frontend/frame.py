@@ -19,6 +19,7 @@ from frontend.render import html_response, render
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "tidemark_theme"
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 NAV = (
     ("board", "Board", "/board"),
     ("regressions", "Regressions", "/regressions"),
@@ -109,7 +110,8 @@ class Visit:
         wanted = asked or self.here.get("project")
         if wanted:
             return wanted
-        return known[0].slug if known else None
+        newest = max(known, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
+        return newest.slug if newest is not None else None
 
     def repository_url(self, project: str) -> str | None:
         """Where the project's commits can be seen."""

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from frontend import numbers
 from frontend.words import PHASES
 
-WIDTH, LEFT, RIGHT = 470, 56, 66
+WIDTH, LEFT, RIGHT = 480, 56, 78
 LABEL_FROM = 46  # px; narrower pieces are named by the table only
 
 

@@ -73,7 +73,7 @@ def cell_trend(
     if len(values) < 2:
         return Markup("")
     width, height, right = 376, 86, 52
-    ends = [*values, *(band or ()), *([gate] if gate is not None else [])]
+    ends: list[float] = [*values, *(band or ()), *([gate] if gate is not None else [])]
     low, high = min(ends), max(ends)
     pad = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
     low, high = low - pad, high + pad

@@ -180,8 +180,9 @@ def _raw(trend: Trend, x: list[float | str], factor: float) -> list[dict[str, An
             "marker": {
                 "size": [8 if state == "quarantined" else 6 for state in trend.state],
                 "opacity": 0.85,
+                "line": {"width": 0},
                 "color": [colours.get(state, GREY) for state in trend.state],
-                "symbol": ["diamond-open" if state == "quarantined" else "circle" for state in trend.state],
+                "symbol": ["diamond" if state == "quarantined" else "circle" for state in trend.state],
             },
         }
     ]

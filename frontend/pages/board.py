@@ -13,8 +13,8 @@ from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import CellState
 from backend.services.errors import BadRequest
-from frontend import first_run
 from frontend.cells import CellMode, Layout, Lens, Rows, all_cells, patch, plan_layout
+from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.grid import grid_html, key_html
 from frontend.links import Here
@@ -101,10 +101,10 @@ def board_page(visit: Visiting) -> Response:
     """The grid; or, until the first result is there, the steps towards it."""
     project = visit.project()
     if project is None:
-        return first_run.page(visit, None, None)
+        return first_run_page(visit, None, None)
     board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now)
     if board.summary.last_result_at is None:
-        return first_run.page(visit, project, board)
+        return first_run_page(visit, project, board)
     cells = all_cells(board)
     layout = layout_of(board, cells, visit.here)
     quiet = quiet_state(board, layout, visit.here)
@@ -142,7 +142,7 @@ def board_patch(visit: Visiting) -> Response:
     project = visit.project()
     board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now) if project else None
     if board is None or board.summary.last_result_at is None:
-        content: dict[str, Any] = {"first_run": True, "steps": str(first_run.steps_html(visit, project, board))}
+        content: dict[str, Any] = {"first_run": True, "steps": str(steps_html(visit, project, board))}
     else:
         cells = all_cells(board)
         layout = layout_of(board, cells, visit.here)

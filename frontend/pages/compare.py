@@ -1,6 +1,7 @@
 """Compare: did my change make it slower? A sentence, suites with their coverage, then only what changed."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -68,7 +69,7 @@ def compare_page(visit: Visiting) -> Response:
         )
     scope = find_scope(visit.c, project, None, here.get("testbed") or None)
     head = here.get("head") or (scope.project.default_branch if scope.branch else "")
-    context = {"page": "compare", "project": project, "path": "/compare", "scope": scope, "head": head}
+    context: dict[str, Any] = {"page": "compare", "project": project, "path": "/compare", "scope": scope, "head": head}
     if scope.testbed is None or not head:
         return visit.page(
             "compare.html",
@@ -207,7 +208,7 @@ def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
     by_variant: dict[tuple[str, str], list[PhaseDifference]] = {}
     for each in result.phases:
         by_variant.setdefault((each.benchmark, each.variant_key), []).append(each)
-    panels = []
+    panels: list[tuple[str, Markup]] = []
     for key in dict.fromkeys(changed):
         if key in by_variant and len(panels) < PHASE_PANELS:
             pieces = [Phase(name=each.phase, before=each.base, after=each.head) for each in by_variant[key]]
@@ -228,8 +229,6 @@ def markdown(result: Comparison) -> str:
         if row.verdict == "unchanged":
             continue
         name = f"{row.benchmark} {row.variant_key}".strip().replace("|", "\\|")
-        lines.append(
-            f"| {name} | {row.metric} | {numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)} "
-            f"| {numbers.signed_percent(row.change)} | {row.verdict} |"
-        )
+        values = f"{numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)}"
+        lines.append(f"| {name} | {row.metric} | {values} | {numbers.signed_percent(row.change)} | {row.verdict} |")
     return "\n".join(lines)

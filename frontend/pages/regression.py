@@ -135,24 +135,26 @@ def sentence_of(it: Regression) -> Markup:
     return what + size + drift + since + Markup("{}").format(ending(it))
 
 
+DECIDED = {
+    "expected": ", which was accepted as expected.",
+    "invalid": ", but somebody found that it is not real.",
+    "withdrawn": ", but later runs disagreed; it was withdrawn.",
+}
+
+
 def ending(it: Regression) -> str:
     """How it stands, and whose doing it is."""
-    author = f": {it.first_bad.author}’s “{visible(it.first_bad.message)[:90]}”" if it.first_bad else ""
+    if it.state in DECIDED:
+        return DECIDED[it.state]
     if it.state == "fixed":
         return f", until {it.fixed_by.sha[:7]} fixed it." if it.fixed_by else ", and is fixed."
-    if it.state == "expected":
-        return ", which was accepted as expected."
-    if it.state == "invalid":
-        return ", but somebody found that it is not real."
-    if it.state == "withdrawn":
-        return ", but later runs disagreed; it was withdrawn."
     if it.state == "suspect" and not it.held_back:
         return "; more runs will tell."
+    still_so = " and still is" if it.still_bad else ""
     if it.cause == "code":
-        return f" and still is; the cause is code{author}." if it.still_bad else f"; the cause was code{author}."
-    if it.cause:
-        return f" and still is; the cause is the {it.cause}, not the code."
-    return " and still is." if it.still_bad else "."
+        author = f": {it.first_bad.author}’s “{visible(it.first_bad.message)[:90]}”" if it.first_bad else ""
+        return f"{still_so}; the cause is code{author}."
+    return f"{still_so}; the cause is the {it.cause}, not the code." if it.cause else f"{still_so}."
 
 
 def facts(detail: RegressionDetail, now: datetime) -> list[tuple[str, Markup | str, str]]:

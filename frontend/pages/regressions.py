@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from backend.regression.attribution import CauseName
 from backend.services import access, history
@@ -20,6 +20,7 @@ from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
 from frontend.links import Here, link
 from frontend.pages.board import moment
+from frontend.render import render
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
@@ -231,7 +232,8 @@ def describe(found: list[Regression], project: str | None) -> str:
     if not told:
         return f"{project or 'No project'}: nothing is slower than it was."
     worst = max(told, key=lambda each: each.change or 0.0)
-    return f"{project}: {plural(len(told), 'open regression')}, the largest {numbers.percent(worst.change)} in {name_of(worst)}."
+    largest = f"the largest {numbers.percent(worst.change)} in {name_of(worst)}"
+    return f"{project}: {plural(len(told), 'open regression')}, {largest}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,20 +319,14 @@ def atom(visit: Visiting) -> Response:
     page = service.list_regressions(visit.c, RegressionFilter(project=project, limit=50))
     base = visit.config.public_url.rstrip("/")
     newest = max((each.updated_at for each in page.items), default=visit.now)
-    entries = "".join(
-        f"<entry><id>{escape(base)}/regressions/{each.id}</id><title>{escape(f'R-{each.id} {each.state}: {each.title}')}</title>"
-        f'<updated>{iso(each.updated_at)}</updated><link href="{escape(base)}/regressions/{each.id}"/>'
-        f"<author><name>{escape(each.first_bad.author if each.first_bad else 'unknown')}</name></author>"
-        f"<summary>{escape(each.title)} on {escape(each.testbed)}; {escape(suspects(each))}.</summary></entry>"
-        for each in page.items
-    )
-    feed = link(f"{base}/regressions.atom", project=project)
-    body = (
-        '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">'
-        f"<id>{escape(feed)}</id><title>Regressions of {escape(project or 'Tidemark')}</title><updated>{iso(newest)}</updated>"
-        f'<link rel="self" href="{escape(feed)}"/><author><name>Tidemark</name></author>{entries}</feed>'
-    )
-    return Response(body, media_type="application/atom+xml")
+    context = {
+        "project": project,
+        "base": base,
+        "address": link(f"{base}/regressions.atom", project=project),
+        "updated": iso(newest),
+        "entries": [(each, iso(each.updated_at), suspects(each)) for each in page.items],
+    }
+    return Response(render("feed.xml", context), media_type="application/atom+xml")
 
 
 def iso(at: datetime) -> str:

@@ -101,10 +101,15 @@ def running_site(database_url: str, directory: Path, port: int | None = None) ->
     port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     directory.mkdir(parents=True, exist_ok=True)
-    config = ServiceConfig(database_url=database_url, redis_url="redis://127.0.0.1:1", data_dir=directory, public_url=url)
+    config = ServiceConfig(
+        database_url=database_url, redis_url="redis://127.0.0.1:1", data_dir=directory, public_url=url
+    )
     engine = create_engine(database_url, pool_size=10)
     with engine.begin() as c:
         token = access.create_token(c, "tests", ["admin"], now=datetime.now(UTC)).token
-    with serving(engine, config, port), httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+    with (
+        serving(engine, config, port),
+        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client,
+    ):
         yield Site(url, engine, config, token, client)
     engine.dispose()

@@ -1,0 +1,169 @@
+"""The fleet: is it the code or the machine? Workers, their canary, what runs and waits, how good the alarms are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.services import board as boards
+from backend.services import overview
+from backend.services.board_model import BoardQuery, Summary
+from backend.services.overview import Canary, Worker, WorkerState
+from frontend import numbers
+from frontend.figures.small import sparkline
+from frontend.frame import Visit, Visiting
+from frontend.pages.run import flat, percent_done
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+LOOKS = {
+    WorkerState.BUSY: ("g", "◔"),
+    WorkerState.IDLE: ("s", "○"),
+    WorkerState.HELD: ("q", "◆"),
+    WorkerState.GONE: ("f", "✕"),
+}
+WORDS = {
+    WorkerState.BUSY: "running",
+    WorkerState.IDLE: "idle",
+    WorkerState.HELD: "held",
+    WorkerState.GONE: "silent",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    worker: Worker
+    look: tuple[str, str]
+    words: str
+    now: str
+    percent: int | None
+    left: str
+    canary: str
+    drifted: bool
+    clock: str
+    temperature: str
+    throttle: str
+
+
+@router.get("/fleet")
+def fleet_page(visit: Visiting) -> Response:
+    fleet = overview.fleet(visit.c, now=visit.now)
+    asked = visit.here.get("testbed")
+    project = visit.project()
+    queue = overview.queue(visit.c, testbed=asked or None, now=visit.now)
+    testbeds = sorted({worker.testbed for worker in fleet.workers} | {silent.testbed for silent in fleet.silent})
+    shown = [worker for worker in fleet.workers if not asked or worker.testbed == asked]
+    return visit.page(
+        "fleet.html",
+        page="fleet",
+        title="Fleet",
+        description=describe(fleet),
+        project=project,
+        path="/fleet",
+        fleet=fleet,
+        sentence=describe(fleet),
+        rows=[worker_row(worker) for worker in shown],
+        testbeds=[("All", visit.here(testbed=None), not asked)]
+        + [(testbed, visit.here(testbed=testbed), asked == testbed) for testbed in testbeds],
+        queue=queue,
+        percent_done=percent_done,
+        summary=summary_of(visit, project),
+    )
+
+
+@router.get("/fleet/{name}")
+def worker_page(visit: Visiting, name: str) -> Response:
+    """One worker: its last runs and what its canary read in them."""
+    detail = overview.load_worker(visit.c, name, now=visit.now)
+    worker = detail.worker
+    return visit.page(
+        "worker.html",
+        page="fleet",
+        title=f"Worker {worker.name}",
+        description=f"{worker.name} on {worker.testbed}: {WORDS[worker.state]}, {plural(worker.done, 'run')} in 7 days.",
+        project=visit.project(),
+        path="/fleet",
+        row=worker_row(worker),
+        worker=worker,
+        runs=detail.runs,
+        canaries=by_name(worker.canary),
+        flat=flat,
+    )
+
+
+def describe(fleet: overview.Fleet) -> str:
+    ready = fleet.states.get("busy", 0) + fleet.states.get("idle", 0)
+    parts = [f"{ready} of {plural(len(fleet.workers), 'worker')} measuring or ready"]
+    if fleet.states.get("held"):
+        parts.append(f"{fleet.states['held']} held")
+    if fleet.states.get("gone"):
+        parts.append(f"{fleet.states['gone']} silent")
+    return ", ".join(parts)
+
+
+def worker_row(worker: Worker) -> WorkerRow:
+    run = worker.current
+    progress: Mapping[str, Any] = run.progress if run else {}
+    eta = progress.get("eta_s")
+    text, drifted = canary_words(worker.canary)
+    telemetry = worker.telemetry
+    throttle = telemetry.get("throttle")
+    return WorkerRow(
+        worker=worker,
+        look=LOOKS[worker.state],
+        words=WORDS[worker.state] if worker.state is not WorkerState.HELD else worker.wanted_state,
+        now=f"{run.suite} at {run.sha[:7]}" if run else "",
+        percent=percent_done(progress),
+        left=f"{numbers.rough_duration(eta)} left" if isinstance(eta, int | float) else "",
+        canary=text,
+        drifted=drifted,
+        clock=dig(telemetry, "sm_clock_mhz", "p50"),
+        temperature=dig(telemetry, "temperature_c", "max"),
+        throttle=", ".join(str(each) for each in throttle)
+        if isinstance(throttle, list) and throttle
+        else "none"
+        if throttle == []
+        else "–",
+    )
+
+
+def dig(values: Mapping[str, Any], name: str, part: str) -> str:
+    inner = values.get(name)
+    number = inner.get(part) if isinstance(inner, Mapping) else None
+    return numbers.count(number) if isinstance(number, int | float) else "–"
+
+
+def canary_words(readings: tuple[Canary, ...]) -> tuple[str, bool]:
+    """steady, +0.1 %; or how far it moved, when that is more than three times its own noise."""
+    told = [each for each in readings if each.drift is not None]
+    if not told:
+        return "–", False
+    worst = max(told, key=lambda each: abs(each.drift or 0.0))
+    drifted = worst.own_noise is not None and abs(worst.drift or 0.0) > 3 * worst.own_noise
+    return f"{'moved' if drifted else 'steady'}, {numbers.signed_percent(worst.drift)}", drifted
+
+
+def by_name(readings: tuple[Canary, ...]) -> list[tuple[str, Markup, str]]:
+    """Each fixed workload over the last runs."""
+    found: dict[str, list[float]] = {}
+    for reading in readings:
+        if reading.before is not None:
+            found.setdefault(reading.name, []).append(reading.before)
+    return [(name, sparkline(values, width=220, height=30), span(values)) for name, values in found.items()]
+
+
+def span(values: list[float]) -> str:
+    """The newest reading and the range it is in."""
+    newest, low, high = (numbers.significant(value, 4) for value in (values[-1], min(values), max(values)))
+    return f"{newest} now, {low} … {high}"
+
+
+def summary_of(visit: Visit, project: str | None) -> Summary | None:
+    """How good the alarms are, as the board counts it."""
+    if project is None:
+        return None
+    return boards.load_board(visit.c, BoardQuery(project=project, limit=1), now=visit.now).summary

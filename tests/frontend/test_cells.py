@@ -1,0 +1,85 @@
+"""What a cell of the board shows."""
+
+import pytest
+
+from backend.services.board_model import Row
+from backend.services.cells import Cell, CellState
+from backend.services.columns import Column
+from frontend.cells import CellMode, face_of, roll_up
+from frontend.words import LOOKS
+
+COLUMN = Column(
+    key="moe/moe.layer/e=64/cpu",
+    suite="moe",
+    benchmark="moe.layer",
+    variant={"e": 64},
+    label="e=64",
+    preset="cpu",
+    series=(7,),
+)
+ROW = Row(
+    sha="9f3c2e1" + "0" * 33, short="9f3c2e1", position=4, message="m", author="a", committed_at=None, pull_request=None,
+    benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, wide: bool = False) -> tuple[str, str]:
+    face = face_of(cell, COLUMN, ROW, mode, wide)
+    return face.css, face.html
+
+
+@pytest.mark.parametrize(
+    ("cell", "css", "html"),
+    [
+        (Cell(0, CellState.REGRESSION, change=0.0741), "r", "▼7.4"),
+        (Cell(0, CellState.REGRESSION, change=0.182), "r", "▼18"),
+        (Cell(0, CellState.STILL_UNOWNED, change=0.07), "t", "▽"),
+        (Cell(0, CellState.STILL_OWNED, change=0.07), "k", "▽"),
+        (Cell(0, CellState.SUSPECT, change=0.056), "u", "?5.6"),
+        (Cell(0, CellState.IMPROVEMENT, change=-0.06), "i", "▲6.0"),
+        (Cell(0, CellState.UNCHANGED, change=0.001), "s", ""),
+        (Cell(0, CellState.INSUFFICIENT, have=2, need=5), "n", "2/5"),
+        (Cell(0, CellState.QUARANTINED), "q", "Q"),
+        (Cell(0, CellState.FAILED, error="boom"), "f", "✕"),
+        (Cell(0, CellState.QUEUED), "w", ""),
+        (Cell(0, CellState.NOT_APPLICABLE), "x", ""),
+        (Cell(0, CellState.EMPTY), "e", ""),
+    ],
+)
+def test_every_state_has_its_class_and_glyph(cell: Cell, css: str, html: str) -> None:
+    assert shown(cell) == (css, html)
+
+
+def test_a_running_cell_fills_with_its_progress() -> None:
+    css, html = shown(Cell(0, CellState.RUNNING, progress=0.4))
+    assert (css, html) == ("g", '<i class="pie" style="--p:40%"></i>')
+
+
+def test_cells_can_show_changes_or_values_instead() -> None:
+    still = Cell(0, CellState.STILL_UNOWNED, change=0.0741, value=25.98, unit="ms")
+    assert shown(still, CellMode.CHANGE) == ("t", "▼7.4")
+    assert shown(still, CellMode.VALUE) == ("t", "26.0")
+
+
+def test_a_wide_cell_says_both() -> None:
+    css, html = shown(Cell(0, CellState.REGRESSION, change=0.24, value=147.0, unit="ms"), wide=True)
+    assert css == "r"
+    assert html.startswith("▼24")
+    assert "147" in html
+
+
+def test_no_two_states_look_the_same_without_colour() -> None:
+    samples = [(look.glyph, look.words) for look in LOOKS.values()]
+    assert len(set(samples)) == len(samples) == len(CellState)
+
+
+def test_a_name_says_variant_commit_state_and_change() -> None:
+    face = face_of(Cell(0, CellState.REGRESSION, change=0.0741, regression_id=3), COLUMN, ROW, CellMode.VERDICT, False)
+    assert face.label == "e=64, 9f3c2e1, regression, starts here, 7.4\u202f% slower"
+    assert face.href == "/regressions/3"
+
+
+def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
+    states = [CellState.UNCHANGED, CellState.STILL_UNOWNED, CellState.STILL_UNOWNED, CellState.IMPROVEMENT]
+    assert roll_up([Cell(0, state) for state in states]) == (CellState.STILL_UNOWNED, 2)
+    assert roll_up([]) == (CellState.EMPTY, 0)

@@ -1,0 +1,27 @@
+"""Addresses: the URL is the state."""
+
+from frontend.links import Here, commit_url, web_address
+
+
+def test_a_control_changes_one_parameter_and_keeps_the_rest() -> None:
+    here = Here("/board", [("project", "a/b"), ("suite", "moe"), ("suite", "gpt"), ("cursor", "12")])
+    assert here(range="30d") == "/board?project=a%2Fb&suite=moe&suite=gpt&range=30d"
+    assert here(suite=None) == "/board?project=a%2Fb"
+
+
+def test_a_repeated_parameter_is_toggled() -> None:
+    here = Here("/board", [("suite", "moe")])
+    assert here.toggled("suite", "gpt") == "/board?suite=moe&suite=gpt"
+    assert here.toggled("suite", "moe") == "/board"
+
+
+def test_another_page_keeps_the_place_and_drops_the_filters() -> None:
+    here = Here("/board", [("project", "a/b"), ("testbed", "cpu"), ("q", "router"), ("theme", "dark")])
+    assert here.page("/fleet") == "/fleet?project=a%2Fb&testbed=cpu&theme=dark"
+
+
+def test_only_a_web_address_becomes_a_link() -> None:
+    assert web_address("https://github.com/a/b.git") == "https://github.com/a/b"
+    assert commit_url("https://github.com/a/b", "f00") == "https://github.com/a/b/commit/f00"
+    for other in ("javascript:alert(1)", "file:///etc", "git@github.com:a/b", None, ""):
+        assert web_address(other) is None
