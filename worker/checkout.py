@@ -115,7 +115,7 @@ class Mirrors:
 
     def _has(self, mirror: Path, commit: str) -> bool:
         try:
-            self._git(mirror, "rev-list", "--quiet", "--objects", "--no-walk", commit, "--", limit_s=120)
+            self._git(mirror, "cat-file", "-e", f"{commit}^{{commit}}", limit_s=60)
         except CheckoutError:
             return False
         return True
@@ -238,4 +238,4 @@ def _communicate(process: subprocess.Popen[str], give_up_at: float, give_up: thr
                 raise CheckoutInterrupted from None
 
 
-_STEPS = frozenset({"clone", "init", "fetch", "checkout", "rev-parse", "rev-list"})
+_STEPS = frozenset({"clone", "init", "fetch", "checkout", "rev-parse", "cat-file"})

@@ -25,6 +25,7 @@ class Fate(StrEnum):
     DELIVERED = "delivered"
     REFUSED = "refused"
     WAITING = "waiting"
+    API_AWAY = "api_away"
 
 
 @dataclass(slots=True)
@@ -84,7 +85,10 @@ class Deliverer:
             patience = self._patience.setdefault(_key(parcel), Patience())
             if self._closing.is_set() or (patiently and time.monotonic() < patience.not_before):
                 continue
-            if self._attempt(parcel, patience) is Fate.WAITING:
+            fate = self._attempt(parcel, patience)
+            if fate is Fate.API_AWAY:
+                return  # the others would only wait for the same answer that does not come
+            if fate is Fate.WAITING:
                 continue
             with self._lock:
                 self._homeless = [other for other in self._homeless if other is not parcel]
@@ -112,7 +116,7 @@ class Deliverer:
         except Unreachable as absence:
             wait_s = patience.fail(None)
             log.warning("run %s waits in the spool, next try in %.1f s: %s", parcel.run_id, wait_s, absence)
-            return Fate.WAITING
+            return Fate.API_AWAY
         except ApiError as refusal:
             if refusal.may_pass:
                 wait_s = patience.fail(refusal.retry_after_s)

@@ -14,7 +14,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PASSED = frozenset({
     "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "CFLAGS",
     "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "CMAKE_PREFIX_PATH", "PKG_CONFIG_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT",
+    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT", "TIDEMARK_CONTAINER",
 })
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "GLOO_")
 # Addresses that builds need; passed on only when no password is in them.

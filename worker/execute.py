@@ -117,6 +117,7 @@ class Execution:
         """The run, with results or with the reason why there are none; RunInterrupted when nobody wants it."""
         try:
             suite = self._accept()
+            self.run_dir.create()
             self._check_out()
             python = self._set_up(suite)
             outcome = self._measure(suite, python)
@@ -125,10 +126,14 @@ class Execution:
             return self._fail(str(failure))
         except CheckoutInterrupted:
             raise RunInterrupted from None
-        except OSError as failure:
+        except RunInterrupted:
+            raise
+        except Exception as failure:
+            # Also what nobody foresaw ends the run with a reason, not with a lease that runs out three times.
             log.exception("run %s failed on this worker's side", self.leased.run_id)
-            full = " (this worker's disk is full)" if failure.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-            return self._fail(f"the worker could not carry out the run: {failure}{full}")
+            is_full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
+            full = " (this worker's disk is full)" if is_full else ""
+            return self._fail(f"the worker could not carry out the run: {failure or type(failure).__name__}{full}")
 
     def _accept(self) -> Suite:
         if not self.leased.trusted and self.sandbox.protection is Protection.NONE:
@@ -153,7 +158,8 @@ class Execution:
             self.events.state("setup")
             python = self.run_dir.make_environment()
         if self.sandbox.user is not None:
-            give_to(self.sandbox.user, self.run_dir.root)
+            for directory in self.run_dir.all:
+                give_to(self.sandbox.user, directory)
         if suite.setup is not None:
             limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
             outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s)
@@ -180,7 +186,7 @@ class Execution:
             ),
             timeout_s=timeout_s,
             user=self.sandbox.user,
-            view=self.sandbox.view(self.run_dir.root),
+            view=self.sandbox.view(*self.run_dir.all),
             limits=self._limits(),
             kill_grace_s=self.config.kill_grace_s,
             stop_grace_s=self.config.stop_grace_s,
@@ -243,6 +249,7 @@ class Execution:
 
     def _written_log(self) -> tuple[Path, ...]:
         try:
+            self.run_dir.root.mkdir(exist_ok=True, mode=0o700)
             self.log.write(self.run_dir.log)
         except OSError as failure:
             log.warning("the log of run %s could not be kept: %s", self.leased.run_id, failure)

@@ -17,7 +17,7 @@ from worker.execute import Execution, Product, RunInterrupted
 from worker.lease import LeaseKeeper
 from worker.processes import Ending, Interrupt
 from worker.protection import Sandbox
-from worker.rundir import RunDir, remove
+from worker.rundir import RunDir
 from worker.spool import Parcel, Spool
 
 log = logging.getLogger("tidemark.worker")
@@ -52,16 +52,16 @@ class Job:
         if leased is None:
             return
         log.info("run %s: %s of %s, attempt %d", run_id, leased.suite, leased.commit[:12], leased.attempt)
-        run_dir = self.config.runs_dir / f"{leased.run_id}-{leased.attempt}"
+        run_dir = RunDir(self.config.runs_dir / f"{leased.run_id}-{leased.attempt}")
         try:
             with LeaseKeeper(self.client, leased, interrupt):
-                product = self._execute(leased, RunDir.create(run_dir), interrupt)
+                product = self._execute(leased, run_dir, interrupt)
                 if product is None:
                     self._give_back(leased, interrupt.reason)
                     return
                 self._deliver(leased, product, interrupt)
         finally:
-            remove(run_dir)
+            run_dir.remove()
 
     def _lease(self, run_id: str) -> LeasedRun | None:
         try:

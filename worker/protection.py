@@ -48,11 +48,11 @@ class Sandbox:
     claim: IO[str] | None = field(default=None, repr=False, compare=False)
     """Held open as long as the user number is this worker's."""
 
-    def view(self, run_dir: Path) -> dict[str, dict[str, bool]]:
+    def view(self, *writable: Path) -> dict[str, dict[str, bool]]:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
         if self.user is None:
             return {}
-        return view_for(self.user, {**dict.fromkeys(self.readable, False), run_dir: True})
+        return view_for(self.user, {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)})
 
 
 def establish(isolation: Isolation, run_user: str | None, runs_dir: Path) -> Sandbox:

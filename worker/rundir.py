@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
 import site
 import stat
 import sys
+import tempfile
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,20 +19,21 @@ from typing import Any
 log = logging.getLogger("tidemark.worker")
 
 
+# A socket's path has room for 107 characters, and data loaders put theirs about 40 below TMPDIR.
+LONGEST_TMPDIR = 60
+
+
 @dataclass(frozen=True, slots=True)
 class RunDir:
     """Paths below one directory that is the run's own."""
 
     root: Path
 
-    @classmethod
-    def create(cls, root: Path) -> RunDir:
-        remove(root)
-        root.mkdir(mode=0o700)
-        run_dir = cls(root)
-        for part in (run_dir.home, run_dir.temporary, run_dir.out):
+    def create(self) -> None:
+        self.remove()
+        self.root.mkdir(mode=0o700)
+        for part in (self.home, self.temporary, self.out):
             part.mkdir(mode=0o700)
-        return run_dir
 
     @property
     def checkout(self) -> Path:
@@ -42,7 +45,11 @@ class RunDir:
 
     @property
     def temporary(self) -> Path:
-        return self.root / "tmp"
+        """Where TMPDIR points: below the root, or, where that is too long for sockets, at a short place of its own."""
+        inside = self.root / "tmp"
+        if len(str(inside)) <= LONGEST_TMPDIR:
+            return inside
+        return Path(tempfile.gettempdir(), f"tidemark-{hashlib.sha256(str(self.root).encode()).hexdigest()[:16]}")
 
     @property
     def out(self) -> Path:
@@ -55,6 +62,15 @@ class RunDir:
     @property
     def log(self) -> Path:
         return self.root / "worker.log.txt"
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """The directories that make up the run, each with everything below it."""
+        return (self.root, self.temporary) if not self.temporary.is_relative_to(self.root) else (self.root,)
+
+    def remove(self) -> None:
+        for directory in self.all:
+            remove(directory)
 
     def make_environment(self) -> Path:
         """A virtual environment of the run's own, on top of the worker's: what a setup command installs is seen first,
@@ -87,7 +103,7 @@ def remove_stale(runs_dir: Path) -> int:
     """Clears what an earlier life of this worker left behind; how many directories there were."""
     stale = list(runs_dir.iterdir())
     for path in stale:
-        remove(path)
+        RunDir(path).remove()
     return len(stale)
 
 

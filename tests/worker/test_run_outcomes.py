@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -175,3 +176,16 @@ print('::tidemark-progress {"done": NaN}', flush=True)
     assert details == [{"done": 1, "total": 4, "note": "moe.layer", "eta_s": 12.5}]
     assert "red and  clean" in bench.service.log_lines()
     assert any("NaN" in line for line in bench.service.log_lines())
+
+
+def test_temporary_files_have_a_path_short_enough_for_sockets_and_are_removed(bench: Any) -> None:
+    bind = """
+import socket, tempfile
+place = os.path.join(tempfile.mkdtemp(prefix="pymp-"), "listener-12345678")
+socket.socket(socket.AF_UNIX).bind(place)
+print("bound", tempfile.gettempdir())
+"""
+    run = bench.run(writing(bind))
+    assert run["status"] == "ok", run
+    (said,) = bench.service.log_lines()
+    assert not os.path.exists(said.removeprefix("bound "))
