@@ -97,9 +97,27 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     report["work"] = dataclasses.asdict(workload.work)
     report["measured_from_ms"] = int(time.time() * 1000)
     if "time" in job.tasks:
-        _time(workload, job, report)
+        measure = getattr(workload, "measure", None)
+        if measure is not None:
+            report["values"] = [dataclasses.asdict(value) for value in measure()]
+            _judge_after(workload, report)
+        else:
+            _time(workload, job, report)
     if "canary_after" in job.tasks:
         report["canary_after"] = _ceilings()
+
+
+def _judge_after(workload: Any, report: dict[str, Any]) -> None:
+    """What only the measuring itself could find out: correctness on ranks, a loss that is no number."""
+    correctness = workload.correctness() if hasattr(workload, "correctness") else None
+    if correctness is not None:
+        report["correctness"] = correctness.to_json()
+        if correctness.failed is not None:
+            report |= {"status": Status.CHECK_FAILED, "error": correctness.sentence()}
+            return
+    problem = workload.after()
+    if problem:
+        report |= {"status": Status.FAILED, "error": problem}
 
 
 def _settle_in(job: Any) -> None:
@@ -144,6 +162,9 @@ def _time(workload: Any, job: Any, report: dict[str, Any]) -> None:
     from benchmarks.harness import paired
     from benchmarks.harness.clock import HostClock
 
+    if job.config.get("device", "cpu") != "cpu":
+        _time_on_device(workload, job, report)
+        return
     clock = HostClock()
     budget = paired.Budget(warm_up_s=CPU_WARM_UP_S, measure_s=CPU_MEASURE_S)
     times = paired.measure(workload.step, clock, budget, random.Random(job.seed + job.process))
@@ -157,7 +178,33 @@ def _time(workload: Any, job: Any, report: dict[str, Any]) -> None:
         "yardstick_s": times.yardstick_s,
         "phase_shares": paired.phases_of_typical_steps(times),
         "warm_up_steps": times.warm_up_steps,
+        "steps_per_sample": times.steps_per_sample,
         "settled": times.settled,
+    }
+
+
+def _time_on_device(workload: Any, job: Any, report: dict[str, Any]) -> None:
+    from benchmarks.harness import events
+
+    budget = events.StepBudget.smoke() if job.preset == "smoke" else events.StepBudget()
+    times = events.measure_steps(workload.step, budget)
+    problem = workload.after()
+    if problem:
+        report |= {"status": Status.FAILED, "error": problem}
+        return
+    report["times"] = {"clock": "device_events", **dataclasses.asdict(times)}
+    report["memory"] = _device_memory()
+
+
+def _device_memory() -> dict[str, float]:
+    import torch
+
+    stats = torch.cuda.memory_stats()
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "alloc_retries": stats.get("num_alloc_retries", 0),
+        "inactive_split_bytes": stats.get("inactive_split_bytes.all.peak", 0),
     }
 
 

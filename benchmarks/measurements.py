@@ -12,7 +12,78 @@ from benchmarks.spec import Direction, Role
 Report = Mapping[str, Any]
 
 
-def of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
+def of_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Measurements of a variant, from one report per process, whichever way its workload measures."""
+    if any("values" in report for report in reports):
+        return _of_values(reports)
+    if any(report.get("times", {}).get("clock") == "device_events" for report in reports):
+        return _of_device_reports(reports)
+    return _of_paired_reports(reports)
+
+
+def _of_values(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Measurements of a workload that measures in its own way: every figure with one value per process."""
+    by_metric: dict[str, list[Mapping[str, Any]]] = {}
+    for report in reports:
+        for value in report.get("values", ()):
+            by_metric.setdefault(value["metric"], []).append(value)
+    found = []
+    for name, values in by_metric.items():
+        first, levels = values[0], [value["value"] for value in values]
+        samples = [value["samples"] for value in values] if first["samples"] else []
+        made = measurement(
+            name, first["unit"], Role(first["role"]), levels, samples=samples, direction=Direction(first["direction"])
+        )
+        if first["exact"] and len(set(levels)) == 1:
+            made["exact"] = True
+            del made["processes"]
+        if first["formula"]:
+            made["formula"] = first["formula"]
+        found.append(made)
+    return found + counters_of(reports)
+
+
+def _of_device_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Measurements of a step timed by events on an accelerator: here milliseconds are steady enough to be judged."""
+    whole = [report for report in reports if "times" in report]
+    times = [report["times"] for report in whole]
+    step_ms = [[1000 * s for s in time["step_s"]] for time in times]
+    levels = [median(values) for values in step_ms]
+    work = next(report["work"] for report in reports if "work" in report)
+    converged = all(time["settled"] for time in times)
+    found = [
+        measurement("step_ms", "ms", Role.GATE, levels, samples=step_ms, converged=converged),
+        derived(work["unit_metric"], work["unit_unit"], 1000 * work["units"] / median(levels), Direction.HIGHER),
+    ]
+    shares = [_shares(time["phases_s"]) for time in times]
+    for name in dict.fromkeys(name for share in shares for name in share):
+        values = [share.get(name, 0.0) * level for share, level in zip(shares, levels, strict=True)]
+        found.append(measurement(f"{name}_ms", "ms", Role.PHASE, values))
+    for name, role in MEMORY_ROLES.items():
+        unit = "B" if name.endswith("bytes") else "1"
+        found.append(measurement(name, unit, role, [report["memory"][name] for report in whole]))
+    agreement = [time["events_over_wall"] for time in times]
+    found.append(measurement("events_over_wall", "ratio", Role.DERIVED, agreement))
+    return found + counters_of(reports)
+
+
+MEMORY_ROLES = {
+    "peak_reserved_bytes": Role.GATE,
+    "peak_allocated_bytes": Role.GATE,
+    "alloc_retries": Role.GATE,
+    "inactive_split_bytes": Role.DERIVED,
+}
+"""Memory of an accelerator: more of it is a cost; fragmentation is shown."""
+
+
+def _shares(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Share of each phase in the steps of one process; all steps, because events leave no stragglers to leave out."""
+    total = sum(sum(step.values()) for step in steps)
+    names = dict.fromkeys(name for step in steps for name in step)
+    return {name: sum(step.get(name, 0.0) for step in steps) / total for name in names}
+
+
+def _of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     """Measurements of a variant timed against the yardstick, from one report per process.
 
     The quotient is judged; milliseconds and rates are shown, because on a shared machine they say more of the

@@ -30,13 +30,18 @@ class Repetition:
     number: int
 
 
+def processes_of(selected: Selected, asked: int) -> int:
+    """Fresh processes for this case: as many as asked, or fewer where the case says so."""
+    return min(asked, selected.case.processes or asked)
+
+
 def repetitions(selection: Sequence[Selected], processes: int, seed: int) -> list[Repetition]:
     """Rounds over all cases, each round in a new random order: what drifts in the machine hits every case alike."""
     rng = random.Random(seed)
     runnable = [selected for selected in selection if selected.case.not_applicable is None]
     order: list[Repetition] = []
     for number in range(processes):
-        in_turn = list(runnable)
+        in_turn = [selected for selected in runnable if number < processes_of(selected, processes)]
         rng.shuffle(in_turn)
         order.extend(Repetition(selected, number) for selected in in_turn)
     return order

@@ -13,10 +13,12 @@ from typing import Any
 
 from benchmarks import measurements, summary
 from benchmarks.launch import CPU_ENVIRONMENT, Launcher
-from benchmarks.plan import SCALED_DOWN, Repetition, repetitions
+from benchmarks.plan import SCALED_DOWN, Repetition, processes_of, repetitions
 from benchmarks.progress import Progress
 from benchmarks.registry import Selected
 from benchmarks.spec import Preset, Status
+
+LEAST_CANARY_NOISE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,7 @@ class Session:
 
     def _result(self, state: CaseState) -> dict[str, Any]:
         benchmark, case = state.selected.benchmark, state.selected.case
+        wanted = processes_of(state.selected, self.request.processes)
         result: dict[str, Any] = {
             "benchmark": benchmark.id,
             "variant": dict(case.variant),
@@ -147,13 +150,12 @@ class Session:
             "mode": benchmark.mode,
             "backend": case.backend,
             "world_size": case.world_size,
-            "status": state.status
-            or (Status.OK if len(state.reports) >= self.request.processes else Status.INCOMPLETE),
+            "status": state.status or (Status.OK if len(state.reports) >= wanted else Status.INCOMPLETE),
             "error": state.error,
             "config": dict(case.config),
         }
         if result["status"] is Status.INCOMPLETE:
-            result["error"] = f"interrupted after {len(state.reports)} of {self.request.processes} processes"
+            result["error"] = f"interrupted after {len(state.reports)} of {wanted} processes"
         correctness = next((report["correctness"] for report in state.reports if "correctness" in report), None)
         if correctness is not None:
             result["correctness"] = correctness
@@ -167,10 +169,12 @@ class Session:
         return result
 
     def _add_figures(self, result: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> None:
-        result["measurements"] = measurements.of_paired_reports(reports)
+        result["measurements"] = measurements.of_reports(reports)
         times = [report["times"] for report in reports if "times" in report]
+        result["harness"] = {"scaled_down": SCALED_DOWN.get(self.request.preset)}
         if not times:
             return
+        result["harness"] |= {"clock": times[0]["clock"], "warm_up_steps": [time["warm_up_steps"] for time in times]}
         ceilings = self.ceilings()
         work = next((report["work"] for report in reports if "work" in report), None)
         if work and "gemm_fp32_tflops" in ceilings:
@@ -180,11 +184,6 @@ class Session:
             )
             if roof:
                 result["roofline"] = roof
-        result["harness"] = {
-            "clock": times[0]["clock"],
-            "warm_up_steps": [time["warm_up_steps"] for time in times],
-            "scaled_down": SCALED_DOWN.get(self.request.preset),
-        }
 
     def run_status(self) -> Status:
         """ok while anything ran well; failed where nothing did; incomplete where it was interrupted."""
@@ -213,14 +212,17 @@ class Session:
             return []
         name = "gemm_over_yardstick"
         values = [reading[name] for reading in (before, after) if reading]
-        # The standard error of a difference of two medians of this many rounds.
-        noise = max(1.253 * summary.robust_sd(rounds) / median(rounds) * (2 / len(rounds)) ** 0.5 for rounds in values)
+        # The standard error of a difference of two medians of this many rounds; half as much again, because minutes
+        # differ more than the rounds of one minute do (found over 60 runs with and without load).
+        noise = max(
+            1.5 * 1.253 * summary.robust_sd(rounds) / median(rounds) * (2 / len(rounds)) ** 0.5 for rounds in values
+        )
         return [
             {
                 "name": name,
                 "before": median(before[name]) if before else None,
                 "after": median(after[name]) if after else None,
-                "own_noise": noise,
+                "own_noise": max(noise, LEAST_CANARY_NOISE),
             }
         ]
 

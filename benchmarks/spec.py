@@ -60,6 +60,8 @@ class Case:
     not_applicable: str | None = None
     """Why this machine class can never run it, known before anything starts."""
     timeout_s: float = 300.0
+    processes: int | None = None
+    """Fresh processes, where this case needs fewer than its preset: one that starts ranks costs several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,14 @@
 """The register: one module per family, facts only. No torch here; the measured code is named, not imported."""
 
-from benchmarks.catalog import gpt
+from benchmarks.catalog import attention, ceilings, collectives, compile, gpt, llama, moe
 from benchmarks.spec import Benchmark
 
-ALL: tuple[Benchmark, ...] = (*gpt.BENCHMARKS,)
+ALL: tuple[Benchmark, ...] = (
+    *gpt.BENCHMARKS,
+    *llama.BENCHMARKS,
+    *moe.BENCHMARKS,
+    *attention.BENCHMARKS,
+    *collectives.BENCHMARKS,
+    *ceilings.BENCHMARKS,
+    *compile.BENCHMARKS,
+)

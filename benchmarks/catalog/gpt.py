@@ -89,6 +89,34 @@ def _never_on_cpu(rung: str) -> str | None:
     }.get(rung)
 
 
+def _ddp_cases(preset: Preset) -> tuple[Case, ...]:
+    cpu = preset is Preset.CPU
+    if cpu:
+        sizes = {**TINY, "n_layer": 1, "block_size": 128, "dtype": "fp32", "device": "cpu", "steps": 12}
+        chosen = [("ddp", 2, True), ("fsdp2", 2, True)]
+    else:
+        sizes = {
+            **GPT2,
+            "batch_size": 16,
+            "dtype": "fp32",
+            "device": "cuda",
+            "steps": 20 if preset is Preset.SMOKE else 60,
+        }
+        ranks = (2,) if preset is Preset.SMOKE else (2, 4, 8)
+        chosen = [(how, n, overlap) for how in ("ddp", "fsdp2") for n in ranks for overlap in (True, False)]
+    return tuple(
+        Case(
+            variant={"strategy": strategy, "ranks": ranks, "overlap": "on" if overlap else "off"},
+            config={**sizes, "strategy": strategy, "ranks": ranks, "overlap": overlap},
+            backend="gloo" if cpu else "nccl",
+            world_size=ranks,
+            processes=2 if cpu else None,
+            timeout_s=120 if cpu else 900,
+        )
+        for strategy, ranks, overlap in chosen
+    )
+
+
 BENCHMARKS = (
     Benchmark(
         id="gpt.train",
@@ -135,5 +163,29 @@ BENCHMARKS = (
             ),
         ),
         builtin="benchmarks.workloads.gpt_model:Gpt",
+    ),
+    Benchmark(
+        id="gpt.ddp",
+        title="GPT training step on several ranks, DDP and FSDP2",
+        mode="train_step",
+        workload="benchmarks.workloads.gpt_ddp:GptDistributed",
+        cases=_ddp_cases,
+        meaning="The same training step on n ranks: by DDP, which sums gradients during the backward pass, and "
+        "by FSDP2, whose weights are gathered too. It measures the step alone, on all ranks, and on all ranks "
+        "without communication; averaged gradients are compared with those of one process first.",
+        formula="scaling_efficiency = tokens/s on n ranks over n times tokens/s on one; exposed_communication = step "
+        "less the same step without communication (DDP: no_sync; FSDP2: the unsharded step). " + FORMULA,
+        bound="The link, once the backward pass is too short to hide 2(n−1)/n bytes of gradients per byte of weights. "
+        "Below 80 % efficiency is worth a look, below 70 % a fault.",
+        references=(
+            Reference(
+                figure="4×A100: 419,259 tokens/s, 73.7 % of four single ones", source="the published A100 ladder"
+            ),
+            Reference(
+                figure="8×H100: 463k tokens/s per GPU", source="llm.c, in the README of KellerJordan/modded-nanogpt"
+            ),
+        ),
+        builtin="benchmarks.workloads.gpt_model:build",
+        distributed=True,
     ),
 )

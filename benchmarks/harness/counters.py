@@ -9,10 +9,16 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.harness.workload import Counter as Figure
+
 _FREE = frozenset(
     "detach alias view _unsafe_view t transpose permute expand as_strided unsqueeze squeeze slice select split "
     "split_with_sizes unbind".split()
 )
+
+
+_SYNCING = frozenset("_local_scalar_dense nonzero masked_select _unique2 item repeat_interleave equal".split())
+"""Operations whose result the host must see before it can go on: on an accelerator each is a full stop."""
 
 
 class OperationCounter(TorchDispatchMode):
@@ -47,6 +53,12 @@ def count_operations(step: Callable[[], None]) -> OperationCounter:
     with OperationCounter() as counter:
         step()
     return counter
+
+
+def host_syncs(operations: OperationCounter, device: str) -> Figure:
+    """How often a step makes the host wait. Judged on an accelerator; on a CPU, where it costs nothing, watched."""
+    stops = sum(count for name, count in operations.by_name.items() if name in _SYNCING)
+    return Figure(metric="host_syncs", value=stops, role="watch" if device == "cpu" else "gate")
 
 
 def count_activation_bytes(forward: Callable[[], torch.Tensor], parameters: Iterable[torch.Tensor]) -> int:

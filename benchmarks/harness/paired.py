@@ -20,6 +20,9 @@ from benchmarks.harness.yardstick import Yardstick
 Step = Callable[[Marks], None]
 
 LEAST_PAIRS = 9
+SAMPLE_S = 4e-3
+"""A shorter step is repeated until a sample lasts so long: the yardstick's order, and far over the clock's grain."""
+MOST_STEPS_PER_SAMPLE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class PairedTimes:
     phases_s: list[dict[str, float]] = field(default_factory=list)
     warm_up_steps: int = 0
     settled: bool = False
+    steps_per_sample: int = 1
 
     @property
     def ratios(self) -> list[float]:
@@ -65,7 +69,7 @@ def measure(step: Step, clock: HostClock, budget: Budget, rng: random.Random) ->
             step_first = rng.random() < 0.5
             if not step_first:
                 times.yardstick_s.append(_timed_yardstick(yardstick, clock))
-            phases = _timed_step(step, clock)
+            phases = _timed_steps(step, clock, times.steps_per_sample)
             times.phases_s.append(phases)
             times.step_s.append(sum(phases.values()))
             if step_first:
@@ -89,14 +93,17 @@ def _warm_up(step: Step, yardstick: Yardstick, clock: HostClock, budget: Budget,
             times.settled = abs(median(window[-half:]) / median(window[-2 * half : -half]) - 1) <= budget.settle_within
         spent = time.perf_counter() >= deadline
         if spent or (times.settled and len(window) >= 10):
-            return
+            break
+    times.steps_per_sample = max(1, min(MOST_STEPS_PER_SAMPLE, round(SAMPLE_S / median(window))))
 
 
-def _timed_step(step: Step, clock: HostClock) -> dict[str, float]:
+def _timed_steps(step: Step, clock: HostClock, count: int) -> dict[str, float]:
+    """Seconds per phase of one step, over `count` of them in a row."""
     marks = HostMarks(clock)
     marks.start()
-    step(marks)
-    return marks.stop()
+    for _ in range(count):
+        step(marks)
+    return {phase: seconds / count for phase, seconds in marks.stop().items()}
 
 
 def _timed_yardstick(yardstick: Yardstick, clock: HostClock) -> float:

@@ -22,6 +22,9 @@ class _CompilerWhenNeeded(ModuleType):
         """Outside of a compiled region the real one does nothing either."""
 
     def __getattr__(self, name: str) -> Any:
+        # Tools that walk over all modules ask for `__file__`; only an import of a part (`__path__`) means business.
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
         return getattr(_real_compiler(self), name)
 
 

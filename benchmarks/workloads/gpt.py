@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.harness.check import EPSILON, Correctness, norm_error, relative_limit, worst_error
-from benchmarks.harness.counters import count_activation_bytes, count_operations
+from benchmarks.harness.check import Correctness, norm_error, relative_limit, worst_error
+from benchmarks.harness.counters import count_activation_bytes, count_operations, host_syncs
 from benchmarks.harness.marks import Marks, NoMarks
 from benchmarks.harness.plugin import PluginError, load_plugin
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
@@ -90,7 +90,7 @@ class GptStep:
         self.losses.append(loss.detach())
 
 
-class _Gpt:
+class GptWorkload:
     """What `gpt.train` and `gpt.ladder` share; they differ in where model and optimizer come from."""
 
     dtype: str
@@ -132,6 +132,14 @@ class _Gpt:
         """The last touch before timing, e.g. compilation."""
         return model
 
+    def seeded_weights(self, config: GptConfig) -> dict[str, Tensor]:
+        """One seeded set of weights, by name."""
+        return gpt_model.seeded_weights(config)
+
+    def reference_model(self, config: GptConfig) -> nn.Module:
+        """The plain model that says what is right."""
+        return gpt_model.Gpt(config, gpt_model.NAIVE, self.vocabulary)
+
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.dtype != "bf16":
             return contextlib.nullcontext()
@@ -149,7 +157,7 @@ class _Gpt:
         if not isinstance(model, nn.Module):
             raise PluginError(f"build(config) returned {type(model).__name__}; it must return a torch.nn.Module")
         model = model.to(config.device)
-        self.load(model, gpt_model.seeded_weights(config))
+        self.load(model, self.seeded_weights(config))
         return model.train()
 
     def step(self, marks: Marks) -> None:
@@ -171,6 +179,7 @@ class _Gpt:
         tokens = self.config.tokens_per_step
         return [
             Counter(metric="ops_per_step", value=operations.total),
+            host_syncs(operations, self.config.device),
             Counter(metric="activation_bytes", value=kept, unit="B", role="gate"),
             fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
             fact("flop_per_step_causal", float(tokens * self.config.flop_per_token(causal=True)), "FLOP", "6N+6LCT"),
@@ -186,11 +195,11 @@ class _Gpt:
         small = dataclasses.replace(
             self.config, batch_size=CHECK_BATCH, block_size=min(CHECK_CONTEXT, self.config.block_size)
         )
-        weights = gpt_model.seeded_weights(small)
+        weights = self.seeded_weights(small)
         stream = TokenStream(small, self.vocabulary, pinned=False, seed=self.job.seed + 1)
         batches = [tuple(part.to(small.device) for part in stream.next()) for _ in range(CHECK_STEPS)]
-        exact = _Reference(small, weights, self.vocabulary, torch.float64)
-        naive = _Reference(small, weights, self.vocabulary, torch.float32, self.autocast)
+        exact = _Reference(small, self.reference_model(small).double(), weights)
+        naive = _Reference(small, self.reference_model(small), weights, self.autocast)
         model = self._loaded(small)
         result = Correctness(reference=f"fp64 from scratch, B{small.batch_size} T{small.block_size}")
         inputs_BT = batches[0][0]
@@ -272,20 +281,15 @@ class _Gpt:
 
 
 class _Reference:
-    """The from-scratch model in a given precision, with the textbook AdamW."""
+    """The plain model in the precision it was given in, with the textbook AdamW."""
 
     def __init__(
-        self,
-        config: GptConfig,
-        weights: dict[str, Tensor],
-        vocabulary: int,
-        dtype: torch.dtype,
-        autocast: Autocast | None = None,
+        self, config: GptConfig, model: nn.Module, weights: dict[str, Tensor], autocast: Autocast | None = None
     ) -> None:
         self.config = config
         self.autocast: Autocast = autocast or contextlib.nullcontext
-        self.model = gpt_model.Gpt(config, gpt_model.NAIVE, vocabulary).to(config.device, dtype)
-        _load_by_name(self.model, weights)
+        self.model = model.to(config.device)
+        load_by_name(self.model, weights)
         self.optimizer = gpt_model.adamw(self.model.parameters(), config, fused=False)
 
     def logits(self, inputs_BT: Tensor) -> Tensor:
@@ -300,7 +304,7 @@ class _Reference:
         return loss.item()
 
     def gradients(self) -> dict[str, Tensor]:
-        return _gradients_by_name(self.model)
+        return gradients_by_name(self.model)
 
     def update(self) -> None:
         self.optimizer.step()
@@ -311,7 +315,7 @@ def _plain(name: str) -> str:
     return name.removeprefix("_orig_mod.").removeprefix("transformer.")
 
 
-def _load_by_name(model: nn.Module, weights: dict[str, Tensor]) -> None:
+def load_by_name(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copies the seeded weights in by GPT-2's names; what does not fit is said with its name and shape."""
     seen: set[str] = set()
     with torch.no_grad():
@@ -335,11 +339,11 @@ def _load_by_name(model: nn.Module, weights: dict[str, Tensor]) -> None:
         )
 
 
-def _gradients_by_name(model: nn.Module) -> dict[str, Tensor]:
+def gradients_by_name(model: nn.Module) -> dict[str, Tensor]:
     return {_plain(name): parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-class GptTraining(_Gpt):
+class GptTraining(GptWorkload):
     """`gpt.train`: the project's model and optimizer where plugged in, else the built-in ones."""
 
     def __init__(self, job: Job) -> None:
@@ -363,14 +367,14 @@ class GptTraining(_Gpt):
         return optimizer
 
     def load(self, model: nn.Module, weights: dict[str, Tensor]) -> None:
-        (self.plugin.companion("load_weights") or _load_by_name)(model, weights)
+        (self.plugin.companion("load_weights") or load_by_name)(model, weights)
 
     def gradients(self, model: nn.Module) -> dict[str, Tensor]:
-        gradients: dict[str, Tensor] = (self.plugin.companion("named_gradients") or _gradients_by_name)(model)
+        gradients: dict[str, Tensor] = (self.plugin.companion("named_gradients") or gradients_by_name)(model)
         return gradients
 
 
-class GptLadder(_Gpt):
+class GptLadder(GptWorkload):
     """`gpt.ladder`: the built-in model at one rung."""
 
     def __init__(self, job: Job) -> None:
@@ -392,10 +396,10 @@ class GptLadder(_Gpt):
         return gpt_model.adamw(model.parameters(), config, fused=self.rung.fused_optimizer)
 
     def load(self, model: nn.Module, weights: dict[str, Tensor]) -> None:
-        _load_by_name(model, weights)
+        load_by_name(model, weights)
 
     def gradients(self, model: nn.Module) -> dict[str, Tensor]:
-        return _gradients_by_name(model)
+        return gradients_by_name(model)
 
     def finish(self, model: nn.Module) -> nn.Module:
         if self.rung.compiled and self.config.device == "cuda":
@@ -413,6 +417,3 @@ def largest_batch(config: GptConfig) -> int:
     per_token = 10 * config.vocab_size + 2 * 18 * config.n_layer * config.n_embd
     sequences = int(0.9 * free / (per_token * config.block_size))
     return max(config.batch_size, min(sequences, 512) // 8 * 8)
-
-
-__all__ = ["EPSILON", "GptLadder", "GptTraining"]

@@ -1,0 +1,143 @@
+"""Attention: training shapes by backend and mask, and decoding from a cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.spec import Benchmark, Case, Preset, Reference
+
+CPU_SHAPE = {
+    "batch_size": 1,
+    "heads": 4,
+    "kv_heads": 4,
+    "length": 512,
+    "head_dim": 64,
+    "dtype": "fp32",
+    "device": "cpu",
+}
+TOKENS, HEADS_TIMES_DIM = 16384, 2048
+BACKENDS = ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math")
+
+_NO_CPU_KERNEL = "torch has no {} kernel for a CPU; only flash and math run there"
+_NO_FLEX_BACKWARD = "FlexAttention has no backward pass on a CPU"
+
+TRAIN_SIGNATURE = """\
+attention(q, k, v, *, causal: bool) -> out
+    q (B, H, S, D), k and v (B, G, S, D) with H a multiple of G (grouped queries); out (B, H, S, D), differentiable.
+    Scores are scaled by 1/sqrt(D). Timed: the call, then out.backward with a fixed random upstream gradient."""
+DECODE_SIGNATURE = """\
+decode(q, k, v, lengths) -> out
+    q (B, H, 1, D); k and v (B, G, S, D), a cache of which sequence b holds lengths[b] entries; out (B, H, 1, D).
+    Timed: the call, without gradients."""
+
+
+def _train_case(preset: Preset, shape: dict[str, Any], backend: str, mask: str) -> Case:
+    reason = None
+    if preset is Preset.CPU and backend in ("sdpa_efficient", "sdpa_cudnn"):
+        reason = _NO_CPU_KERNEL.format(backend.removeprefix("sdpa_"))
+    elif preset is Preset.CPU and backend == "flex":
+        reason = _NO_FLEX_BACKWARD
+    variant = {"backend": backend, "mask": mask, "length": shape["length"], "head_dim": shape["head_dim"]}
+    if shape["kv_heads"] != shape["heads"]:
+        variant["kv_heads"] = shape["kv_heads"]
+    config = {**shape, "backend": backend, "mask": mask, "window": max(64, shape["length"] // 8)}
+    return Case(variant=variant, config=config, backend=backend, not_applicable=reason, timeout_s=300)
+
+
+def _gpu_shape(length: int, head_dim: int, kv_share: int = 1) -> dict[str, Any]:
+    heads = HEADS_TIMES_DIM // head_dim
+    return {
+        "batch_size": max(1, TOKENS // length),
+        "heads": heads,
+        "kv_heads": heads // kv_share,
+        "length": length,
+        "head_dim": head_dim,
+        "dtype": "bf16",
+        "device": "cuda",
+    }
+
+
+def _train_cases(preset: Preset) -> tuple[Case, ...]:
+    if preset is Preset.CPU:
+        cases = [_train_case(preset, CPU_SHAPE, backend, "causal") for backend in BACKENDS]
+        cases.append(_train_case(preset, {**CPU_SHAPE, "kv_heads": 2}, "sdpa_flash", "causal"))
+        cases.append(_train_case(preset, CPU_SHAPE, "flex", "causal"))
+        return tuple(cases)
+    lengths = (4096,) if preset is Preset.SMOKE else (512, 1024, 2048, 4096, 8192, 16384, 32768)
+    widths = (128,) if preset is Preset.SMOKE else (64, 128)
+    cases = []
+    for width in widths:
+        for length in lengths:
+            shape = _gpu_shape(length, width)
+            cases += [_train_case(preset, shape, b, "causal") for b in BACKENDS if b != "sdpa_math" or length <= 4096]
+            cases.append(_train_case(preset, shape, "flex", "causal"))
+    long = _gpu_shape(8192, 128)
+    cases += [_train_case(preset, long, "flex", mask) for mask in ("window", "document")]
+    cases += [_train_case(preset, long, "sdpa_flash", "full")]
+    cases += [_train_case(preset, _gpu_shape(8192, 128, kv_share=4), b, "causal") for b in ("sdpa_flash", "flex")]
+    return tuple(cases)
+
+
+def _decode_cases(preset: Preset) -> tuple[Case, ...]:
+    if preset is Preset.CPU:
+        shape = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "fp32", "device": "cpu", "backend": "sdpa"}
+        return tuple(
+            Case(variant={"batch": b, "length": 256}, config={**shape, "batch_size": b, "length": 256}, backend="sdpa")
+            for b in (1, 8)
+        )
+    shape = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bf16", "device": "cuda", "backend": "sdpa"}
+    batches, lengths = ((8,), (8192,)) if preset is Preset.SMOKE else ((1, 8, 64), (1024, 8192, 32768))
+    return tuple(
+        Case(variant={"batch": b, "length": s}, config={**shape, "batch_size": b, "length": s}, backend="sdpa")
+        for b in batches
+        for s in lengths
+    )
+
+
+BENCHMARKS = (
+    Benchmark(
+        id="attn.train",
+        title="Attention forward and backward, backend forced",
+        mode="forward_backward",
+        workload="benchmarks.workloads.attention:AttentionTraining",
+        cases=_train_cases,
+        meaning="One attention call and its backward pass at the shapes of training (16k tokens a batch, heads × width "
+        "2048). The backend is forced, and the dispatched kernel proves that it ran: a silent fall-back is an error, "
+        "not a slow result. Masks: full, causal, sliding window, packed documents; grouped queries.",
+        formula="FLOP = 2·B·H·S·K·(2·D) forward, with K the mean number of keys a query sees, element-exact (causal "
+        "(S+1)/2, the window's and documents' own means); the backward pass counts 2.5 times that, recomputation "
+        "included. Grouped queries change bytes, not FLOP. Other tools count block sparsity or soft-max FLOP: their "
+        "numbers are not comparable.",
+        bound="Matrix units from S of about 1k on; below that launch latency. The math backend writes the S×S matrix "
+        "and is bound by memory.",
+        references=(
+            Reference(
+                figure="H100, fp16, D 128, causal forward TFLOP/s at S 512·1k·2k·4k·8k·16k: FlashAttention-3 "
+                "292·423·521·579·602·616; cuDNN 315·410·484·518·529·539; FlashAttention-2 191·260·298·319·333·335",
+                source="FlashAttention-3 paper, figures read through a third-party extraction",
+            ),
+            Reference(
+                figure="H100, fp16, D 128, backward TFLOP/s: FlashAttention-3 316·424·501·542·559·561; cuDNN "
+                "305·408·465·499·518·516; FlashAttention-2 214·260·291·310·318·322",
+                source="FlashAttention-3 paper, as above",
+            ),
+        ),
+        signature=TRAIN_SIGNATURE,
+        builtin="torch.nn.functional.scaled_dot_product_attention",
+    ),
+    Benchmark(
+        id="attn.decode",
+        title="Attention of one new token against a cache",
+        mode="decode",
+        workload="benchmarks.workloads.attention:AttentionDecoding",
+        cases=_decode_cases,
+        meaning="What each generated token pays to read the keys and values before it: a batch of single queries, "
+        "grouped heads, sequences of unequal lengths. The rate of arithmetic means nothing here; bytes do.",
+        formula="bytes = 2·B·S·G·D·width, the cache read once; cache_gb_per_s = bytes / time.",
+        bound="Memory bandwidth: 4.8 TB/s on one H200, of which 80 % is a good kernel; small batches leave most of the "
+        "chip idle unless the sequence is split over it.",
+        references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
+        signature=DECODE_SIGNATURE,
+        builtin="torch.nn.functional.scaled_dot_product_attention",
+    ),
+)

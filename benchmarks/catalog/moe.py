@@ -1,0 +1,132 @@
+"""Mixture of experts: the layer under three implementations and three loads, and a small model of such layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.spec import Benchmark, Case, Preset, Reference
+
+CPU_SIZES = {
+    "width": 128,
+    "expert_width": 256,
+    "experts": 8,
+    "top_k": 2,
+    "tokens": 1024,
+    "dtype": "fp32",
+    "device": "cpu",
+}
+SHAPES: dict[str, dict[str, int]] = {
+    "mixtral": {"width": 4096, "expert_width": 14336, "experts": 8, "top_k": 2},
+    "olmoe": {"width": 2048, "expert_width": 1024, "experts": 64, "top_k": 8},
+    "deepseek_v3": {"width": 7168, "expert_width": 2048, "experts": 256, "top_k": 8},
+}
+IMPLEMENTATIONS, LOADS = ("loop", "capacity", "grouped_mm"), ("uniform", "zipf", "hot")
+
+SIGNATURE = """\
+layer(x, bias, weights, config) -> y
+    x (T, C) tokens; bias (T, E) added to the router's scores for the choice only; weights: router_CE (C, E),
+    gate_ECF and up_ECF (E, C, F), down_EFC (E, F, C); y (T, C), differentiable in x and all weights.
+    config: width (C), expert_width (F), experts (E), top_k (K), tokens (T), dtype, device, capacity_factor.
+    Each token goes to the K experts of highest score + bias; their outputs, SwiGLU (silu(x@gate) * (x@up)) @ down,
+    are added with the soft-max of the K chosen scores (without the bias) as weights. No token may be dropped.
+    Timed: the call, then y.backward with a fixed random upstream gradient."""
+
+_FORMULA = (
+    "FLOP forward per token = 2·C·E (router) + 6·K·C·F (routed SwiGLU experts), active parameters; training 3 times "
+    "that. Bytes: 3·E·C·F·width of expert weights a pass, all experts touched; dispatch and combination 2·T·K·C·width "
+    "each."
+)
+
+
+def _layer_case(sizes: dict[str, Any], impl: str, load: str, shape: str | None = None) -> Case:
+    variant: dict[str, Any] = {"shape": shape} if shape else {}
+    variant |= {
+        "impl": impl,
+        "experts": sizes["experts"],
+        "top_k": sizes["top_k"],
+        "load": load,
+        "dtype": sizes["dtype"],
+    }
+    return Case(variant=variant, config={**sizes, "impl": impl, "load": load})
+
+
+def _layer_cases(preset: Preset) -> tuple[Case, ...]:
+    if preset is Preset.CPU:
+        pairs = [("loop", "uniform"), ("capacity", "uniform"), ("grouped_mm", "uniform"), ("grouped_mm", "zipf")]
+        return tuple(_layer_case(CPU_SIZES, impl, load) for impl, load in [*pairs, ("grouped_mm", "hot")])
+    if preset is Preset.SMOKE:
+        sizes = {**SHAPES["olmoe"], "tokens": 4096, "dtype": "bf16", "device": "cuda"}
+        return tuple(_layer_case(sizes, impl, "uniform", "olmoe") for impl in IMPLEMENTATIONS)
+    cases = []
+    for shape, sizes in SHAPES.items():
+        whole = {**sizes, "tokens": 16384, "dtype": "bf16", "device": "cuda"}
+        cases += [_layer_case(whole, impl, load, shape) for impl in IMPLEMENTATIONS for load in LOADS]
+    return tuple(cases)
+
+
+def _model_case(sizes: dict[str, Any], compile_mode: str) -> Case:
+    variant = {"impl": "grouped_mm", "compile": compile_mode, "dtype": sizes["dtype"]}
+    backend = "eager" if compile_mode == "eager" else "inductor"
+    return Case(variant=variant, config={**sizes, "impl": "grouped_mm", "compile": compile_mode}, backend=backend)
+
+
+def _model_cases(preset: Preset) -> tuple[Case, ...]:
+    experts = {"expert_width": 128, "experts": 8, "top_k": 2}
+    if preset is Preset.CPU:
+        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 256, "vocab_size": 512, "batch_size": 1}
+        return (_model_case({**sizes, **experts, "dtype": "fp32", "device": "cpu"}, "eager"),)
+    sizes = {"n_layer": 12, "n_head": 16, "n_embd": 2048, "block_size": 2048, "vocab_size": 50304}
+    experts = {"expert_width": 1024, "experts": 64, "top_k": 8}
+    batch = 1 if preset is Preset.SMOKE else 8
+    whole = {**sizes, **experts, "batch_size": batch, "dtype": "bf16", "device": "cuda"}
+    modes = ("eager", "default") if preset is Preset.SMOKE else ("eager", "default", "reduce-overhead", "max-autotune")
+    return tuple(_model_case(whole, mode) for mode in modes)
+
+
+BENCHMARKS = (
+    Benchmark(
+        id="moe.layer",
+        title="Mixture-of-experts layer, with a plug-in point",
+        mode="train_step",
+        workload="benchmarks.workloads.moe:MoeLayer",
+        cases=_layer_cases,
+        meaning="One MoE layer forward and backward: router, dispatch, expert products, combination. Built in are the "
+        "loop over experts (the honest baseline), fixed capacity 1.25 with batched products (drops tokens, says how "
+        "many) and dropless grouped products, each under uniform, Zipf (1/rank^0.8) and one-hot-expert loads. Beside "
+        "time: imbalance, drop rate, padding waste, and host syncs, the classical regression of such layers.",
+        formula=_FORMULA,
+        bound="Matrix products when T·K/E rows per expert put the intensity over the ridge (206 FLOP/B on H200), else "
+        "the memory traffic of the experts' weights: DeepSeek-V3-like shapes are compute-bound at 16k tokens (414) and "
+        "memory-bound at 4k (121).",
+        references=(
+            Reference(
+                figure="grouped GEMM up to 2.62× a loop over experts on H100",
+                source="PyTorch blog on persistent Triton grouped GEMM",
+            ),
+            Reference(
+                figure="30B MoE, 8×H100 bf16: 328 model TFLOP/s per GPU (33 %)",
+                source="NeMo AutoModel performance summary",
+            ),
+        ),
+        signature=SIGNATURE,
+        builtin="benchmarks.workloads.moe:grouped, loop_over_experts, capacity_bmm",
+    ),
+    Benchmark(
+        id="moe.model",
+        title="Small mixture-of-experts model, training step",
+        mode="train_step",
+        workload="benchmarks.workloads.moe_model:MoeModel",
+        cases=_model_cases,
+        meaning="A GPT whose MLPs are MoE layers, trained one step: what the layer's gains are worth beside attention, "
+        "head and optimizer. Eager and compiled.",
+        formula=f"6·N_active + 12·L·C·T per token; N_active counts the K experts a token visits. {_FORMULA}",
+        bound="The optimizer's traffic over all experts' weights when batches are small; matrix products otherwise.",
+        references=(
+            Reference(
+                figure="16B DeepSeek-V3-like: 13.5 → 21 % MFU on 8×B200", source="pytorch/torchtitan pull request 1993"
+            ),
+        ),
+        signature=SIGNATURE,
+        builtin="benchmarks.workloads.moe:grouped",
+    ),
+)

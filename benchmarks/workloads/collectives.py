@@ -1,0 +1,264 @@
+"""Collectives: six operations over a sweep of sizes, exact integer payloads, latency, bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_gb_per_s, fit_line
+from benchmarks.harness.check import Correctness
+from benchmarks.harness.ranks import run_ranks
+from benchmarks.harness.values import Value
+from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+
+WARM_UP, LEAST_ITERATIONS = 3, 10
+
+
+class Collective:
+    """`coll.<operation>`: time per size is the slowest rank's, its value the median over iterations."""
+
+    work = Work(flop=0.0)
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.operation = job, Operation(str(job.config["operation"]))
+        self.device, self.ranks = str(job.config["device"]), int(job.config["ranks"])
+        if self.device == "cuda":
+            self._needs_gpus()
+
+    def _needs_gpus(self) -> None:
+        if not torch.cuda.is_available():
+            raise NotApplicable(f"preset {self.job.preset} needs GPUs and torch sees none; --preset cpu runs anywhere")
+        if not dist.is_nccl_available():
+            raise NotApplicable("this build of torch has no NCCL")
+        found = torch.cuda.device_count()
+        if found < self.ranks:
+            raise NotApplicable(
+                f"{self.ranks} ranks need {self.ranks} GPUs and {found} {'is' if found == 1 else 'are'} here; "
+                "on one rank nothing crosses a link, so there is no bandwidth to state"
+            )
+
+    def check(self) -> Correctness:
+        """Nothing yet: ranks are started once, and check before they time."""
+        return Correctness(reference="integer payloads, checked in every process before timing")
+
+    def prepare(self) -> None:
+        """Ranks are started by `measure`."""
+
+    def counters(self) -> list[Counter]:
+        return []
+
+    def after(self) -> str | None:
+        wrong = sum(rank["wrong"] for rank in self.by_rank)
+        return f"{wrong} elements arrived wrong; its speed is void" if wrong else None
+
+    def correctness(self) -> Correctness:
+        """What the ranks found."""
+        result = Correctness(reference="exact integer payloads, distinct per rank")
+        result.require("wrong_elements", sum(rank["wrong"] for rank in self.by_rank), 0.0, f"{self.ranks} ranks")
+        return result
+
+    def measure(self) -> list[Value]:
+        """Sweeps the sizes on all ranks; each iteration counts as long as its slowest rank took."""
+        argument = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"]), "device": self.device}
+        argument["in_place"] = self.job.config.get("placement") == "in_place"
+        argument["seconds_per_size"] = float(self.job.config["seconds_per_size"])
+        self.by_rank = run_ranks(_sweep, self.ranks, argument, "nccl" if self.device == "cuda" else "gloo")
+        found: dict[float, float] = {}
+        samples: dict[float, list[float]] = {}
+        for index, size in enumerate(argument["sizes"]):
+            per_rank = [rank["seconds"][index] for rank in self.by_rank]
+            samples[size] = [max(iteration) for iteration in zip(*per_rank, strict=True)]
+            found[size] = median(samples[size])
+        return self._figures(found, samples)
+
+    def _figures(self, found: dict[float, float], samples: dict[float, list[float]]) -> list[Value]:
+        smallest, largest = min(found), max(found)
+        line = fit_line(found)
+        role = "gate" if self.device == "cuda" else "watch"
+        bus = [bus_gb_per_s(self.operation, self.ranks, largest, s) for s in samples[largest]]
+        micro = [1e6 * s for s in samples[smallest]]
+        mean_of_ranks = median(
+            sum(iteration) / self.ranks for iteration in zip(*(r["seconds"][-1] for r in self.by_rank), strict=True)
+        )
+        values = [
+            Value(metric="busbw_gb_per_s", unit="GB/s", value=median(bus), samples=bus, direction="higher", role=role),
+            Value(metric="latency_us", unit="us", value=median(micro), samples=micro, role=role),
+            _shown("algbw_gb_per_s", "GB/s", algorithm_gb_per_s(largest, found[largest]), "higher"),
+            _shown(
+                "busbw_rank_mean_gb_per_s",
+                "GB/s",
+                bus_gb_per_s(self.operation, self.ranks, largest, mean_of_ranks),
+                "higher",
+            ),
+            _shown("alpha_us", "us", 1e6 * line.alpha_s),
+            _shown("fitted_gb_per_s", "GB/s", line.bytes_per_s / 1e9, "higher"),
+            _shown("half_bandwidth_bytes", "B", line.half_bandwidth_bytes),
+            Value(
+                metric="wrong_elements",
+                unit="1",
+                value=float(sum(r["wrong"] for r in self.by_rank)),
+                exact=True,
+                role="gate",
+            ),
+        ]
+        values += [
+            _shown(f"time_us_{_size_name(size)}", "us", 1e6 * seconds)
+            for size, seconds in found.items()
+            if size != smallest
+        ]
+        return values
+
+
+def _shown(metric: str, unit: str, value: float, direction: str = "lower") -> Value:
+    return Value(metric=metric, unit=unit, value=value, direction=direction, role="derived")
+
+
+def _size_name(size: float) -> str:
+    for unit, factor in (("gib", 2**30), ("mib", 2**20), ("kib", 2**10)):
+        if size >= factor:
+            return f"{size / factor:g}_{unit}"
+    return f"{size:g}_b"
+
+
+def _sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
+    """One rank's part: check, then time, each size."""
+    operation, device = Operation(argument["operation"]), argument["device"]
+    wrong, seconds = 0, []
+    for size in argument["sizes"]:
+        ready = prepare(operation, rank, ranks, int(size), device, in_place=argument["in_place"])
+        wrong += check(operation, rank, ranks, ready)
+        seconds.append(_timed(ready, device, argument["seconds_per_size"]))
+    return {"wrong": wrong, "seconds": seconds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """An operation about to be called: what it reads, where its result appears, and what restores its input."""
+
+    call: Callable[[], Any]
+    refill: Callable[[], Any]
+    result: Tensor
+    base: Tensor
+    part: int
+
+
+def partner(rank: int, ranks: int) -> int:
+    """The other side of a pairwise exchange."""
+    return (rank + 1) % ranks if rank % 2 == 0 else (rank - 1) % ranks
+
+
+def prepare(operation: Operation, rank: int, ranks: int, size: int, device: str, *, in_place: bool) -> Ready:
+    """Buffers of `size` total bytes, rounded to whole elements per rank.
+
+    Whole numbers below 2^24 add up exactly in single precision, whatever the order; every rank's payload differs. In
+    place means that the input is a slice of the output, or the other way round; all_reduce and broadcast are always.
+    """
+    part = max(1, size // 4 // ranks)
+    base = torch.arange(part * ranks, device=device, dtype=torch.float32) % 251
+    mine = base + 1000 * rank
+    whole, small = torch.empty_like(mine), torch.empty(part, device=device)
+    own = slice(rank * part, (rank + 1) * part)
+
+    if operation is Operation.ALL_REDUCE:
+        return Ready(
+            call=lambda: dist.all_reduce(whole), refill=lambda: whole.copy_(mine), result=whole, base=base, part=part
+        )
+    if operation is Operation.BROADCAST:
+        start = mine if rank == 0 else torch.full_like(mine, float("nan"))
+        return Ready(
+            call=lambda: dist.broadcast(whole, 0), refill=lambda: whole.copy_(start), result=whole, base=base, part=part
+        )
+    if operation is Operation.ALL_GATHER:
+        sent = whole[own] if in_place else small
+        source = mine[:part].clone()
+        return Ready(
+            call=lambda: dist.all_gather_into_tensor(whole, sent),
+            refill=lambda: sent.copy_(source),
+            result=whole,
+            base=base,
+            part=part,
+        )
+    if operation is Operation.REDUCE_SCATTER:
+        into = whole[own] if in_place else small
+        return Ready(
+            call=lambda: dist.reduce_scatter_tensor(into, whole),
+            refill=lambda: whole.copy_(mine),
+            result=into,
+            base=base,
+            part=part,
+        )
+    if operation is Operation.ALL_TO_ALL:
+        return Ready(
+            call=lambda: dist.all_to_all_single(whole, mine), refill=_nothing, result=whole, base=base, part=part
+        )
+    return Ready(call=_exchange(mine, whole, partner(rank, ranks)), refill=_nothing, result=whole, base=base, part=part)
+
+
+def _nothing() -> None:
+    """The input survives the call."""
+
+
+def _exchange(sent: Tensor, received: Tensor, other: int) -> Callable[[], None]:
+    def both_ways() -> None:
+        sending, receiving = dist.isend(sent, other), dist.irecv(received, other)
+        for request in (sending, receiving):
+            if request is not None:
+                request.wait()
+
+    return both_ways
+
+
+def check(operation: Operation, rank: int, ranks: int, ready: Ready) -> int:
+    """Elements that differ from what arithmetic says, out of poisoned buffers."""
+    ready.result.fill_(float("nan"))
+    ready.refill()
+    ready.call()
+    base, part = ready.base, ready.part
+    summed = base * ranks + 1000 * (ranks * (ranks - 1) // 2)
+    own = slice(rank * part, (rank + 1) * part)
+    expected = {
+        Operation.ALL_REDUCE: lambda: summed,
+        Operation.ALL_GATHER: lambda: torch.cat([base[:part] + 1000 * r for r in range(ranks)]),
+        Operation.REDUCE_SCATTER: lambda: summed[own],
+        Operation.ALL_TO_ALL: lambda: torch.cat([base[own] + 1000 * r for r in range(ranks)]),
+        Operation.BROADCAST: lambda: base,
+        Operation.SEND_RECV: lambda: base + 1000 * partner(rank, ranks),
+    }[operation]()
+    if ready.result.is_cuda:
+        torch.cuda.synchronize()
+    return int((ready.result != expected).sum())
+
+
+def _timed(ready: Ready, device: str, seconds: float) -> list[float]:
+    """Refill, barrier, then one call, again and again; all ranks make the same number of calls."""
+    for _ in range(WARM_UP):
+        _once(ready, device)
+    began = time.perf_counter()
+    for _ in range(3):
+        _once(ready, device)
+    each = torch.tensor([(time.perf_counter() - began) / 3], device=device)
+    dist.all_reduce(each, op=dist.ReduceOp.MAX)
+    iterations = max(LEAST_ITERATIONS, min(400, int(seconds / max(float(each), 1e-6))))
+    return [_once(ready, device) for _ in range(iterations)]
+
+
+def _once(ready: Ready, device: str) -> float:
+    ready.refill()
+    dist.barrier()
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        ready.call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1000
+    began = time.perf_counter()
+    ready.call()
+    return time.perf_counter() - began
