@@ -54,6 +54,7 @@ def load_board(c: Connection, query: BoardQuery, *, now: datetime | None = None)
     page = Page()
     if not span.empty:
         page = (commit_page if query.granularity == "commit" else bucket_page)(c, scope, query, span)
+    suites, summary = _summary(c, scope, now)
     return Board(
         project=scope.project.slug,
         branch=None if scope.branch is None else scope.branch.name,
@@ -61,11 +62,11 @@ def load_board(c: Connection, query: BoardQuery, *, now: datetime | None = None)
         granularity=query.granularity,
         testbeds=tuple(testbed.name for testbed in scope.testbeds),
         branches=tuple(branch.name for branch in scope.branches),
-        suites=() if scope.testbed is None else tuple(store.suites(c, scope.project.id, scope.testbed.id)),
+        suites=suites,
         metrics=tuple(page.metrics),
         columns=tuple(page.columns),
         rows=tuple(page.rows),
-        summary=_summary(c, scope, now),
+        summary=summary,
         next=page.next,
         range=asked,
         commits_in_range=span.commits,
@@ -76,7 +77,7 @@ def load_summary(
     c: Connection, project: str, *, testbed: str | None = None, now: datetime | None = None
 ) -> Summary:
     """The summary strip alone, for a live page that has its grid already."""
-    return _summary(c, find_scope(c, project, None, testbed), now or datetime.now(UTC))
+    return _summary(c, find_scope(c, project, None, testbed), now or datetime.now(UTC))[1]
 
 
 def _span(c: Connection, scope: Scope, query: BoardQuery, asked: TimeRange) -> Span:
@@ -95,10 +96,12 @@ def _span(c: Connection, scope: Scope, query: BoardQuery, asked: TimeRange) -> S
     return Span(first, last, start, query.limit)
 
 
-def _summary(c: Connection, scope: Scope, now: datetime) -> Summary:
+def _summary(c: Connection, scope: Scope, now: datetime) -> tuple[tuple[str, ...], Summary]:
+    """The suites that there are, and the summary strip."""
     if scope.testbed is None:
-        return Summary()
+        return (), Summary()
     row = store.summary(
         c, scope.project.id, scope.testbed.id, alarms_since=now - ALARM_SCORE, failed_since=now - FAILED_RUNS
     )
-    return Summary(**row._asdict())
+    said = row._asdict()
+    return tuple(said.pop("suites")), Summary(**said)

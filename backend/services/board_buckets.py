@@ -29,7 +29,7 @@ def bucket_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
         return Page(metrics=metric_names(gates))
     worst = store.bucket_cells(c, ids, query.granularity, [bucket for bucket, _ in buckets])
     seen = {row.series_id for row in worst}
-    columns = columns_of([row for row in series if row.id in seen], (), (), among=gates)
+    columns = columns_of(tuple(row for row in series if row.id in seen), (), (), among=tuple(gates))
     row_of_bucket = {bucket: row for row, (bucket, _) in enumerate(buckets)}
     column_of_series = {series_id: index for index, column in enumerate(columns) for series_id in column.series}
     records = np.array(

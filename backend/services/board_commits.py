@@ -53,7 +53,7 @@ def commit_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
         row for row in ran.results if matches(row, words) and (not query.suites or row.suite in query.suites)
     ]
     waiting = {run.suite for run in ran.runs if not query.suites or run.suite in query.suites} if not words else set()
-    columns = columns_of(series, results, sorted(waiting), among=gates)
+    columns = columns_of(tuple(series), tuple(results), tuple(sorted(waiting)), among=tuple(gates))
     table = _table(c, scope, commits, ran, series, results, columns)
     notices = notices_by_row(c, scope.project.id, scope.testbed, commits, ran.runs)
     rows = _rows(commits, table, notices)
@@ -101,7 +101,8 @@ def _commits(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> tupl
 def _ran(c: Connection, commits: Sequence[CommitRow], testbed: TestbedRow) -> Ran:
     runs = store.runs_of_commits(c, [commit.id for commit in commits], testbed.id)
     quarantined = frozenset(run.id for run in runs if run.status == "quarantined")
-    results = store.results_not_ok(c, [run.id for run in runs if run.status is not None])
+    broken = [run.id for run in runs if run.has_broken_results]
+    results = store.results_not_ok(c, broken) if broken else []
     if quarantined:
         results += store.results_ok(c, sorted(quarantined))
     return Ran(runs, {commit.id: row for row, commit in enumerate(commits)}, results, quarantined)

@@ -1,10 +1,12 @@
 """The columns of a board: one for each variant of a benchmark, in an order that people expect, with short names."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import orjson
 
 from backend.store.board import ResultRow, SeriesRow
 
@@ -47,11 +49,17 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(text) if part)
 
 
+@lru_cache(maxsize=64)
 def columns_of(
-    series: Iterable[SeriesRow], results: Iterable[ResultRow], waiting: Iterable[str], *, among: Iterable[SeriesRow]
-) -> list[Column]:
+    series: tuple[SeriesRow, ...],
+    results: tuple[ResultRow, ...],
+    waiting: tuple[str, ...],
+    *,
+    among: tuple[SeriesRow, ...],
+) -> tuple[Column, ...]:
     """Columns of these series and results, and one for each suite that waits for its very first result.
 
+    The answer is kept: a project's pages have the same columns until something new is measured.
     Sorted by suite, benchmark and variant; numbers within names by their size. Labels tell a variant from all those
     it is `among`, so that they stay the same whatever is filtered.
     """
@@ -60,17 +68,17 @@ def columns_of(
     for row in series:
         key = key_of(row)
         members.setdefault(key, []).append(row.id)
-        variants[key] = row.variant
+        variants[key] = orjson.loads(row.variant)
     for result in results:
         members.setdefault(key_of(result), [])
-        variants.setdefault(key_of(result), result.variant)
+        variants.setdefault(key_of(result), orjson.loads(result.variant))
     known = {key.suite for key in members}
     for suite in waiting:
         if suite not in known:
             members[VariantKey(suite, "", "", "")] = []
             variants[VariantKey(suite, "", "", "")] = {}
-    labels = _labels({key_of(row): row.variant for row in among} | variants)
-    return [
+    labels = _labels({key_of(row): orjson.loads(row.variant) for row in among} | variants)
+    return tuple(
         Column(
             key=key.text,
             suite=key.suite,
@@ -81,7 +89,7 @@ def columns_of(
             series=tuple(members[key]),
         )
         for key in sorted(members, key=lambda key: tuple(natural(part) for part in key))
-    ]
+    )
 
 
 def matches(row: SeriesRow | ResultRow, words: Sequence[str], metric: str = "") -> bool:

@@ -1,6 +1,7 @@
 """What a query is about: project, branch, testbed, a stretch of time. Names become ids here, or a helpful refusal."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -53,16 +54,22 @@ def find_project(connection: Connection, slug: str) -> ProjectRow:
 
 def find_scope(connection: Connection, slug: str, branch: str | None = None, testbed: str | None = None) -> Scope:
     """Resolve names. Without them: the default branch, and the first testbed on which the project ran."""
-    project = find_project(connection, slug)
-    branches = tuple(lookup.project_branches(connection, project))
-    testbeds = tuple(lookup.project_testbeds(connection, project.id))
+    found = lookup.surroundings(connection, slug)
+    if found is None:
+        raise NotFound.of("project", slug, lookup.project_slugs(connection))
+    project, branches, testbeds = found
     default = next((item for item in branches if item.name == project.default_branch), None)
     return Scope(
-        project, _branch(branches, branch, default), default, branches, find_testbed(testbeds, testbed), testbeds
+        project,
+        _branch(branches, branch, default),
+        default,
+        tuple(branches),
+        find_testbed(testbeds, testbed),
+        tuple(testbeds),
     )
 
 
-def _branch(branches: tuple[BranchRow, ...], name: str | None, default: BranchRow | None) -> BranchRow | None:
+def _branch(branches: Sequence[BranchRow], name: str | None, default: BranchRow | None) -> BranchRow | None:
     if name is None:
         return default
     for branch in branches:
@@ -71,7 +78,7 @@ def _branch(branches: tuple[BranchRow, ...], name: str | None, default: BranchRo
     raise NotFound.of("branch", name, [branch.name for branch in branches[:20]])
 
 
-def find_testbed(testbeds: tuple[TestbedRow, ...], name: str | None) -> TestbedRow | None:
+def find_testbed(testbeds: Sequence[TestbedRow], name: str | None) -> TestbedRow | None:
     """The testbed of this name, or without a name the first one."""
     if name is None:
         return testbeds[0] if testbeds else None

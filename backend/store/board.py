@@ -19,10 +19,12 @@ ONSET = 8  # added to the number when the point is itself the first bad one
 
 
 class SeriesRow(NamedTuple):
+    """A series by its names. The variant is JSON text, so that rows can be hashed: most pages have the same ones."""
+
     id: int
     suite: str
     benchmark: str
-    variant: dict[str, Any]
+    variant: str
     variant_key: str
     preset: str
     metric: str
@@ -41,13 +43,14 @@ class RunRow(NamedTuple):
     received_at: datetime | None
     environment_id: int | None
     worker: str | None
+    has_broken_results: bool
 
 
 class ResultRow(NamedTuple):
     run_id: str
     suite: str
     benchmark: str
-    variant: dict[str, Any]
+    variant: str
     variant_key: str
     preset: str
     status: str
@@ -80,6 +83,7 @@ class AlarmRow(NamedTuple):
 
 
 class SummaryRow(NamedTuple):
+    suites: list[str]
     open_regressions: int
     unowned: int
     suspects: int
@@ -138,23 +142,18 @@ _MOVED = text(
        ORDER BY 1 DESC LIMIT :limit"""
 )
 _SERIES = text(
-    """SELECT id, suite, benchmark, variant, variant_key, preset, metric, unit FROM series
+    """SELECT id, suite, benchmark, CAST(variant AS text), variant_key, preset, metric, unit FROM series
        WHERE project_id = :project AND testbed_id = :testbed AND role = 'gate'
          AND (CAST(:since AS timestamptz) IS NULL OR last_measured_at >= :since) ORDER BY id"""
 )
-_SUITES = text(
-    """SELECT suite FROM series WHERE project_id = :project AND testbed_id = :testbed
-       UNION SELECT suite FROM run WHERE project_id = :project AND testbed_id = :testbed
-         AND state IN ('queued', 'leased', 'running') ORDER BY 1"""
-)
 _RUNS = text(
     """SELECT r.id, r.commit_id, r.suite, r.state, r.status, r.error, r.progress, r.started_at, r.received_at,
-         r.environment_id, w.name
+         r.environment_id, w.name, EXISTS (SELECT FROM result x WHERE x.run_id = r.id AND x.status <> 'ok')
        FROM run r LEFT JOIN worker w ON w.id = r.worker_id
        WHERE r.commit_id = ANY(:commits) AND r.testbed_id = :testbed AND r.state NOT IN ('cancelled', 'superseded')
        ORDER BY r.requested_at"""
 )
-_RESULT_COLUMNS = "x.run_id, r.suite, x.benchmark, x.variant, x.variant_key, x.preset, x.status, x.error"
+_RESULT_COLUMNS = "x.run_id, r.suite, x.benchmark, CAST(x.variant AS text), x.variant_key, x.preset, x.status, x.error"
 _RESULTS_NOT_OK = text(
     f"""SELECT {_RESULT_COLUMNS} FROM result x JOIN run r ON r.id = x.run_id
         WHERE x.run_id = ANY(:runs) AND x.status <> 'ok'"""
@@ -232,7 +231,11 @@ _SUMMARY = text(
        busy AS (
          SELECT count(*) FILTER (WHERE state = 'queued') AS queued, count(*) FILTER (WHERE state <> 'queued') AS running
          FROM run WHERE testbed_id = :testbed AND project_id = :project AND state IN ('queued', 'leased', 'running'))
-       SELECT alarm.open_regressions, alarm.unowned, alarm.suspects, alarm.infra_alarms, alarm.told, alarm.told_right,
+       SELECT (SELECT coalesce(array_agg(suite ORDER BY suite), '{}') FROM (
+           SELECT suite FROM series WHERE project_id = :project AND testbed_id = :testbed
+           UNION SELECT suite FROM run WHERE project_id = :project AND testbed_id = :testbed
+             AND state IN ('queued', 'leased', 'running')) AS named),
+         alarm.open_regressions, alarm.unowned, alarm.suspects, alarm.infra_alarms, alarm.told, alarm.told_right,
          busy.queued, busy.running,
          (SELECT count(*) FROM run WHERE project_id = :project AND testbed_id = :testbed
             AND received_at >= :failed_since AND status IN ('failed', 'incomplete')),
@@ -293,7 +296,7 @@ def window(
         "positions": None if positions is None else list(positions),
     }
     statement = _WINDOW if branch_id == default_branch_id else _WINDOW_OF_BRANCH
-    return [CommitRow._make(row) for row in connection.execute(statement, parameters)]
+    return [CommitRow._make(row) for row in connection.execute(statement, parameters).all()]
 
 
 def moved_positions(connection: Connection, series: Sequence[int], first: int, last: int, limit: int) -> list[int]:
@@ -305,25 +308,21 @@ def moved_positions(connection: Connection, series: Sequence[int], first: int, l
 def gate_series(connection: Connection, project_id: int, testbed_id: int, since: datetime | None) -> list[SeriesRow]:
     """The gate series measured since a moment (all, without one), in order of id."""
     rows = connection.execute(_SERIES, {"project": project_id, "testbed": testbed_id, "since": since})
-    return [SeriesRow._make(row) for row in rows]
-
-
-def suites(connection: Connection, project_id: int, testbed_id: int) -> list[str]:
-    return list(connection.scalars(_SUITES, {"project": project_id, "testbed": testbed_id}))
+    return [SeriesRow._make(row) for row in rows.all()]
 
 
 def runs_of_commits(connection: Connection, commit_ids: Sequence[int], testbed_id: int) -> list[RunRow]:
     """Runs in the order in which they were asked for: of one suite and commit the last is the newest."""
     rows = connection.execute(_RUNS, {"commits": list(commit_ids), "testbed": testbed_id})
-    return [RunRow._make(row) for row in rows]
+    return [RunRow._make(row) for row in rows.all()]
 
 
 def results_not_ok(connection: Connection, run_ids: Sequence[str]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in connection.execute(_RESULTS_NOT_OK, {"runs": list(run_ids)})]
+    return [ResultRow._make(row) for row in connection.execute(_RESULTS_NOT_OK, {"runs": list(run_ids)}).all()]
 
 
 def results_ok(connection: Connection, run_ids: Sequence[str]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in connection.execute(_RESULTS_OK, {"runs": list(run_ids)})]
+    return [ResultRow._make(row) for row in connection.execute(_RESULTS_OK, {"runs": list(run_ids)}).all()]
 
 
 def packed_judgements(
@@ -368,21 +367,21 @@ def judgement_details(
     statement = _DETAILS_DEFAULT
     if branch_id is not None:
         statement, parameters["branch"] = _DETAILS_BRANCH, branch_id
-    return [DetailRow._make(row) for row in connection.execute(statement, parameters)]
+    return [DetailRow._make(row) for row in connection.execute(statement, parameters).all()]
 
 
 def regressions_of_ids(connection: Connection, ids: Sequence[int]) -> dict[int, RegressionRow]:
-    return {row.id: RegressionRow._make(row) for row in connection.execute(_REGRESSIONS, {"ids": list(ids)})}
+    return {row.id: RegressionRow._make(row) for row in connection.execute(_REGRESSIONS, {"ids": list(ids)}).all()}
 
 
 def infra_alarms(connection: Connection, project_id: int, testbed_id: int, first: int, last: int) -> list[AlarmRow]:
     parameters = {"project": project_id, "testbed": testbed_id, "first": first, "last": last}
-    return [AlarmRow._make(row) for row in connection.execute(_ALARMS, parameters)]
+    return [AlarmRow._make(row) for row in connection.execute(_ALARMS, parameters).all()]
 
 
 def fingerprints(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Environments by their id."""
-    return {row[0]: row[1] for row in connection.execute(_ENVIRONMENTS, {"ids": list(ids)})}
+    return {row[0]: row[1] for row in connection.execute(_ENVIRONMENTS, {"ids": list(ids)}).all()}
 
 
 def environments_before(
@@ -397,7 +396,7 @@ def environments_before(
         "started": [run.started_at for run in runs],
         "received": [run.received_at for run in runs],
     }
-    return {(row[0], row[1]): row[2] for row in connection.execute(_ENVIRONMENTS_BEFORE, parameters)}
+    return {(row[0], row[1]): row[2] for row in connection.execute(_ENVIRONMENTS_BEFORE, parameters).all()}
 
 
 def summary(
@@ -417,11 +416,11 @@ def bucket_rows(
 ) -> list[tuple[datetime, int]]:
     """(bucket, its newest position), newest first."""
     parameters = {"series": list(series), "granularity": granularity, "first": first, "last": last, "limit": limit}
-    return [(row[0], row[1]) for row in connection.execute(_BUCKET_ROWS, parameters)]
+    return [(row[0], row[1]) for row in connection.execute(_BUCKET_ROWS, parameters).all()]
 
 
 def bucket_cells(
     connection: Connection, series: Sequence[int], granularity: str, buckets: Sequence[datetime]
 ) -> list[BucketRow]:
     parameters = {"series": list(series), "granularity": granularity, "buckets": list(buckets)}
-    return [BucketRow._make(row) for row in connection.execute(_BUCKETS, parameters)]
+    return [BucketRow._make(row) for row in connection.execute(_BUCKETS, parameters).all()]

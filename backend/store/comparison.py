@@ -81,20 +81,20 @@ _POLICY = text("SELECT policy FROM project WHERE id = :project")
 def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[RunRow]:
     """Runs of these commits on a testbed, in the order in which they were asked for."""
     rows = c.execute(_RUNS, {"commits": list(commits), "testbed": testbed_id})
-    return [RunRow._make(row) for row in rows]
+    return [RunRow._make(row) for row in rows.all()]
 
 
 def measured(c: Connection, ran: Sequence[RunRow]) -> list[MeasurementRow]:
     parameters = {"runs": [run.id for run in ran], "moments": [run.measured_at for run in ran]}
-    return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters)]
+    return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters).all()]
 
 
 def series(c: Connection, ids: Sequence[int]) -> list[SeriesRow]:
-    return [SeriesRow._make(row) for row in c.execute(_SERIES, {"ids": list(ids)})]
+    return [SeriesRow._make(row) for row in c.execute(_SERIES, {"ids": list(ids)}).all()]
 
 
 def results_not_ok(c: Connection, ran: Sequence[RunRow]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]})]
+    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]}).all()]
 
 
 def project_policy(c: Connection, project_id: int) -> dict[str, Any]:

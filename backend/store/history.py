@@ -254,7 +254,7 @@ def series_info(connection: Connection, series_id: int) -> SeriesInfo | None:
 
 def siblings(connection: Connection, series_id: int) -> list[tuple[int, str, str, str]]:
     """(id, metric, unit, role) of every metric of the same variant, gates first."""
-    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(_SIBLINGS, {"series": series_id})]
+    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(_SIBLINGS, {"series": series_id}).all()]
 
 
 def list_series(
@@ -282,7 +282,7 @@ def list_series(
         "after": after,
         "limit": limit,
     }
-    return [ListedSeries._make(row) for row in connection.execute(_LIST, parameters)]
+    return [ListedSeries._make(row) for row in connection.execute(_LIST, parameters).all()]
 
 
 def escaped(word: str) -> str:
@@ -305,7 +305,7 @@ def packed_points(connection: Connection, series_id: int, first: int, last: int,
 def change_points(connection: Connection, series_id: int, first: int, last: int) -> list[ChangePointRow]:
     """Change points that reach into a stretch of positions: begun in it, or still open or fixed in it."""
     parameters = {"series": series_id, "first": first, "last": last}
-    return [ChangePointRow._make(row) for row in connection.execute(_CHANGE_POINTS, parameters)]
+    return [ChangePointRow._make(row) for row in connection.execute(_CHANGE_POINTS, parameters).all()]
 
 
 def rollups(
@@ -324,7 +324,7 @@ def rollups(
         "until": until,
         "limit": limit,
     }
-    return [RollupRow._make(row) for row in connection.execute(_ROLLUPS, parameters)]
+    return [RollupRow._make(row) for row in connection.execute(_ROLLUPS, parameters).all()]
 
 
 def judgement_of(connection: Connection, series_id: int, commit: CommitRow, branches: Sequence[int]) -> Any | None:
@@ -341,7 +341,7 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow, bran
 def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
     """What each run of a commit measured of a series."""
     rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id})
-    return [SampleRow._make(row) for row in rows]
+    return [SampleRow._make(row) for row in rows.all()]
 
 
 def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:
@@ -366,4 +366,4 @@ def environment_of_run(connection: Connection, run_id: str) -> dict[str, Any]:
 def commit_names(connection: Connection, branch_id: int, positions: Sequence[int]) -> dict[int, str]:
     """Shas of positions of a branch."""
     rows = connection.execute(_NAMES, {"branch": branch_id, "positions": list(positions)})
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: row[1] for row in rows.all()}

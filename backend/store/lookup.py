@@ -44,19 +44,18 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
        coalesce(c.manifest_error, c.skipped_reason)"""
 
 _PROJECT = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = :slug")
-_PROJECT_OF_ID = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE id = :id")
 _SLUGS = text("SELECT slug FROM project ORDER BY slug LIMIT 20")
-_BRANCHES = text(
-    """SELECT id, name, head_sha FROM branch WHERE project_id = :project AND deleted_at IS NULL
-       ORDER BY name = :default DESC, updated_at DESC LIMIT 200"""
+# The default branch first, then the most recently updated; testbeds on which anything has run or is to run.
+_SURROUNDINGS = text(
+    """SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
+         (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
+          FROM (SELECT id, name, head_sha FROM branch WHERE project_id = p.id AND deleted_at IS NULL
+                ORDER BY name = p.default_branch DESC, updated_at DESC LIMIT 200) AS b),
+         (SELECT json_agg(json_build_array(t.id, t.name) ORDER BY t.name) FROM testbed t
+          WHERE EXISTS (SELECT FROM series s WHERE s.project_id = p.id AND s.testbed_id = t.id)
+             OR EXISTS (SELECT FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id))
+       FROM project p WHERE p.slug = :slug"""
 )
-_TESTBEDS = text(
-    """SELECT t.id, t.name FROM testbed t
-       WHERE EXISTS (SELECT FROM series s WHERE s.project_id = :project AND s.testbed_id = t.id)
-          OR EXISTS (SELECT FROM run r WHERE r.project_id = :project AND r.testbed_id = t.id)
-       ORDER BY t.name"""
-)
-_ALL_TESTBEDS = text("SELECT id, name FROM testbed ORDER BY name")
 _COMMIT = text(
     f"""SELECT {COMMIT_COLUMNS}, b.position, d.position
         FROM commit c
@@ -85,28 +84,18 @@ def find_project(connection: Connection, slug: str) -> ProjectRow | None:
     return None if row is None else ProjectRow._make(row)
 
 
-def project_of_id(connection: Connection, project_id: int) -> ProjectRow:
-    return ProjectRow._make(connection.execute(_PROJECT_OF_ID, {"id": project_id}).one())
-
-
 def project_slugs(connection: Connection) -> list[str]:
     """The first twenty, for an error that says what there is."""
     return list(connection.scalars(_SLUGS))
 
 
-def project_branches(connection: Connection, project: ProjectRow) -> list[BranchRow]:
-    """The default branch first, then the most recently updated."""
-    rows = connection.execute(_BRANCHES, {"project": project.id, "default": project.default_branch})
-    return [BranchRow._make(row) for row in rows]
-
-
-def project_testbeds(connection: Connection, project_id: int) -> list[TestbedRow]:
-    """Testbeds on which anything of this project has run or is to run."""
-    return [TestbedRow._make(row) for row in connection.execute(_TESTBEDS, {"project": project_id})]
-
-
-def all_testbeds(connection: Connection) -> list[TestbedRow]:
-    return [TestbedRow._make(row) for row in connection.execute(_ALL_TESTBEDS)]
+def surroundings(connection: Connection, slug: str) -> tuple[ProjectRow, list[BranchRow], list[TestbedRow]] | None:
+    """A project with its branches and testbeds, in one round trip: every page begins with it."""
+    row = connection.execute(_SURROUNDINGS, {"slug": slug}).one_or_none()
+    if row is None:
+        return None
+    branches, testbeds = row[5] or (), row[6] or ()
+    return ProjectRow._make(row[:5]), [BranchRow(*each) for each in branches], [TestbedRow(*each) for each in testbeds]
 
 
 def find_commits(
@@ -120,7 +109,7 @@ def find_commits(
         "low": prefix,
         "high": prefix + "g",
     }
-    return [CommitRow._make(row) for row in connection.execute(_COMMIT, parameters)]
+    return [CommitRow._make(row) for row in connection.execute(_COMMIT, parameters).all()]
 
 
 def commit_of_pull_request(connection: Connection, project_id: int, number: int) -> str | None:

@@ -210,7 +210,7 @@ _QUEUE = text(
 
 
 def projects(c: Connection) -> list[ProjectRow]:
-    return [ProjectRow._make(row) for row in c.execute(_PROJECTS)]
+    return [ProjectRow._make(row) for row in c.execute(_PROJECTS).all()]
 
 
 def first_run(c: Connection, project_id: int) -> FirstRunRow:
@@ -219,24 +219,24 @@ def first_run(c: Connection, project_id: int) -> FirstRunRow:
 
 def workers(c: Connection, since: datetime, name: str | None = None) -> list[WorkerRow]:
     """Workers with what they do now, and how many runs ended how since a moment."""
-    return [WorkerRow._make(row) for row in c.execute(_WORKERS, {"since": since, "name": name})]
+    return [WorkerRow._make(row) for row in c.execute(_WORKERS, {"since": since, "name": name}).all()]
 
 
 def worker_runs(c: Connection, worker_id: int, limit: int) -> list[WorkerRunRow]:
     """The newest delivered runs of a worker, newest first."""
-    return [WorkerRunRow._make(row) for row in c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit})]
+    return [WorkerRunRow._make(row) for row in c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit}).all()]
 
 
 def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:
     """Testbeds none of whose workers was heard since; those that never had a worker only while runs wait for one."""
-    return [SilentRow._make(row) for row in c.execute(_SILENT, {"seen_since": seen_since})]
+    return [SilentRow._make(row) for row in c.execute(_SILENT, {"seen_since": seen_since}).all()]
 
 
 def run_counts(c: Connection, project_id: int | None) -> dict[str, int]:
     """How many runs are in each state."""
-    return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id})}
+    return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id}).all()}
 
 
 def queue(c: Connection, project_id: int | None, testbed: str | None, limit: int) -> list[QueueRow]:
     rows = c.execute(_QUEUE, {"project": project_id, "testbed": testbed, "limit": limit})
-    return [QueueRow._make(row) for row in rows]
+    return [QueueRow._make(row) for row in rows.all()]

@@ -175,31 +175,31 @@ def previous_run(c: Connection, run_id: str) -> NeighbourRow | None:
 
 def events(c: Connection, run_id: str) -> list[EventRow]:
     """What the worker said of its steps, oldest first."""
-    return [EventRow._make(row) for row in c.execute(_EVENTS, {"run": run_id})][::-1]
+    return [EventRow._make(row) for row in c.execute(_EVENTS, {"run": run_id}).all()][::-1]
 
 
 def newest_log(c: Connection, run_id: str, limit: int, before: int = NEWEST) -> list[EventRow]:
     """The newest batches of log lines before an event, oldest first."""
     rows = c.execute(_LOG_NEWEST, {"run": run_id, "before": before, "limit": limit})
-    return [EventRow._make(row) for row in rows][::-1]
+    return [EventRow._make(row) for row in rows.all()][::-1]
 
 
 def log_after(c: Connection, run_id: str, after: int, limit: int) -> list[EventRow]:
     rows = c.execute(_LOG_AFTER, {"run": run_id, "after": after, "limit": limit})
-    return [EventRow._make(row) for row in rows]
+    return [EventRow._make(row) for row in rows.all()]
 
 
 def measured(c: Connection, run_id: str, measured_at: datetime) -> list[MeasuredRow]:
     rows = c.execute(_MEASURED, {"run": run_id, "measured_at": measured_at})
-    return [MeasuredRow._make(row) for row in rows]
+    return [MeasuredRow._make(row) for row in rows.all()]
 
 
 def results(c: Connection, run_id: str) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"run": run_id})]
+    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"run": run_id}).all()]
 
 
 def artifacts(c: Connection, run_id: str) -> list[ArtifactRow]:
-    return [ArtifactRow._make(row) for row in c.execute(_ARTIFACTS, {"run": run_id})]
+    return [ArtifactRow._make(row) for row in c.execute(_ARTIFACTS, {"run": run_id}).all()]
 
 
 def document(c: Connection, run_id: str) -> dict[str, Any]:

@@ -104,27 +104,27 @@ LAST_CHARACTER = "\uffff"
 
 def commits_by_sha(c: Connection, project_id: int | None, prefix: str, limit: int) -> list[CommitHit]:
     parameters = {"project": project_id, "low": prefix, "high": prefix + "g", "limit": limit}
-    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_SHA, parameters)]
+    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_SHA, parameters).all()]
 
 
 def commits_by_words(c: Connection, project_id: int | None, patterns: Sequence[str], limit: int) -> list[CommitHit]:
     parameters = {"project": project_id, "patterns": list(patterns), "limit": limit}
-    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_WORDS, parameters)]
+    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_WORDS, parameters).all()]
 
 
 def commits_by_pull_request(c: Connection, project_id: int | None, number: int, limit: int) -> list[CommitHit]:
     parameters = {"project": project_id, "number": number, "limit": limit}
-    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_PULL_REQUEST, parameters)]
+    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_PULL_REQUEST, parameters).all()]
 
 
 def benchmarks(c: Connection, project_id: int | None, patterns: Sequence[str], limit: int) -> list[BenchmarkHit]:
     parameters = {"project": project_id, "patterns": list(patterns), "limit": limit}
-    return [BenchmarkHit._make(row) for row in c.execute(_BENCHMARKS, parameters)]
+    return [BenchmarkHit._make(row) for row in c.execute(_BENCHMARKS, parameters).all()]
 
 
 def series(c: Connection, project_id: int | None, patterns: Sequence[str], limit: int) -> list[SeriesHit]:
     parameters = {"project": project_id, "patterns": list(patterns), "limit": limit}
-    return [SeriesHit._make(row) for row in c.execute(_SERIES, parameters)]
+    return [SeriesHit._make(row) for row in c.execute(_SERIES, parameters).all()]
 
 
 def regressions(
@@ -132,9 +132,9 @@ def regressions(
 ) -> list[RegressionHit]:
     """By number, or by words in the names of what got slower, the commit that did it, or its owner."""
     parameters = {"project": project_id, "patterns": list(patterns), "number": number, "limit": limit}
-    return [RegressionHit._make(row) for row in c.execute(_REGRESSIONS, parameters)]
+    return [RegressionHit._make(row) for row in c.execute(_REGRESSIONS, parameters).all()]
 
 
 def runs(c: Connection, project_id: int | None, prefix: str, limit: int) -> list[RunHit]:
     parameters = {"project": project_id, "word": prefix, "after": prefix + LAST_CHARACTER, "limit": limit}
-    return [RunHit._make(row) for row in c.execute(_RUNS, parameters)]
+    return [RunHit._make(row) for row in c.execute(_RUNS, parameters).all()]

@@ -107,7 +107,8 @@ SELECT started_at, series_id, position, commit_id, run_id, level * (1 + step + n
             WHEN noise > 0.0195 THEN 'suspect' WHEN noise < -0.0198 THEN 'improvement' ELSE 'unchanged' END,
        bad AND position % 1000 = 900, step + noise, step + noise - 0.01, step + noise + 0.01,
        level, level * 0.97, level * 1.03, level * (1 + step), level * (1 + step) * 0.99, level * (1 + step) * 1.01,
-       level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 - position END, regression_id,
+       level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 - position END,
+       regression_id,
        '{"reason": "within_band", "numbers": {"noise": 0.011, "z": 0.4}}', 'bench'
 FROM (
   SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,

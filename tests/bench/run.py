@@ -1,0 +1,82 @@
+"""`make bench`: every budget as a ratio to its yardstick of the same minute, and which of them miss.
+
+`python -m tests.bench.run [--only WORD …] [--measurements N] [--json FILE]`; exit code 1 when a budget is missed.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+
+from tests.bench import reads  # noqa: F401 -- registers its rows
+from tests.bench.registry import REGISTRY, Figure, Row
+from tests.bench.stage import set_stage
+
+DEFAULT_MEASUREMENTS = 1_000_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    rows = [row for row in REGISTRY.rows if not options.only or any(word in row.name for word in options.only)]
+    if not rows:
+        print(f"no budget is called {' or '.join(options.only)}; known: {', '.join(r.name for r in REGISTRY.rows)}")
+        return 2
+    figures = measured(rows, options.measurements)
+    print(table(figures))
+    missed = [figure.what for figure in figures if figure.holds is False]
+    print(f"\n{len(missed)} missed: {'; '.join(missed)}" if missed else "\nevery budget holds")
+    if options.json:
+        said = [
+            {"what": f.what, "ratio": f.ratio, "budget": f.budget, "value_ms": f.value_ms, "yardstick": f.yardstick,
+             "yardstick_ms": f.yardstick_ms, "holds": f.holds} for f in figures
+        ]  # fmt: skip
+        options.json.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
+    return 1 if missed else 0
+
+
+def measured(rows: Sequence[Row], measurements: int) -> list[Figure]:
+    figures: list[Figure] = []
+    with set_stage(measurements, _say) as stage:
+        for row in rows:
+            _say(f"measuring {row.name} …")
+            figures += row.measure(stage)
+    return figures
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """One line a figure: what, its ratio, what is allowed, the milliseconds behind it."""
+    head = ("what", "ratio", "budget", "", "ms", "yardstick", "ms", "")
+    lines = [head] + [
+        (
+            figure.what,
+            f"{figure.ratio:.2f}×",
+            figure.budget,
+            {True: "holds", False: "MISSED", None: ""}[figure.holds],
+            f"{figure.value_ms:.2f}",
+            figure.yardstick,
+            f"{figure.yardstick_ms:.2f}",
+            figure.note,
+        )
+        for figure in figures
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    cells = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in cells)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only budgets with this word")
+    parser.add_argument("--measurements", type=int, default=DEFAULT_MEASUREMENTS, help="how many the store holds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    return parser.parse_args(arguments)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
