@@ -25,6 +25,11 @@ TAIL_WEIGHT = 15.0
 FLOOR = 3e-4
 """No series is believed to be quieter than 0.03 %."""
 SETTLED = 8.0
+SMALL = 1.0
+RECENT = 0
+LATE = 0.8
+RHO = 0.25
+PRIOR = 12.0
 """Runs after which the assumed noise has faded to 1/e."""
 
 _GRID = np.arange(-REACH, REACH + 1) / CELLS_PER_SD
@@ -72,15 +77,18 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     count = len(size)
     at68, at90 = min(count - 1, int(0.68 * count)), min(count - 1, int(0.90 * count))
     part = np.partition(size, (at68, at90))
-    own = max(float(part[at68]), 0.35 * float(part[at90]) if count >= 12 else 0.0)
+    own = max(float(part[at68]), 0.35 * float(part[at90]) if count >= 12 else SMALL * math.sqrt(float(size @ size) / count))
+    if RECENT and n > 2 * RECENT:
+        late = np.abs(residual[-RECENT:])
+        own = min(max(own, float(np.partition(late, int(0.68 * RECENT))[int(0.68 * RECENT)]) * LATE), 4 * own)
     weight = 6.0 * math.exp(-count / SETTLED)
     scale = max(math.sqrt((count * own * own + weight * assumed_noise**2) / (count + weight)), FLOOR)
     clipped = np.clip(residual / scale, -4, 4)
     clipped -= clipped.mean()
     square = float(clipped @ clipped)
     lag = float(clipped[1:] @ clipped[:-1]) if n > 2 else 0.0
-    prior = 12.0
-    correlation = (lag + prior * correlation_before) / (square + prior) + (1.0 / n if n > 8 else 0.0)
+    prior = PRIOR
+    correlation = (lag + prior * max(correlation_before, RHO)) / (square + prior) + (1.0 / n if n > 8 else 0.0)
     correlation = min(max(correlation, 0.0), 0.85)
     return NoiseModel(level, scale, correlation, max(1.0, square / n), _log_density(residual, carried, scale), n)
 

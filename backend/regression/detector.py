@@ -26,6 +26,13 @@ NOTICE = 5 * NAT
 """A CUSUM past this asks for a close look."""
 CARRIED = 150
 SUSPECT_RUNS = 12
+SHORT = 6.0
+LATE_RUNS = 30
+CALM = 1.3
+EXCURSION = 1.2
+PATIENCE = 1.0
+NEFF = 0.0
+LOC = 0.3
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
 WINDOW = 240
@@ -99,10 +106,12 @@ class Detector:
     cusum: Ints = field(default_factory=_zeros)
     started: Ints = field(default_factory=_zeros)
     """Index of the first run of each CUSUM's excursion."""
+    notice: int = NOTICE
+    """A CUSUM this high gets a close look; raised after a look that refused."""
     next_look: int = 0
     next_fit: int = 0
     anchor: float | None = None
-    """Level that losses add up against; moved by told changes."""
+    """Level that small losses add up against: that before the first of them since the last told change."""
     levels: tuple[float, ...] = ()
     """Levels of the last few segments, oldest first."""
     opened: tuple[Opened, ...] = ()
@@ -155,13 +164,12 @@ class Detector:
         self.cusum = _zeros()
         self.started = np.full(2 * len(SHIFTS), len(self.segment), dtype=np.int64)
         self.next_look = 0
+        self.notice = NOTICE
 
     def _refit(self) -> None:
         n = len(self.segment)
         self.model = fit(self.segment, self.carried, self.correlation, self.assumed_noise)
-        self.next_fit = n + max(1, n * 2 // 5)
-        if self.anchor is None or (n <= 30 and not self.levels):
-            self.anchor = self.model.level
+        self.next_fit = n + max(2, n // 2)
 
     # ---- watching
 
@@ -175,25 +183,26 @@ class Detector:
         history = np.concatenate((self.segment, x))
         where = np.concatenate((self.places, places))
         drift_at = range(-(old + 1) % DRIFT_EVERY, len(x), DRIFT_EVERY)
-        for t in sorted({*np.flatnonzero(peak >= NOTICE).tolist(), *drift_at}):
+        high = peak >= NOTICE
+        for t in sorted({*np.flatnonzero(high).tolist(), *drift_at}):
             n = old + t + 1
             change: Change | None = None
-            if n >= self.next_look and peak[t] >= NOTICE:
+            if t and not high[t - 1]:
+                self.notice = NOTICE
+            if n >= self.next_look and peak[t] >= self.notice:
                 change = self._notice(history[:n], where[:n], sums, t, policy)
             if change is None and n % DRIFT_EVERY == 0:
                 change = self._drift(history[:n], where[:n], policy)
             if change is not None:
                 return t + 1, self._accept(history[:n], where[:n], change, policy)
+        if not high[-1]:
+            self.notice = NOTICE
         self._keep(sums, history, where, policy)
         return len(x), None
 
     def _cumulate(self, model: NoiseModel, x: Floats) -> Ints:
         """CUSUMs of every bank after every run of the block."""
-        shift = np.rint(SHIFTS * (CELLS_PER_SD / model.scale)).astype(np.int64)
-        cell = np.clip(model.cells(x), -shift[-1], shift[-1])
-        shifted = np.concatenate((cell - shift[:, None], cell + shift[:, None]))
-        table = model.density
-        gain = table[np.clip(shifted, -REACH, REACH) + REACH] - table[np.clip(cell, -REACH, REACH) + REACH]
+        gain = np.concatenate((_gains(model, x, 1), _gains(model, x, -1)))
         total = np.cumsum(gain, axis=1) + self.cusum[:, None]
         return total - np.minimum(np.minimum.accumulate(total, axis=1), 0)
 
@@ -209,8 +218,9 @@ class Detector:
         if sign < 0 and self.opened and length >= policy.fixed_runs:
             change = self._return(y, where, policy)
         if change is None and length >= policy.sustained_runs:
-            change = self._look(y, where, began, sign, policy)
+            change, missing = self._look(y, where, began, sign, policy)
             self.next_look = n + max(1, length // 16)
+            self.notice = int(sums[bank, t]) + int(PATIENCE * NAT * missing)
         return change
 
     def _keep(self, sums: Ints, history: Floats, where: Ints, policy: Policy) -> None:
@@ -245,12 +255,13 @@ class Detector:
 
     # ---- the close look
 
-    def _look(self, y: Floats, where: Ints, hint: int, sign: int, policy: Policy) -> Change | None:
+    def _look(self, y: Floats, where: Ints, hint: int, sign: int, policy: Policy) -> tuple[Change | None, float]:
+        """A change, or how many nats of evidence are missing."""
         n = len(y)
         least = self.least(policy)
         cut = max(least, min(hint, n - policy.sustained_runs))
         if n - cut < policy.sustained_runs:
-            return None
+            return None, 0.0
         model = fit(y[:cut], self.carried, self.correlation, self.assumed_noise)
         low = max(least, cut - 40, n - WINDOW)
         gain = _gains(model, y[low:], sign)
@@ -259,12 +270,12 @@ class Detector:
         length = (n - starts).astype(np.float64)
         before = np.minimum(starts, 200).astype(np.float64)
         temper = 1 / (inflation(model.correlation, length) + length * inflation(model.correlation, before) / before)
-        weighed = evidence * temper
+        weighed = evidence * temper * before / (before + SHORT * float(inflation(model.correlation, before[:1])[0]) ** NEFF)
         enough = length >= policy.sustained_runs
         best = int(np.argmax(np.where(enough, weighed.max(axis=0), -np.inf)))
         block = y[low + best :]
         unruly = _unruly(block, model)
-        weighed = weighed * min(1.0, 1.0 / unruly)
+        weighed = weighed * (min(1.0, 1.0 / unruly) * _calm(y[:low + best], model))
         bank = int(np.argmax(weighed[:, best]))
         top = float(weighed[bank, best])
         mixture = _log_sum(weighed[:, enough]) - math.log(len(SHIFTS))
@@ -272,10 +283,13 @@ class Detector:
         needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
         if low + best < YOUNG and _far_beyond(y, low + best, sign, model, unruly, policy):
             total = max(total, needed)
-        elif total < needed or not _without_best(gain[bank, best:] / NAT, top, policy):
-            return None
-        onset, first, last = _locate(weighed, low)
-        return self._settle(y, where, (min(onset, n - policy.sustained_runs), first, last), total, sign, model, policy)
+        elif total < needed:
+            return None, needed - total
+        elif not _without_best(gain[bank, best:] / NAT, top, policy):
+            return None, 0.0
+        onset, first, last = _locate(weighed if LOC == 0 else weighed + LOC * (evidence - weighed), low)
+        at = (min(onset, n - policy.sustained_runs), first, last)
+        return self._settle(y, where, at, total, sign, model, policy), 0.0
 
     def _settle(
         self,
@@ -298,10 +312,14 @@ class Detector:
         bad = sign * (block - before) > 0.5 * abs(size)
         if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
             return None
+        if _seen_before(y, onset, size, model):
+            return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])
         error = model.scale * math.sqrt(1.57 * inflated * (1 / len(block) + 1 / min(onset, 150)))
-        if abs(size) < gate and (abs(size) + 1.5 * error > gate or evidence < policy.evidence_improvement):
+        adds_up = sign > 0 and self.anchor is not None and before + size - self.anchor >= gate + error
+        unclear = abs(size) + 1.5 * error > gate or evidence < policy.evidence_improvement
+        if abs(size) < gate and unclear and not adds_up:
             return None
         return Change(
             onset=int(where[onset]),
@@ -329,16 +347,17 @@ class Detector:
         model = self.model
         if n < new + old or model is None:
             return None
-        start, now = middle(y[:old]), middle(y[-new:])
+        first, now = middle(y[:old]), middle(y[-new:])
+        start = first if self.anchor is None else min(first, self.anchor)
         size = now - start
-        if size < math.log1p(policy.min_change):
+        if size < math.log1p(policy.min_change) or now - first < 0.3 * size:
             return None
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
         noise = min(model.scale, _local_noise(y))
         if size < policy.drift_z * noise * math.sqrt(1.57 * variance):
             return None
-        above = y - (start + 0.5 * size)
+        above = y - (first + 0.5 * (now - first))
         onset = int(np.argmin(np.cumsum(above))) + 1
         onset = min(max(onset, self.least(policy)), n - new)
         return Change(
@@ -363,7 +382,7 @@ class Detector:
         newest = y[-policy.fixed_runs :]
         for earlier in self.opened:
             gap = model.level - earlier.before
-            if gap < 4 * model.scale:
+            if gap < 6 * model.scale:
                 continue
             if bool((newest - earlier.before < 0.4 * gap).all()) and bool(
                 (model.level - newest > 3 * model.scale).all()
@@ -413,7 +432,9 @@ class Detector:
         elif change.size < 0 and self.opened:
             change = self._close(change, model.scale, policy)
         if change.told:
-            self.anchor = change.after
+            self.anchor = None
+        elif self.anchor is None:
+            self.anchor = change.before
         self._refit()
         self._restart_watch()
         return change
@@ -457,7 +478,7 @@ class Detector:
         """An open regression is accepted, or was none: the present level is the baseline from now on."""
         self.opened = tuple(o for o in self.opened if o.onset != onset)
         if self.model is not None:
-            self.anchor = self.model.level
+            self.anchor = None
 
 
 def _without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
@@ -468,12 +489,17 @@ def _without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
 
 
 def _gains(model: NoiseModel, y: Floats, sign: int) -> Ints:
+    """Log-likelihood ratios of every run for every size of shift.
+
+    Beyond the reach of the density a run speaks for every size below it, so that no size falls between those watched for.
+    """
+    cell = sign * model.cells(y)
+    table = model.density if sign > 0 else model.density[::-1]
     shift = np.rint(SHIFTS * (CELLS_PER_SD / model.scale)).astype(np.int64)
-    cell = np.clip(model.cells(y), -shift[-1], shift[-1])
-    shift = sign * shift
-    table = model.density
-    plain = table[np.clip(cell, -REACH, REACH) + REACH]
-    gain: Ints = table[np.clip(cell - shift[:, None], -REACH, REACH) + REACH] - plain
+    moved = cell + REACH - shift[:, None]
+    moved = np.maximum(np.minimum(moved, np.where(cell > REACH, REACH, 2 * REACH)), 0)
+    plain = np.maximum(np.minimum(cell, REACH), -REACH) + REACH
+    gain: Ints = table.take(moved) - table.take(plain)
     return gain
 
 
@@ -485,7 +511,7 @@ def _far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: flo
     variance = inflation(model.correlation, np.array([float(m), float(onset)])) / np.array([m, onset])
     error = model.scale * math.sqrt(max(1.0, unruly) * float(variance.sum()))
     limit = float(stdtrit(onset + 2, 1 - policy.alpha))
-    return size - limit * error >= math.log1p(policy.min_change)
+    return size - limit * error >= math.log1p(policy.min_change) and size >= 3 * math.log1p(policy.min_change)
 
 
 def _unruly(block: Floats, model: NoiseModel) -> float:
@@ -493,6 +519,28 @@ def _unruly(block: Floats, model: NoiseModel) -> float:
     inside = np.clip((block - middle(block)) / model.scale, -6, 6)
     n = len(block)
     return float((inside @ inside + 4 * model.spread) / (n + 4)) / model.spread
+
+
+def _calm(before: Floats, model: NoiseModel) -> float:
+    """Evidence is worth less when the newest runs before the block were already wilder than the series usually is."""
+    late = before[-LATE_RUNS:]
+    if len(late) < LATE_RUNS // 2:
+        return 1.0
+    away = np.abs(late - middle(late))
+    at = int(0.68 * len(late))
+    ratio = float(np.partition(away, at)[at]) / (CALM * model.scale)
+    return min(1.0, 1.0 / ratio**2) if ratio > 0 else 1.0
+
+
+def _seen_before(y: Floats, onset: int, size: float, model: NoiseModel) -> bool:
+    """The series made excursions of this length and nearly this size before: this may be another."""
+    m = len(y) - onset
+    if onset < m:
+        return False
+    residual = (y[:onset] - model.level) * (math.copysign(1.0, size) / model.scale)
+    total = np.concatenate(([0.0], np.cumsum(np.maximum(np.minimum(residual, 5.0), -5.0))))
+    highest = float((total[m:] - total[:-m]).max()) / m
+    return abs(size) < EXCURSION * highest * model.scale
 
 
 def _log_sum(values: Floats) -> float:

@@ -84,7 +84,7 @@ class Policy:
         "Standard errors between the newest runs and the first after the anchor.",
         "standard errors",
     )
-    drift_recent_runs: int = _threshold(12, 3, 100, "Drift: newest runs", "How many newest runs are compared.", "runs")
+    drift_recent_runs: int = _threshold(25, 3, 100, "Drift: newest runs", "How many newest runs are compared.", "runs")
     drift_reference_runs: int = _threshold(
         30, 5, 200, "Drift: first runs", "How many runs after the anchor they are compared with.", "runs"
     )

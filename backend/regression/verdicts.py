@@ -170,7 +170,7 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
     direction, offset = facts.kind.direction, facts.offset
     ends = sorted((value_of(level + offset + low, direction), value_of(level + offset + high, direction)))
     half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
-    anchor = facts.detector.anchor
+    anchor = facts.detector.anchor if facts.detector.anchor is not None else level
     runs = float(facts.policy.sustained_runs)
     found, known = np.array([runs]), np.array([float(min(model.runs, 150))])
     spread = inflation(model.correlation, found)[0] / runs + inflation(model.correlation, known)[0] / known[0]
@@ -180,8 +180,8 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
         "baseline": value_of(level + offset, direction),
         "band_low": ends[0],
         "band_high": ends[1],
-        "anchor": None if anchor is None else value_of(anchor + offset, direction),
-        "anchor_change": None if anchor is None else math.expm1(facts.x - anchor),
+        "anchor": value_of(anchor + offset, direction),
+        "anchor_change": math.expm1(facts.x - anchor),
         "noise": model.scale,
         "minimum_detectable_effect": math.expm1(
             model.scale * math.sqrt(2 * facts.policy.evidence_regression * float(spread))
