@@ -20,6 +20,10 @@ from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
 
 WARM_UP, LEAST_ITERATIONS = 3, 10
 
+# The same operations under torch's new names, or under the old ones where a release has only those.
+_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
 
 class Collective:
     """`coll.<operation>`: time per size is the slowest rank's, its value the median over iterations."""
@@ -179,7 +183,7 @@ def prepare(operation: Operation, rank: int, ranks: int, size: int, device: str,
         sent = whole[own] if in_place else small
         source = mine[:part].clone()
         return Ready(
-            call=lambda: dist.all_gather_into_tensor(whole, sent),
+            call=lambda: _gather(whole, sent),
             refill=lambda: sent.copy_(source),
             result=whole,
             base=base,
@@ -188,7 +192,7 @@ def prepare(operation: Operation, rank: int, ranks: int, size: int, device: str,
     if operation is Operation.REDUCE_SCATTER:
         into = whole[own] if in_place else small
         return Ready(
-            call=lambda: dist.reduce_scatter_tensor(into, whole),
+            call=lambda: _scatter(into, whole),
             refill=lambda: whole.copy_(mine),
             result=into,
             base=base,
