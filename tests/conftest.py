@@ -208,24 +208,22 @@ def listening(app: FastAPI, listener: socket.socket) -> Iterator[None]:
 ServeApp = Callable[[FastAPI, Engine, ServiceConfig], AbstractContextManager[LiveServer]]
 
 
-@pytest.fixture
+@contextmanager
+def served(app: FastAPI, engine: Engine, config: ServiceConfig) -> Iterator[LiveServer]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with listening(app, listener):
+            yield LiveServer(f"http://127.0.0.1:{port}", app, engine, config)
+
+
+@pytest.fixture(scope="session")
 def serve_app() -> ServeApp:
     """Serves any application on a free port: `with serve_app(app, engine, config) as server`."""
-
-    @contextmanager
-    def serve(app: FastAPI, engine: Engine, config: ServiceConfig) -> Iterator[LiveServer]:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            with listening(app, listener):
-                yield LiveServer(f"http://127.0.0.1:{port}", app, engine, config)
-
-    return serve
+    return served
 
 
 @pytest.fixture
-def live_server(
-    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
-) -> Iterator[LiveServer]:
+def live_server(service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp) -> Iterator[LiveServer]:
     """The API without pages, on a database of this test's own."""
     with serve_app(create_api(service_config, committing_engine), committing_engine, service_config) as server:
         yield server
