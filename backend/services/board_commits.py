@@ -185,7 +185,7 @@ class _Judgements:
         first, last = min(row_of_position), max(row_of_position)
         series = sorted(self.column_of_series)
         scattered = last - first >= SPARSE * len(row_of_position)
-        packed = store.packed_judgements(
+        packed, more = store.packed_judgements(
             self.c,
             series,
             first,
@@ -197,7 +197,7 @@ class _Judgements:
         rows = np.full(last - first + 1, -1, dtype=np.int32)
         rows[np.fromiter(row_of_position, dtype=np.int64) - first] = list(row_of_position.values())
         column_of = np.array([self.column_of_series[series_id] for series_id in series], dtype=np.int32)
-        return cells.judged_records(packed, Placed(first, rows, np.array(series, dtype=np.int32), column_of))
+        return cells.judged_records(packed, more, Placed(first, rows, np.array(series, dtype=np.int32), column_of))
 
     def _times(self) -> tuple[datetime, datetime] | None:
         """Between which moments the runs of the page started: judgements lie in the partitions of these months."""

@@ -51,6 +51,7 @@ _STATE_OF_VERDICT = {
     "suspect": CellState.SUSPECT,
     "regression": CellState.STILL_UNOWNED,
 }
+UNCHANGED = VERDICTS.index("unchanged")
 _CODES = np.zeros(2 * ONSET, dtype=np.int8)
 for _number, _word in enumerate(VERDICTS):
     _CODES[_number] = _CODES[_number + ONSET] = CODE_OF[_STATE_OF_VERDICT[_word]]
@@ -216,8 +217,11 @@ class Placed:
     column_of_series: NDArray[np.int32]
 
 
-def judged_records(packed: NDArray[np.void], placed: Placed) -> NDArray[np.void]:
-    """Records of the packed judgements that have a row, with the state that the verdict alone gives them."""
+def judged_records(packed: NDArray[np.void], more: NDArray[np.int32], placed: Placed) -> NDArray[np.void]:
+    """Records of the packed judgements that have a row, with the state that the verdict alone gives them.
+
+    `more` belongs to those whose verdict is not `unchanged`, one after the other.
+    """
     position = packed["position_and_verdict"].astype(np.int32)
     number = position & 15
     position >>= 4
@@ -228,7 +232,8 @@ def judged_records(packed: NDArray[np.void], placed: Placed) -> NDArray[np.void]
     records["column"] = placed.column_of_series[np.searchsorted(placed.series, records["series"])]
     records["position"] = position
     records["code"] = _CODES[number]
-    records["more"] = packed["more"]
+    records["more"] = 0
+    records["more"][number % ONSET != UNCHANGED] = more
     records["value"] = packed["value"]
     records["change"] = packed["change"]
     return records if (row >= 0).all() else records[row >= 0]

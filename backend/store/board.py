@@ -121,19 +121,22 @@ _NEWEST_UNTIL = text(
 )
 _HEAD = text("SELECT max(position) FROM branch_commit WHERE branch_id = :branch")
 
-_WINDOW_SELECT = f"""
-SELECT {COMMIT_COLUMNS}, b.position, %s
-FROM branch_commit b JOIN commit c ON c.id = b.commit_id %s
-WHERE b.branch_id = :branch AND b.position BETWEEN :first AND :last
-  AND (CAST(:words AS text) IS NULL OR c.message ILIKE :words OR c.author_name ILIKE :words OR c.sha LIKE :sha
-       OR EXISTS (SELECT FROM unnest(c.changed_paths) AS path WHERE path ILIKE :words))
-  AND (CAST(:positions AS integer[]) IS NULL OR b.position = ANY(CAST(:positions AS integer[])))
-ORDER BY b.position DESC LIMIT :limit"""
-_WINDOW = text(_WINDOW_SELECT % ("b.position", ""))
-_WINDOW_OF_BRANCH = text(
-    _WINDOW_SELECT
-    % ("d.position", "LEFT JOIN branch_commit d ON d.commit_id = b.commit_id AND d.branch_id = :default_branch")
-)
+_WORDS = """ AND (c.message ILIKE :words OR c.author_name ILIKE :words OR c.sha LIKE :sha
+       OR EXISTS (SELECT FROM unnest(c.changed_paths) AS path WHERE path ILIKE :words))"""
+_POSITIONS = " AND b.position = ANY(:positions)"
+_ON_DEFAULT = "LEFT JOIN branch_commit d ON d.commit_id = b.commit_id AND d.branch_id = :default_branch"
+# A statement for each combination of filters: most pages have none, and planning the others costs more than reading.
+_WINDOWS = {
+    (other_branch, words, positions): text(
+        f"""SELECT {COMMIT_COLUMNS}, b.position, {"d" if other_branch else "b"}.position
+            FROM branch_commit b JOIN commit c ON c.id = b.commit_id {_ON_DEFAULT if other_branch else ""}
+            WHERE b.branch_id = :branch AND b.position BETWEEN :first AND :last
+            {_WORDS if words else ""}{_POSITIONS if positions else ""} ORDER BY b.position DESC LIMIT :limit"""
+    )
+    for other_branch in (False, True)
+    for words in (False, True)
+    for positions in (False, True)
+}
 _MOVED = text(
     """SELECT DISTINCT onset_position FROM change_point
        WHERE series_id = ANY(:series) AND onset_position BETWEEN :first AND :last AND state <> 'withdrawn'
@@ -166,16 +169,16 @@ _RESULTS_OK = text(
 NUMBER_OF_VERDICT = (
     "CASE verdict " + " ".join(f"WHEN '{word}' THEN {number}" for number, word in enumerate(VERDICTS)) + " END"
 )
-# 24 bytes: series, position and verdict, regression (or have and need), value, change. Fixed size, so nothing is null.
-PACKED = np.dtype(
-    [("series", ">i4"), ("position_and_verdict", ">i4"), ("more", ">i4"), ("value", ">f8"), ("change", ">f4")]
-)
+# Fixed size, so nothing is null: series, position and verdict, value, change. What an unchanged cell does not have
+# comes apart, in the same order: its regression, or where the verdict is `insufficient`, runs had and still needed.
+PACKED = np.dtype([("series", ">i4"), ("position_and_verdict", ">i4"), ("value", ">f8"), ("change", ">f4")])
 _PACK = f"""
 SELECT string_agg(
-  int4send(series_id) || int4send((position << 4) | {NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)
-  || int4send(CASE WHEN verdict = 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
-              ELSE coalesce(regression_id, 0) END)
-  || float8send(value) || float4send(coalesce(change, 'NaN')), ''::bytea)
+    int8send((series_id::int8 << 32) | (position << 4) | {NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)
+    || float8send(value) || float4send(coalesce(change, 'NaN')), ''::bytea),
+  string_agg(
+    int4send(CASE WHEN verdict = 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
+             ELSE coalesce(regression_id, 0) END), ''::bytea) FILTER (WHERE verdict <> 'unchanged')
 FROM judgement
 WHERE series_id = ANY(:series) AND position BETWEEN :first AND :last AND superseded_at IS NULL
   AND measured_at BETWEEN :since AND :until AND """
@@ -291,11 +294,11 @@ def window(
         "first": first,
         "last": last,
         "limit": limit,
-        "words": f"%{pattern}%" if words else None,
+        "words": f"%{pattern}%",
         "sha": f"{pattern.lower()}%",
         "positions": None if positions is None else list(positions),
     }
-    statement = _WINDOW if branch_id == default_branch_id else _WINDOW_OF_BRANCH
+    statement = _WINDOWS[branch_id != default_branch_id, bool(words), positions is not None]
     return [CommitRow._make(row) for row in connection.execute(statement, parameters).all()]
 
 
@@ -334,8 +337,9 @@ def packed_judgements(
     until: datetime,
     branch_id: int | None = None,
     positions: Sequence[int] | None = None,
-) -> NDArray[np.void]:
-    """The standing judgements of these series from position `first` to `last`, as records of `PACKED`, in any order.
+) -> tuple[NDArray[np.void], NDArray[np.int32]]:
+    """The standing judgements of these series from position `first` to `last`, as records of `PACKED`, in any order;
+    beside them what the verdicts other than `unchanged` have more, in the same order.
 
     `since` and `until` bound the start of the runs, so that only the partitions of those months are touched.
     With `positions` only those, for pages whose commits lie far apart.
@@ -350,8 +354,8 @@ def packed_judgements(
         "positions": None if positions is None else list(positions),
     }
     statement = _PACKED_BY_WHERE[branch_id is not None, positions is not None]
-    packed: bytes | None = connection.scalar(statement, parameters)
-    return np.frombuffer(packed or b"", dtype=PACKED)
+    packed, more = connection.execute(statement, parameters).one()
+    return np.frombuffer(packed or b"", dtype=PACKED), np.frombuffer(more or b"", dtype=">i4")
 
 
 def judgement_details(

@@ -188,6 +188,20 @@ run = Table(
     Index("ix_run_project_id_testbed_id_received_at", "project_id", "testbed_id", "received_at"),
     Index("ix_run_worker_id_received_at", "worker_id", "received_at"),
     Index(
+        "ix_run_open",
+        "project_id",
+        "testbed_id",
+        "suite",
+        postgresql_where=text("state IN ('queued', 'leased', 'running')"),
+    ),
+    Index(
+        "ix_run_broken",
+        "project_id",
+        "testbed_id",
+        "received_at",
+        postgresql_where=text("status IN ('failed', 'incomplete')"),
+    ),
+    Index(
         "ix_run_queue",
         "testbed_id",
         text("priority DESC"),
