@@ -386,7 +386,7 @@ def _decoded(body: bytes | str) -> Any:
     if len(body) > MAX_BODY_BYTES:
         raise Invalid.one("run", Unquoted(f"{len(body)} bytes"), f"at most {MAX_BODY_BYTES} bytes of JSON")
     try:
-        return json.loads(body)
+        return json.loads(body if isinstance(body, str) else body.decode())
     except RecursionError:
         raise Invalid.one("run", Unquoted("deeply nested JSON"), "JSON without excessive nesting") from None
     except UnicodeDecodeError as error:

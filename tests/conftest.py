@@ -128,6 +128,14 @@ def database(template: str, postgres: EmbeddedPostgres, administer: Callable[[st
         yield url
 
 
+@pytest.fixture(scope="module")
+def shared_database(template: str, postgres: EmbeddedPostgres, administer: Callable[[str], None]) -> Iterator[str]:
+    """The URL of a database that the tests of one module share. (An open transaction in the database of `connection`
+    would hold up every test that inserts the same names.)"""
+    with copy_of(template, postgres, administer) as url:
+        yield url
+
+
 @pytest.fixture
 def committing_engine(database: str) -> Iterator[Engine]:
     """An engine on a fresh database of this test's own."""

@@ -23,8 +23,9 @@ RUNS_AFTER = 6
 TIME_SUFFIXES = ("_ns", "_us", "_ms", "_s")
 # Paths that no benchmark reads.
 DOCUMENTATION = ("*.md", "*.rst", "*.txt", "docs/*", "doc/*", "LICENSE*", "CHANGELOG*", ".github/*")
-# Of an environment's fingerprint: what differs between two runs without anyone having changed anything.
-NOT_COMPARED = frozenset({"hash", "hostname", "pid"})
+# Of an environment's fingerprint: what differs between two runs without anyone having changed anything, and the
+# commit itself, which is what is being asked about.
+NOT_COMPARED = frozenset({"hash", "hostname", "pid", "git"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,8 @@ def _of_document(
         environment={name: str(value) for name, value in environment.items() if name not in NOT_COMPARED},
         canary=dict(filter(None, (_reading(entry) for entry in document.get("canary") or ()))),
         throttle=frozenset(map(str, throttle)) if isinstance(throttle, list) else frozenset(),
-        foreign_processes=foreign if isinstance(foreign, int) else 0,
+        # A processor is always shared, and what is judged there is a ratio to a yardstick that shares it too.
+        foreign_processes=foreign if isinstance(foreign, int) and environment.get("accelerator") else 0,
         load_1m=float(load) if isinstance(load, int | float) else None,
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
-from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, to_json, variant_key
+from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, variant_key
 from backend.services import live
 from backend.services.arrival import Arrival
 from backend.services.dispatch import lease_hash
@@ -74,7 +74,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
     arrival = _arrive(c, run, place, measured_at, fingerprint, now)
-    judged = _store_and_judge(c, arrival, place, digest)
+    judged = _store_and_judge(c, arrival, place, raw, digest)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
     _publish(c, arrival, summary)
     return Recorded(
@@ -254,11 +254,11 @@ RUN_STATE = {
 }
 
 
-def _store_and_judge(c: Connection, arrival: Arrival, place: Place, digest: bytes) -> Judged:
+def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, digest: bytes) -> Judged:
     run = arrival.run
     counted = _counted(run)
     wanted = [_wanted(run, result, measurement) for result, measurement in counted]
-    document = store.pack_document(_document(run, counted))
+    document = store.pack_document(_without_samples(raw, counted))
     statements = [
         store.run_statement(
             run, place, state=RUN_STATE[run.status], now=arrival.now, body_sha256=digest, document=document
@@ -372,9 +372,9 @@ def _store_measurements(
         )
 
 
-def _document(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
+def _without_samples(raw: bytes, counted: Sequence[Counted]) -> dict[str, Any]:
     """The run as delivered, without the samples that are stored with the measurements."""
-    document = to_json(run)
+    document: dict[str, Any] = orjson.loads(raw)
     for number, index in counted:
         document["results"][number]["measurements"][index].pop("samples", None)
     return document

@@ -316,7 +316,7 @@ def _difference(
         event, noise = story.pop(onset)
         if point.state not in alarms.LIVE:
             continue
-        if onset != point.onset_position:
+        if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
             moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
             news.append(News(series=series, event=moved, noise=noise))
         if event.state.value != point.state:

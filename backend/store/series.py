@@ -180,11 +180,10 @@ def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
 
 
 _SAVE = """
-UPDATE series AS s SET state = u.state::jsonb, state_position = u.position,
-                       profile = coalesce(u.profile::jsonb, s.profile),
+UPDATE series AS s SET state = u.state, state_position = u.position,
+                       profile = coalesce(u.profile, s.profile),
                        last_measured_at = greatest(s.last_measured_at, %(measured_at)s::timestamptz)
-FROM unnest(%(ids)s::int[], %(states)s::text[], %(positions)s::int[], %(profiles)s::text[])
-     AS u (id, state, position, profile)
+FROM jsonb_to_recordset(%(states)s::jsonb) AS u (id int, state jsonb, position int, profile jsonb)
 WHERE s.id = u.id
 """
 _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
@@ -193,10 +192,13 @@ _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
 def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> wire.Statement:
     return _SAVE, {
         "measured_at": measured_at,
-        "ids": [state.series_id for state in states],
-        "states": [orjson.dumps(state.state).decode() for state in states],
-        "positions": [state.position for state in states],
-        "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
+        # One JSON document: an array of texts would have every quote in them escaped, one by one, in Python.
+        "states": orjson.dumps(
+            [
+                {"id": state.series_id, "state": state.state, "position": state.position, "profile": state.profile}
+                for state in states
+            ]
+        ).decode(),
     }
 
 

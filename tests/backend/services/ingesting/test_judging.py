@@ -1,0 +1,201 @@
+"""Points become verdicts: in order, late, twice, and on other branches."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from backend.services.judging import judge_run, rejudge_series
+
+SLOWER = [100.0] * 10 + [125.0] * 5
+
+
+def test_a_step_is_suspect_at_first_and_confirmed_by_the_third_run(loom: Any) -> None:
+    said = [recorded.verdicts[0].verdict for recorded in loom.history(SLOWER)]
+    assert said[9:13] == ["unchanged", "suspect", "suspect", "regression"]
+
+
+def test_a_confirmed_step_turns_its_earlier_suspects_red_from_the_onset(loom: Any) -> None:
+    loom.history(SLOWER)
+    assert loom.verdicts()[9:] == [
+        (9, "unchanged", False),
+        (10, "regression", True),
+        (11, "regression", False),
+        (12, "regression", False),
+        (13, "regression", False),
+        (14, "regression", False),
+    ]
+
+
+def test_what_was_said_first_is_kept_beside_what_is_known_now(loom: Any) -> None:
+    loom.history(SLOWER)
+    rows = loom.rows(
+        """SELECT superseded_at IS NULL, verdict, detail ->> 'first_said' FROM judgement
+           WHERE position = 10 ORDER BY id"""
+    )
+    assert rows == [(False, "suspect", None), (True, "regression", "suspect")]
+
+
+def test_a_spike_is_a_suspect_that_is_withdrawn(loom: Any) -> None:
+    loom.history([100.0] * 10 + [130.0] + [100.0] * 3)
+    assert loom.red() == []
+    assert loom.verdicts()[10] == (10, "unchanged", False)
+    assert loom.rows("SELECT state, still_bad FROM regression") == [("withdrawn", False)]
+    assert loom.events() == ["suspected", "withdrawn"]
+
+
+def test_an_improvement_is_no_regression_and_moves_the_baseline(loom: Any) -> None:
+    *_, last = loom.history([100.0] * 10 + [80.0] * 8)
+    assert [position for position, verdict, onset in loom.verdicts() if onset] == [10]
+    assert last.verdicts[0].baseline == pytest.approx(80.0, rel=0.01)
+    assert loom.value("SELECT count(*) FROM regression") == 0
+
+
+def test_higher_is_better_is_judged_in_cost(loom: Any) -> None:
+    for position, level in enumerate(SLOWER):
+        metric = loom.measurement("tokens_per_s", 1000 * 100 / level, seed=position, unit="1/s", direction="higher")
+        recorded = loom.deliver(loom.run_of(position, [metric]))
+    assert recorded.verdicts[0].verdict == "regression"
+    assert recorded.verdicts[0].change == pytest.approx(0.25, abs=0.02)
+
+
+def test_every_verdict_comes_with_its_reason_in_words(loom: Any) -> None:
+    *_, last = loom.history(SLOWER)
+    assert last.verdicts[0].explanation.startswith("step_ms is ")
+    assert loom.sha_of(10)[:10] in last.verdicts[0].explanation
+
+
+# --- late points -----------------------------------------------------------------------------------------------------
+
+
+def _positions(loom: Any, count: int) -> None:
+    """Commits known from git before anything ran, so that runs can come in any order."""
+    loom.run(0, 100.0, status="failed", error="only to make the project")
+    for position in range(1, count):
+        loom.connection.execute(
+            text("INSERT INTO commit (project_id, sha) SELECT id, :sha FROM project"), {"sha": loom.sha_of(position)}
+        )
+    loom.connection.execute(
+        text(
+            """INSERT INTO branch_commit (branch_id, position, commit_id)
+               SELECT b.id, row_number() OVER (ORDER BY k.id) - 1, k.id FROM commit k, branch b
+               ON CONFLICT DO NOTHING"""
+        )
+    )
+
+
+ORDERS = {
+    "in order": range(1, 20),
+    "the onset last": [*range(1, 10), *range(11, 20), 10],
+    "two late ones": [*range(1, 9), *range(12, 20), 11, 9, 10],
+    "backwards": range(19, 0, -1),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_the_order_of_arrival_does_not_change_what_stands(loom: Any, order: Any) -> None:
+    _positions(loom, 20)
+    levels = [100.0] * 10 + [125.0] * 10
+    for position in order:
+        loom.run(position, levels[position], id=f"RUN-{position:05d}-again")
+    assert [position for position, _, _ in loom.verdicts()] == list(range(1, 20))
+    assert loom.red() == list(range(10, 20))
+    assert [position for position, _, onset in loom.verdicts() if onset] == [10]
+    assert loom.rows("SELECT first_bad_position, last_good_position, state FROM regression WHERE still_bad") == [
+        (10, 9, "confirmed")
+    ]
+    assert loom.rows(
+        "SELECT sum(runs)::int FROM rollup WHERE granularity = 'hour' UNION ALL SELECT max(state_position) FROM series"
+    ) == [(19,), (19,)]
+
+
+def test_a_late_good_point_moves_the_onset_and_tells_so(loom: Any) -> None:
+    _positions(loom, 20)
+    for position in [*range(1, 10), 12, 13, 14, 15]:
+        loom.run(position, 100.0 if position < 10 else 125.0, id=f"RUN-{position:05d}-again")
+    assert loom.rows("SELECT first_bad_position, last_good_position FROM regression") == [(12, 9)]
+    loom.run(11, 125.0, id="RUN-00011-late")
+    loom.run(10, 100.0, id="RUN-00010-late")
+    assert loom.rows("SELECT first_bad_position, last_good_position, state FROM regression") == [(11, 10, "confirmed")]
+    assert loom.red() == [11, 12, 13, 14, 15]
+    assert "relocated" in loom.events()
+
+
+def test_late_points_that_disprove_a_regression_withdraw_it(loom: Any) -> None:
+    _positions(loom, 30)
+    for position in [*range(1, 10), 20, 21, 22]:
+        loom.run(position, 100.0 if position < 10 else 125.0, id=f"RUN-{position:05d}-again")
+    assert loom.red() == [20, 21, 22]
+    for position in (20, 21, 22):
+        # Measured again, and nothing is there: both runs of a commit are one point of all their processes.
+        for again in range(4):
+            loom.run(position, 100.0, id=f"RUN-{position:05d}-repeat-{again}")
+    assert loom.red() == []
+    assert loom.rows("SELECT state, still_bad FROM regression WHERE state <> 'withdrawn'") == []
+
+
+def test_two_runs_of_a_commit_are_one_point_of_all_their_processes(loom: Any) -> None:
+    loom.history([100.0] * 6)
+    loom.run(5, 104.0, id="RUN-000005-again")
+    assert [position for position, _, _ in loom.verdicts()] == list(range(6))
+    value, runs = loom.rows(
+        "SELECT value, detail -> 'runs' FROM judgement WHERE position = 5 AND superseded_at IS NULL"
+    )[0]
+    assert 100.0 < value < 104.0
+    assert runs == ["RUN-000005", "RUN-000005-again"]
+
+
+def test_judging_again_says_the_same(loom: Any) -> None:
+    loom.history(SLOWER)
+    before = loom.verdicts(), loom.rows("SELECT state, first_bad_position FROM regression"), loom.events()
+    series_id = loom.value("SELECT id FROM series")
+    rejudge_series(loom.connection, series_id, 0, now=loom.now)
+    assert (loom.verdicts(), loom.rows("SELECT state, first_bad_position FROM regression"), loom.events()) == before
+    judge_run(loom.connection, "RUN-000011", now=loom.now)
+    assert loom.verdicts() == before[0]
+
+
+# --- other branches --------------------------------------------------------------------------------------------------
+
+
+def _branch_run(loom: Any, number: int, step_ms: float, *, base: int, **more: Any) -> Any:
+    parent = loom.sha_of(base) if number == 0 else loom.sha_of(number - 1, "b")
+    values = {"id": f"PULL-{number:05d}", "commit": loom.sha_of(number, "b"), "parents": [parent]}
+    return loom.run(100 + number, step_ms, **values, branch="feature", **more)
+
+
+def test_a_pull_request_is_judged_against_its_merge_base_and_changes_nothing(loom: Any) -> None:
+    loom.history([100.0] * 10 + [80.0] * 10)
+    before = loom.rows("SELECT state, state_position FROM series")
+    on_old_base = _branch_run(loom, 0, 101.0, base=8)
+    assert on_old_base.verdicts[0].baseline == pytest.approx(100.0, rel=0.01)
+    assert on_old_base.verdicts[0].verdict == "unchanged"
+    assert loom.rows("SELECT state, state_position FROM series") == before
+    assert [position for position, _, _ in loom.verdicts()] == list(range(20))
+    assert loom.rows("SELECT position, detail -> 'merge_base' FROM judgement WHERE branch_id IS NOT NULL") == [(9, 8)]
+
+
+def test_a_slow_pull_request_is_a_suspect_and_opens_nothing(loom: Any) -> None:
+    loom.history([100.0] * 10)
+    for number in range(4):
+        recorded = _branch_run(loom, number, 125.0, base=9, pull_request=7)
+        assert recorded.verdicts[0].verdict == "suspect"
+        assert recorded.verdicts[0].change == pytest.approx(0.25, abs=0.02)
+    assert loom.value("SELECT count(*) FROM regression") == 0
+    positions = loom.rows("SELECT position FROM judgement WHERE branch_id IS NOT NULL ORDER BY 1")
+    assert positions == [(10,), (11,), (12,), (13,)]
+
+
+def test_a_branch_of_unknown_ancestors_is_judged_against_the_newest_state(loom: Any) -> None:
+    loom.history([100.0] * 10)
+    recorded = loom.run(50, 125.0, commit=loom.sha_of(0, "c"), parents=[loom.sha_of(1, "d")], branch="elsewhere")
+    assert recorded.verdicts[0].verdict == "suspect"
+
+
+def test_a_merged_commit_counts_on_the_default_branch(loom: Any) -> None:
+    """The same commit first came as the head of a pull request."""
+    loom.history([100.0] * 10)
+    merged = {"commit": loom.sha_of(10), "parents": [loom.sha_of(9)]}
+    loom.run(10, 100.0, id="AS-PULL-REQUEST", branch="feature", pull_request=3, **merged)
+    loom.run(10, 100.0, id="AS-MAIN-COMMIT", branch="main", **merged)
+    assert [position for position, _, _ in loom.verdicts()] == list(range(11))

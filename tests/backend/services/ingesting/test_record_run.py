@@ -1,0 +1,220 @@
+"""A run comes in: stored where it belongs, once, whatever is delivered again or at the same time."""
+
+import json
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from backend.contract import Invalid, parse_run
+from backend.services.dispatch import lease_hash
+from backend.services.errors import Conflict, NotFound
+from backend.services.ingest import get_document, record_run
+
+
+def test_a_run_that_nobody_asked_for_brings_its_project_commit_and_series(loom: Any) -> None:
+    recorded = loom.run(0, 100.0)
+    assert recorded.created
+    assert [(v.metric, v.verdict) for v in recorded.verdicts] == [("step_ms", "insufficient")]
+    assert recorded.summary == {"insufficient": 1}
+    assert loom.rows("SELECT state, status, kind FROM run") == [("done", "ok", "submitted")]
+    assert loom.rows("SELECT slug, default_branch FROM project") == [("northsea/loom", "main")]
+    assert loom.rows("SELECT benchmark, variant_key, metric, preset, state_position FROM series") == [
+        ("gpt.train", "dtype=bf16", "step_ms", "cpu", 0)
+    ]
+    assert loom.rows("SELECT sha, position FROM branch_commit JOIN commit ON commit.id = commit_id") == [
+        (loom.sha_of(0), 0)
+    ]
+    assert loom.rows("SELECT kind, payload ->> 'run_id' FROM live_event") == [("run", "RUN-000000")]
+
+
+def test_unknown_commits_follow_the_head_in_the_order_they_come(loom: Any) -> None:
+    for position in (3, 1, 2):
+        loom.run(position, 100.0)
+    placed = loom.rows("SELECT position, sha FROM branch_commit JOIN commit ON commit.id = commit_id ORDER BY 1")
+    assert placed == [(0, loom.sha_of(3)), (1, loom.sha_of(1)), (2, loom.sha_of(2))]
+
+
+def test_what_was_put_is_what_is_read_with_unknown_fields_and_samples(loom: Any) -> None:
+    document = loom.run_of(0, [loom.measurement("step_ms", 5.0)], novel={"deep": [1, None]}, telemetry={"power_w": 1})
+    document["results"].append(
+        {
+            "benchmark": "moe.layer",
+            "status": "failed",
+            "error": "killed",
+            "measurements": [loom.measurement("step_ms", 4.0)],
+        }
+    )
+    loom.deliver(document)
+    assert get_document(loom.connection, document["id"]) == document
+
+
+def test_a_run_that_was_not_delivered_has_no_document(loom: Any) -> None:
+    with pytest.raises(NotFound, match="NO-SUCH-RUN"):
+        get_document(loom.connection, "NO-SUCH-RUN")
+
+
+def test_the_same_bytes_again_change_nothing_and_get_the_same_verdicts(loom: Any) -> None:
+    *_, first = loom.history([100.0] * 6)
+    counted = (
+        "SELECT (SELECT count(*) FROM judgement), (SELECT count(*) FROM measurement), (SELECT sum(runs) FROM rollup)"
+    )
+    before = loom.rows(counted)
+    again = loom.run(5, 100.0)
+    assert not again.created
+    assert loom.rows(counted) == before
+    (then,), (now,) = first.verdicts, again.verdicts
+    assert (now.verdict, now.series_id, now.explanation) == (then.verdict, then.series_id, then.explanation)
+    assert now.change == pytest.approx(then.change, rel=1e-5)
+
+
+def test_other_bytes_under_the_same_id_are_a_conflict(loom: Any) -> None:
+    loom.run(0, 100.0)
+    with pytest.raises(Conflict, match=r"RUN-000000 was delivered at .* with other content"):
+        loom.run(0, 101.0)
+    assert loom.value("SELECT count(*) FROM measurement") == 1
+
+
+@pytest.mark.parametrize("status", ["failed", "incomplete", "quarantined"])
+def test_a_run_that_is_not_ok_is_stored_and_never_judged(loom: Any, status: str) -> None:
+    recorded = loom.run(0, 100.0, status=status, error="out of disk", log_tail="…")
+    assert recorded.verdicts == ()
+    assert loom.value("SELECT count(*) FROM judgement") == 0
+    state = "failed" if status == "failed" else "done"
+    assert loom.rows("SELECT state, status, error FROM run") == [(state, status, "out of disk")]
+
+
+@pytest.mark.parametrize("status", ["failed", "check_failed", "out_of_memory", "timeout", "not_applicable"])
+def test_a_result_that_is_not_ok_is_never_judged(loom: Any, status: str) -> None:
+    document = loom.run_of(0, [loom.measurement("step_ms", 100.0)])
+    document["results"][0]["status"] = status
+    assert loom.deliver(document).verdicts == ()
+    assert loom.rows("SELECT benchmark, status FROM result") == [("gpt.train", status)]
+    assert loom.value("SELECT count(*) FROM series") == 0
+
+
+def test_an_arm_of_a_session_is_stored_and_is_no_point_of_the_history(loom: Any) -> None:
+    recorded = loom.run(0, 100.0, session={"id": "S-1", "arm": "head", "base": loom.sha_of(9), "order": "ABBA"})
+    assert recorded.verdicts == ()
+    assert loom.value("SELECT count(*) FROM measurement") == 1
+    assert loom.value("SELECT state_position FROM series") is None
+
+
+def test_a_zero_is_shown_and_not_judged_unless_it_is_counted(loom: Any) -> None:
+    zero = [
+        loom.measurement("data_wait_ms", 0.0, role="phase"),
+        loom.measurement("host_syncs", 0, exact=True, unit="1"),
+    ]
+    for position in range(3):
+        recorded = loom.deliver(loom.run_of(position, zero))
+    told = {verdict.metric: verdict for verdict in recorded.verdicts}
+    assert told["data_wait_ms"].verdict == "insufficient"
+    assert "needs values above 0" in told["data_wait_ms"].explanation
+    assert told["host_syncs"].verdict == "unchanged"
+
+
+def test_a_measurement_that_does_not_fit_its_series_is_refused_by_path(loom: Any) -> None:
+    loom.run(0, 100.0)
+    with pytest.raises(Invalid) as caught:
+        loom.deliver(loom.run_of(1, [loom.measurement("step_ms", 0.1, unit="s")]))
+    assert caught.value.path == "results[0].measurements[0].unit"
+    assert '"ms"' in caught.value.accepted
+
+
+def test_a_metric_may_become_a_gate_without_losing_its_history(loom: Any) -> None:
+    for position in range(6):
+        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, role="watch")]))
+    assert loom.run(6, 100.0).verdicts[0].verdict == "unchanged"
+    assert loom.rows("SELECT role FROM series") == [("gate",)]
+
+
+def test_a_start_in_the_future_or_the_far_past_is_refused(loom: Any) -> None:
+    for started_at in ((loom.now + timedelta(days=2)).isoformat(), "1999-12-31T00:00:00Z"):
+        with pytest.raises(Invalid) as caught:
+            loom.run(0, 100.0, started_at=started_at)
+        assert caught.value.path == "started_at"
+
+
+def test_an_old_run_gets_a_partition_of_its_month(loom: Any) -> None:
+    loom.run(0, 100.0, started_at="2019-03-04T05:06:07Z")
+    assert loom.rows("SELECT tableoid::regclass::text FROM measurement") == [("measurement_2019_03",)]
+
+
+def test_a_run_that_was_asked_for_must_be_that_run(loom: Any) -> None:
+    loom.run(0, 100.0)
+    _ask_for(loom, "ASKED-0001", loom.sha_of(0))
+    with pytest.raises(Conflict, match="requested for another"):
+        loom.run(1, 100.0, id="ASKED-0001")
+    assert loom.run(0, 100.0, id="ASKED-0001", suite="gpt").created
+    assert loom.rows("SELECT state, kind FROM run WHERE id = 'ASKED-0001'") == [("done", "main")]
+
+
+def test_a_lost_lease_may_bring_a_result_but_not_a_failure(loom: Any) -> None:
+    loom.run(0, 100.0)
+    _ask_for(loom, "ASKED-0001", loom.sha_of(0), lease="the newer lease")
+    with pytest.raises(Conflict, match="does not hold run ASKED-0001 any more"):
+        loom.deliver(loom.run_of(0, [], id="ASKED-0001", status="failed", error="x"), lease="the older lease")
+    document = loom.run_of(0, [loom.measurement("step_ms", 100.0)], id="ASKED-0001")
+    assert loom.deliver(document, lease="the older lease").created
+    assert loom.rows("SELECT state, lease_hash FROM run WHERE id = 'ASKED-0001'") == [("done", None)]
+
+
+def test_rollups_follow_every_result(loom: Any) -> None:
+    loom.history([100.0] * 30)
+    hours, days, weeks = (
+        loom.rows("SELECT count(*), sum(runs), max(last_position) FROM rollup WHERE granularity = :g", g=granularity)
+        for granularity in ("hour", "day", "week")
+    )
+    assert (hours, days, weeks) == ([(30, 30, 29)], [(2, 30, 29)], [(2, 30, 29)])
+
+
+def test_the_same_run_delivered_twice_at_once_is_stored_once(committing_engine: Engine, loom: Any) -> None:
+    document = loom.run_of(0, [loom.measurement("step_ms", 100.0)])
+    created = _deliver_at_once(committing_engine, [document] * 4, loom.now)
+    assert sorted(created) == [False, False, False, True]
+    with committing_engine.connect() as c:
+        assert c.scalar(text("SELECT count(*) FROM measurement")) == 1
+
+
+def test_runs_of_the_same_series_at_once_are_judged_one_after_the_other(committing_engine: Engine, loom: Any) -> None:
+    documents = [loom.run_of(n, [loom.measurement("step_ms", 100.0, seed=n)]) for n in range(8)]
+    assert all(_deliver_at_once(committing_engine, documents, loom.now))
+    with committing_engine.connect() as c:
+        positions = c.execute(text("SELECT position FROM judgement WHERE superseded_at IS NULL ORDER BY 1")).scalars()
+        assert list(positions) == list(range(8))
+        assert c.scalar(text("SELECT state_position FROM series")) == 7
+
+
+def _deliver_at_once(engine: Engine, documents: list[dict[str, Any]], now: Any) -> list[bool]:
+    created, failed = [], []
+    barrier = threading.Barrier(len(documents))
+
+    def deliver(document: dict[str, Any]) -> None:
+        raw = json.dumps(document).encode()
+        barrier.wait()
+        try:
+            with engine.begin() as c:
+                created.append(record_run(c, parse_run(raw), raw, now=now).created)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=deliver, args=(document,)) for document in documents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    return created
+
+
+def _ask_for(loom: Any, run_id: str, sha: str, lease: str | None = None) -> None:
+    loom.connection.execute(
+        text(
+            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, lease_hash)
+               SELECT :id, k.project_id, k.id, t.id, 'gpt', 'running', :lease FROM commit k, testbed t
+               WHERE k.sha = :sha"""
+        ),
+        {"id": run_id, "sha": sha, "lease": None if lease is None else lease_hash(lease)},
+    )
