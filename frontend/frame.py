@@ -113,6 +113,18 @@ class Visit:
         newest = max(known, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
         return newest.slug if newest is not None else None
 
+    def check_action(self, csrf_token: str) -> None:
+        """Refuse a form that is not one of our own, or comes from who may not change anything."""
+        access.require(self.principal, Scope.WRITE)
+        if self.principal.via is Via.SESSION:
+            access.check_page_action(
+                session=self.request.cookies.get(access.SESSION_COOKIE) or "",
+                token=csrf_token,
+                origin=self.request.headers.get("origin"),
+                host=self.request.headers.get("host"),
+                config=self.config,
+            )
+
     def repository_url(self, project: str) -> str | None:
         """Where the project's commits can be seen."""
         return next((each.repository_url for each in overview.list_projects(self.c) if each.slug == project), None)

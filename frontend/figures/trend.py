@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from frontend import numbers
+from frontend.render import visible
 
 GREY, LINE, RED, CYAN, AMBER, VIOLET, BAND = (
     "--c-raw",
@@ -74,7 +75,7 @@ class Trend:
 
 def hover_text(*lines: str) -> str:
     """Plotly reads a few HTML tags in hover text: foreign text must be escaped here too."""
-    return "<br>".join(html.escape(line) for line in lines if line)
+    return "<br>".join(html.escape(visible(line)) for line in lines if line)
 
 
 def trend_figure(trend: Trend, height: int = 340) -> dict[str, Any]:

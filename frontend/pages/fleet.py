@@ -84,7 +84,7 @@ def worker_page(visit: Visiting, name: str) -> Response:
         "worker.html",
         page="fleet",
         title=f"Worker {worker.name}",
-        description=f"{worker.name} on {worker.testbed}: {WORDS[worker.state]}, {plural(worker.done, 'run')} in 7 days.",
+        description=f"{worker.name} on {worker.testbed} is {WORDS[worker.state]}: {plural(worker.done, 'run')} in 7 d.",
         project=visit.project(),
         path="/fleet",
         row=worker_row(worker),

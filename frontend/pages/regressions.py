@@ -4,15 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.attribution import CauseName
-from backend.services import access, history
+from backend.services import history
 from backend.services import regressions as service
 from backend.services import triage as triage_service
-from backend.services.access import Scope, Via
 from backend.services.errors import BadRequest
 from backend.services.regressions import Regression, RegressionFilter
 from frontend import numbers
@@ -261,20 +260,10 @@ def nothing(here: Here, project: str | None) -> Nothing:
 # --- what people do --------------------------------------------------------------------------------------------------
 
 
-def act(
-    visit: Visit, request: Request, numbers_: list[int], action: str, csrf_token: str, reason: str, note: str
-) -> None:
-    """Check that the form is ours and do what it says, in one transaction."""
-    access.require(visit.principal, Scope.WRITE)
-    if visit.principal.via is Via.SESSION:
-        access.check_page_action(
-            session=request.cookies.get(access.SESSION_COOKIE) or "",
-            token=csrf_token,
-            origin=request.headers.get("origin"),
-            host=request.headers.get("host"),
-            config=visit.config,
-        )
-    for number in numbers_:
+def act(visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: str, note: str) -> None:
+    """Do what the form says to every regression chosen, in one transaction."""
+    visit.check_action(csrf_token)
+    for number in chosen:
         triage_service.triage(
             visit.c, number, action, visit.principal.name, now=visit.now, reason=reason or None, note=note or None
         )
@@ -283,7 +272,6 @@ def act(
 @router.post("/regressions/triage")
 def triage_several(
     visit: Visiting,
-    request: Request,
     action: Annotated[str, Form(max_length=40)],
     csrf_token: Annotated[str, Form(max_length=200)] = "",
     id: Annotated[list[int] | None, Form(max_length=500)] = None,
@@ -293,7 +281,7 @@ def triage_several(
     """The bar below the list: the same word for every row that is ticked."""
     if not id:
         raise BadRequest.field("id", None, "at least one regression; tick its box")
-    act(visit, request, id, action, csrf_token, reason, "")
+    act(visit, id, action, csrf_token, reason, "")
     # Only ever back to our own list: the field could say anything.
     return RedirectResponse(back if back.startswith("/regressions") else "/regressions", status_code=303)
 
@@ -301,14 +289,13 @@ def triage_several(
 @router.post("/regressions/{regression_id}/triage")
 def triage_one(
     visit: Visiting,
-    request: Request,
     regression_id: int,
     action: Annotated[str, Form(max_length=40)],
     csrf_token: Annotated[str, Form(max_length=200)] = "",
     reason: Annotated[str, Form(max_length=2000)] = "",
     note: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
-    act(visit, request, [regression_id], action, csrf_token, reason, note)
+    act(visit, [regression_id], action, csrf_token, reason, note)
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
 
 

@@ -23,13 +23,14 @@ class Threshold:
     text: str
 
 
-def written(value: float, unit: str) -> str:
+def written(value: float, unit: str, *, bare: bool = False) -> str:
     """A fraction as percent; everything else with its unit."""
     if unit == "fraction":
         return numbers.threshold(value)
     if unit == "probability":
         return f"{value:g}"
-    return f"{numbers.significant(value) if value != int(value) else int(value)} {unit}"
+    number = f"{value:g}"
+    return number if bare else f"{number} {unit.removesuffix('s') if value == 1 and unit.endswith('s') else unit}"
 
 
 def threshold(row: PolicyRow) -> Threshold:
@@ -37,7 +38,7 @@ def threshold(row: PolicyRow) -> Threshold:
         name=row.name,
         title=row.title,
         value=written(row.value, row.unit),
-        accepted=f"{written(row.low, row.unit)} to {written(row.high, row.unit)}",
+        accepted=f"{written(row.low, row.unit, bare=True)} to {written(row.high, row.unit)}",
         text=row.text,
     )
 

@@ -17,7 +17,7 @@ from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
 from frontend.frame import Visiting
 from frontend.render import CONTROL_SEQUENCE, render, visible
-from frontend.words import plural
+from frontend.words import PHASES, plural
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,6 +51,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         log_html=log_html(run.log),
         phases=[(result, phase_picture(result, run)) for result in run.results if result.phases],
         flat=flat,
+        phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
         kept=[(name, value) for name, value in run.environment.items() if name != "hash"],
         reproduce=reproduce(run),
         percent_done=percent_done(run.progress),

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 
+from backend.services.scope import SHA
 from backend.services.search import Found, Hit, HitKind, search
 from frontend.frame import Visiting
 from frontend.links import link
@@ -24,8 +25,9 @@ TITLES = {
 def search_page(visit: Visiting) -> Response:
     query, project = visit.here.get("q").strip(), visit.project()
     found = search(visit.c, query, project, per_kind=PER_KIND) if project else Found(text=query, hits=(), more=())
-    if len(found.hits) == 1 and not visit.here.get("stay"):
-        return RedirectResponse(address_of(found.hits[0]), status_code=303)
+    meant = the_one(found)
+    if meant is not None and not visit.here.get("stay"):
+        return RedirectResponse(address_of(meant), status_code=303)
     return visit.page(
         "search.html",
         page="search",
@@ -41,6 +43,15 @@ def search_page(visit: Visiting) -> Response:
             if any(hit.kind is kind for hit in found.hits)
         ],
     )
+
+
+def the_one(found: Found) -> Hit | None:
+    """What the text can only mean: the one thing found, or the one commit whose sha it begins."""
+    if len(found.hits) == 1:
+        return found.hits[0]
+    text = found.text.lower()
+    named = [hit for hit in found.hits if hit.kind is HitKind.COMMIT and SHA.match(text) and hit.key.startswith(text)]
+    return named[0] if len(named) == 1 else None
 
 
 def address_of(hit: Hit) -> str:

@@ -1,8 +1,11 @@
 """The front door: `/` leads to the board of the project that was busy last; `/sign-in` says how one signs in."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.services import access
 from backend.services.access import Via
 from frontend.frame import Visiting
 from frontend.links import link
@@ -13,6 +16,16 @@ router = APIRouter(include_in_schema=False)
 @router.get("/")
 def front_door(visit: Visiting) -> Response:
     return RedirectResponse(link("/board", project=visit.project()), status_code=303)
+
+
+@router.post("/leave")
+def sign_out(visit: Visiting, csrf_token: Annotated[str, Form(max_length=200)] = "") -> Response:
+    """End this browser's session."""
+    visit.check_action(csrf_token)
+    access.sign_out(visit.c, visit.request.cookies.get(access.SESSION_COOKIE) or "")
+    response = RedirectResponse("/", status_code=303)
+    response.delete_cookie(access.SESSION_COOKIE, path="/", httponly=True, samesite="strict")
+    return response
 
 
 @router.get("/sign-in")

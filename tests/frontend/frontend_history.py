@@ -116,6 +116,16 @@ def make_repository(
     return made
 
 
+def add_commit(path: Path, subject: str) -> None:
+    """One more commit on main."""
+    now = datetime.now(UTC).timestamp()
+    stream = (
+        f"commit refs/heads/main\nauthor x <x@example.org> {now:.0f} +0000\ncommitter x <x@example.org> {now:.0f} +0000\n"
+        f"data {len(subject)}\n{subject}\nfrom refs/heads/main^0\nM 644 inline src/more.py\ndata 2\n1\n\n"
+    )
+    subprocess.run(["git", "-C", str(path), "fast-import", "--quiet"], input=stream.encode(), check=True)
+
+
 def run_document(
     project: str,
     commit: Commit,

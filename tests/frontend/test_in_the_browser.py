@@ -1,0 +1,309 @@
+"""Jobs of people, done in a real Chromium on data that went through the real API and the real judge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import frontend_history as history
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from frontend_site import Site, free_port, serving
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+PROJECT = "northsea/loom"
+GUILTY = 18
+Enter = Callable[..., Any]
+
+
+def number_of_the_regression(site: Site) -> int:
+    found = site.client.get(
+        "/api/v1/regressions", params={"project": PROJECT, "state": "confirmed,acknowledged"}
+    ).json()
+    number: int = found["items"][0]["id"]
+    return number
+
+
+def live(page: Page) -> None:
+    expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=10_000)
+
+
+def test_from_the_red_cell_to_commit_phase_and_command_in_two_clicks(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/board")
+    guilty = loom.commits[PROJECT][GUILTY]
+    page.locator(f"tr[data-c='{guilty.sha}'] td.vc.r a").first.click()
+    expect(page.locator("h1")).to_contain_text(guilty.sha[:7])
+    expect(page.locator("h1")).to_contain_text("slower")
+    expect(page.locator("tr.guilty")).to_contain_text(guilty.sha[:7])
+    expect(page.locator("#phases header")).to_contain_text("forward carries")
+    page.get_by_role("button", name="Copy y").click()
+    expect(page.locator(".toast")).to_have_text("Command copied")
+    assert guilty.sha in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_pointing_at_a_cell_shows_value_baseline_change_and_why(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/board")
+    cell = page.locator("td.vc.r").first
+    cell.hover()
+    pop = page.locator(".pop")
+    expect(pop).to_contain_text("slower")
+    expect(pop).to_contain_text("Baseline")
+    expect(pop).to_contain_text("≥ 5")
+    expect(pop.locator("svg")).to_be_visible()
+    box, over = cell.bounding_box(), pop.bounding_box()
+    assert box is not None and over is not None
+    covered = (
+        over["y"] < box["y"] + box["height"]
+        and box["y"] < over["y"] + over["height"]
+        and over["x"] < box["x"] < over["x"] + over["width"]
+    )
+    assert not covered, "the details cover their own cell"
+
+
+def test_the_grid_is_walked_with_the_keyboard_alone(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/board")
+    page.locator("#main").focus()
+    page.keyboard.press("]")
+    red = page.locator("td.c:focus")
+    expect(red).to_have_class(re.compile(r"\br\b"))
+    assert "regression, starts here" in (red.get_attribute("aria-label") or "")
+    expect(page.locator(".pop")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".pop")).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    below = page.locator("td.c:focus")
+    expect(below).to_have_class(re.compile(r"\bs\b"))
+    assert "unchanged" in (below.get_attribute("aria-label") or "")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/regressions/\d+$"))
+
+
+def test_keys_lead_from_page_to_page_and_can_be_turned_off(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/board")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page).to_have_url(re.compile("/regressions"))
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.get_by_label("One-letter keys are on").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("b")
+    page.wait_for_timeout(300)
+    expect(page).to_have_url(re.compile("/regressions"))
+
+
+def test_the_theme_is_kept_and_the_address_can_override_it(loom: Site, visit: Enter) -> None:
+    reader = visit(loom)
+    page = reader.open("/board")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(23, 27, 33)"
+    page.get_by_role("button", name="Switch theme").click()
+    page.goto(loom.url + "/fleet")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(14, 17, 21)"
+    page.goto(loom.url + "/fleet?theme=light")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
+def test_a_regression_is_taken_noted_and_closed_with_a_reason(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "small", 14)
+    own_site.add_project(PROJECT, tmp_path / "small", commits)
+    own_site.deliver(PROJECT, "coll", steps=(history.Step("coll.all_reduce", 9, 1.3),))
+    number = number_of_the_regression(own_site)
+    page = visit(own_site, signed_in=True).open("/regressions")
+    expect(page.get_by_text("Nobody on it")).to_be_visible()
+    page.get_by_label(f"Select R-{number}").check()
+    page.get_by_role("button", name="Take a").click()
+    expect(page.get_by_text("In hand")).to_be_visible()
+    page.get_by_role("link", name=re.compile("coll.all_reduce")).first.click()
+    expect(page.locator("aside")).to_contain_text("acknowledged")
+    page.get_by_label("Comment").fill("<b>seen</b> by me")
+    page.get_by_role("button", name="Comment").click()
+    expect(page.locator(".log")).to_contain_text("“<b>seen</b> by me”")
+    page.locator("summary", has_text="Close as").click()
+    page.get_by_role("button", name="Expected").click()
+    expect(page.locator(".toast")).to_contain_text("A reason is needed")
+    page.get_by_label("Reason (both teach the detector)").fill("larger batches, on purpose")
+    page.get_by_role("button", name="Expected").click()
+    expect(page.locator("h1")).to_contain_text("accepted as expected")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("h1")).not_to_contain_text("accepted as expected")
+
+
+def test_an_open_board_turns_red_by_itself_and_nothing_moves(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "live", 12)
+    own_site.add_project(PROJECT, tmp_path / "live", commits)
+    step = (history.Step("coll.all_reduce", 8, 1.3),)
+    for commit in commits[:9]:
+        own_site.put(history.run_document(PROJECT, commit, "coll", steps=step))
+    page = visit(own_site).open("/board")
+    live(page)
+    page.evaluate(
+        """() => { window.shifts = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifts += e.value; })
+                   .observe({ type: "layout-shift", buffered: true }); }"""
+    )
+    page.evaluate("window.untouched = true")
+    for commit in commits[9:]:
+        own_site.put(history.run_document(PROJECT, commit, "coll", steps=step))
+    red = page.locator(f"tr[data-c='{commits[8].sha}'] td.vc.r")
+    expect(red).to_have_count(2, timeout=10_000)
+    expect(page.locator(f"tr[data-c='{commits[11].sha}'] td.vc.t")).to_have_count(2)
+    expect(page.locator("#strip")).to_contain_text("1 with nobody on it")
+    assert page.evaluate("window.untouched"), "the page was loaded again"
+    assert page.evaluate("window.shifts") == 0
+
+
+def test_new_commits_enter_the_board(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "grow", 4)
+    own_site.add_project(PROJECT, tmp_path / "grow", commits)
+    own_site.deliver(PROJECT, "coll")
+    page = visit(own_site).open("/board")
+    live(page)
+    expect(page.locator("tr[data-c]")).to_have_count(4)
+    history.add_commit(tmp_path / "grow", "feat: one more")
+    own_site.sync(PROJECT)
+    expect(page.locator("tr[data-c]")).to_have_count(5, timeout=10_000)
+    expect(page.locator("tr[data-c]").first).to_contain_text("feat: one more")
+
+
+def test_a_page_comes_back_to_life_when_the_service_does(
+    template: str, own_site: Site, visit: Enter, tmp_path: Path
+) -> None:
+    commits = history.make_repository(tmp_path / "again", 5)
+    own_site.add_project(PROJECT, tmp_path / "again", commits)
+    for commit in commits[:4]:
+        own_site.put(history.run_document(PROJECT, commit, "coll"))
+    other = free_port()
+    reader = visit(own_site)
+    with serving(own_site.engine, own_site.config, other):
+        page = reader.page()
+        page.goto(f"http://127.0.0.1:{other}/board")
+        live(page)
+    expect(page.locator("#live")).to_have_attribute("data-state", "lost", timeout=10_000)
+    expect(page.locator("#live")).to_contain_text("Not live since")
+    own_site.put(history.run_document(PROJECT, commits[4], "coll"))
+    with serving(own_site.engine, own_site.config, other):
+        live(page)
+        expect(
+            page.locator(f"tr[data-c='{commits[4].sha}'] td.vc.n, tr[data-c='{commits[4].sha}'] td.vc.s")
+        ).to_have_count(2, timeout=10_000)
+    reader.complaints.clear()  # the browser itself reports the lost connection
+
+
+def test_tabs_share_one_stream(loom: Site, visit: Enter) -> None:
+    reader = visit(loom)
+    pages = [reader.open("/board"), reader.open("/fleet"), reader.open("/regressions")]
+    for page in pages:
+        live(page)
+    text = loom.client.get("/metrics").text
+    streams = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("tidemark_event_streams")]
+    assert streams in ([1.0], [])
+
+
+def test_the_trend_is_drawn_and_its_zoom_kept_in_the_address(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/regressions/{number_of_the_regression(loom)}")
+    expect(page.locator("#trend-chart .main-svg").first).to_be_visible(timeout=15_000)
+    assert page.locator("#trend-chart .scatterlayer .points path").count() >= 20
+    page.get_by_role("link", name="Series s").click()
+    expect(page.locator("#trend .main-svg").first).to_be_visible(timeout=15_000)
+    page.evaluate("Plotly.relayout(document.querySelector('#trend'), {'xaxis.range': [5, 12]})")
+    expect(page).to_have_url(re.compile(r"zoom=5~12|zoom=5%7E12"))
+    page.reload()
+    expect(page.locator("#trend .main-svg").first).to_be_visible(timeout=15_000)
+    assert page.evaluate("document.querySelector('#trend').layout.xaxis.range") == [5, 12]
+
+
+def test_every_point_of_a_series_says_why(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/regressions/{number_of_the_regression(loom)}")
+    page.get_by_role("link", name="Series s").click()
+    page.get_by_role("link", name=re.compile(r"^why")).nth(5).click()
+    expect(page.locator("#why")).to_contain_text("against")
+    expect(page.locator("#why")).to_contain_text("baseline")
+
+
+def test_another_gate_can_be_tried(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/regressions/{number_of_the_regression(loom)}")
+    page.get_by_role("link", name="Series s").click()
+    expect(page.locator("#gate-says")).to_contain_text("1 stretch")
+    page.locator("#gate").fill("30")
+    expect(page.locator("#gate-says")).to_contain_text("No commit")
+    expect(page.locator("#gate-toml")).to_contain_text("min_change = 0.3")
+
+
+def test_two_commits_are_compared(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/compare")
+    page.get_by_label("Base").fill(loom.commits[PROJECT][GUILTY - 1].sha[:10])
+    page.get_by_label("Head").fill(loom.commits[PROJECT][GUILTY].sha[:10])
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("h1")).to_contain_text("slower")
+    expect(page.get_by_role("link", name=re.compile("moe.layer")).first).to_be_visible()
+    page.get_by_role("button", name="Copy as Markdown").click()
+    assert "| moe.layer" in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
+    page = visit(loom, width=390, height=800).open("/board")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.locator("td.roll.r")).to_have_count(1)
+    expect(page.locator("td.vc").first).not_to_be_visible()
+    for path in (f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/fleet", "/compare", "/rule"):
+        page.goto(loom.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_pages_work_without_scripts(loom: Site, visit: Enter) -> None:
+    page = visit(loom, java_script_enabled=False).open("/board")
+    page.locator("td.vc.r a").first.click()
+    expect(page.locator("h1")).to_contain_text("slower")
+    page.locator(".bar nav").get_by_role("link", name="Board").click()
+    page.locator("#filter").fill("router")
+    page.locator("#filter").press("Enter")
+    expect(page.locator("tr[data-c]").first).to_contain_text("router")
+
+
+AXE_PAGES = (
+    "/board",
+    "/regressions",
+    "/series",
+    "/compare",
+    "/fleet",
+    "/fleet/cpu-01",
+    "/rule",
+    "/search?q=router",
+    "/sign-in",
+    "/nothing-here",
+    "REGRESSION",
+    "SERIES",
+    "RUN",
+)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_breaks_an_accessibility_rule(loom: Site, visit: Enter, theme: str) -> None:
+    reader = visit(loom, signed_in=True)
+    guilty = loom.commits[PROJECT][GUILTY]
+    real = {
+        "REGRESSION": f"/regressions/{number_of_the_regression(loom)}",
+        "SERIES": "/series/1",
+        "RUN": f"/runs/northsea-loom-moe-{guilty.sha[:12]}-0",
+    }
+    page = reader.page()
+    found: list[str] = []
+    for path in AXE_PAGES:
+        address = real.get(path, path)
+        page.goto(f"{loom.url}{address}{'&' if '?' in address else '?'}theme={theme}")
+        page.wait_for_timeout(150)
+        results = Axe().run(page)
+        found += [
+            f"{path}: {violation['id']} {[node['html'][:160] for node in violation['nodes'][:3]]}"
+            for violation in results.response["violations"]
+        ]
+    reader.complaints[:] = [each for each in reader.complaints if "404" not in each]
+    assert found == []

@@ -1,0 +1,190 @@
+"""Pages without a browser: what they contain, what they promise, how they answer what is wrong."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import frontend_history as history
+import httpx
+import pytest
+from frontend_site import Site
+
+PROJECT = "northsea/loom"
+GUILTY = 18
+PAGES = ("/board", "/regressions", "/series", "/compare", "/fleet", "/rule", "/search?q=router", "/sign-in")
+
+
+@pytest.fixture
+def anyone(loom: Site) -> httpx.Client:
+    return httpx.Client(base_url=loom.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30)
+
+
+def guilty_regression(site: Site) -> dict[str, Any]:
+    items = site.client.get("/api/v1/regressions", params={"project": PROJECT, "state": "confirmed"}).json()["items"]
+    assert len(items) == 1, items
+    found: dict[str, Any] = items[0]
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_comes_whole_compressed_and_safe(anyone: httpx.Client, path: str) -> None:
+    answer = anyone.get(path)
+    assert answer.status_code == 200, answer.text[:500]
+    assert answer.headers["content-encoding"] == "gzip"
+    assert int(answer.headers["content-length"]) < 150_000
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert re.search(r'<meta property="og:title" content="[^"]+">', answer.text)
+    assert re.search(r'<meta property="og:description" content="[^"]{10,}">', answer.text)
+
+
+def test_the_board_shows_the_onset_in_red_where_it_is(anyone: httpx.Client, loom: Site) -> None:
+    text = anyone.get("/board").text
+    guilty = loom.commits[PROJECT][GUILTY]
+    row = next(row for row in text.split("<tr ") if guilty.sha in row.split(">")[0])
+    assert row.count('class="r c vc') == 2
+    assert row.count("▼24") == 2
+    assert f'href="/regressions/{guilty_regression(loom)["id"]}"' in row
+
+
+def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that_grew(
+    anyone: httpx.Client, loom: Site
+) -> None:
+    text = anyone.get(f"/regressions/{guilty_regression(loom)['id']}").text
+    guilty = loom.commits[PROJECT][GUILTY]
+    sentence = re.sub(r"<[^>]+>", "", re.search(r"<h1[^>]*>(.*?)</h1>", text, re.S)[1])  # type: ignore[index]
+    assert guilty.sha[:7] in sentence
+    assert "slower" in sentence
+    assert "the cause is code" in sentence
+    assert "forward carries" in text
+    assert f"git checkout --quiet {guilty.sha}" in text
+
+
+def test_text_of_a_commit_is_shown_as_text_everywhere(anyone: httpx.Client, loom: Site) -> None:
+    series = loom.client.get("/api/v1/series", params={"project": PROJECT, "role": "gate"}).json()["items"][0]["id"]
+    hostile = loom.commits[PROJECT][21]
+    for path in (
+        "/board",
+        f"/series/{series}",
+        f"/compare?head={hostile.sha}",
+        "/search?q=onerror",
+        f"/runs/northsea-loom-gpt-{hostile.sha[:12]}-0",
+    ):
+        text = anyone.get(path).text
+        assert "<img src=x" not in text, path
+        assert "\u202e" not in text, path
+        assert "&lt;img src=x" in text, path
+    failed = loom.commits[PROJECT][20]
+    assert "expected &lt;b&gt;scale&lt;/b&gt;" in anyone.get(f"/runs/northsea-loom-gpt-{failed.sha[:12]}-0").text
+
+
+def test_what_does_not_exist_is_a_page_that_helps(anyone: httpx.Client) -> None:
+    answer = anyone.get("/series/999999")
+    assert answer.status_code == 404
+    assert "Unknown series 999999" in answer.text
+    assert 'action="/search"' in answer.text
+    assert answer.headers["x-request-id"] in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/board?project=nobody/nothing", "northsea/loom"),
+        ("/board?testbed=tpu", "cpu"),
+        ("/board?range=eternity", "7d"),
+        ("/board?lens=magnifying", "moved"),
+        ("/board?since=yesterday", "2026-11-20"),
+        ("/regressions?min_change=much", "percent"),
+        ("/regressions?state=sleepy", "suspect"),
+    ],
+)
+def test_a_wrong_parameter_is_answered_with_what_is_accepted(anyone: httpx.Client, path: str, says: str) -> None:
+    answer = anyone.get(path)
+    assert answer.status_code in (400, 404)
+    assert says in answer.text
+
+
+def test_a_board_that_matches_nothing_says_so_and_offers_a_way_back(anyone: httpx.Client) -> None:
+    text = anyone.get("/board?q=nobodywrotethis").text
+    assert "No commit of main on cpu matches these filters" in text
+    assert "Clear filters" in text
+
+
+def test_filters_narrow_the_board(anyone: httpx.Client) -> None:
+    text = anyone.get("/board?suite=moe&changed=1").text
+    assert 'data-k="suite:gpt"' not in text
+    assert 0 < text.count("<tr data-c=") < 10
+
+
+def test_folded_suites_show_their_worst_state(anyone: httpx.Client) -> None:
+    text = anyone.get("/board?lens=suites").text
+    assert 'class="vc' not in text.split("<tbody>")[1]
+    assert re.search(r'class="t c roll wide[^"]*"[^>]*><a [^>]*>▽2</a>', text)
+
+
+def test_live_patches_are_the_faces_of_the_page(anyone: httpx.Client, loom: Site) -> None:
+    patch = anyone.get("/board/patch").json()
+    faces = patch["rows"][loom.commits[PROJECT][GUILTY].sha]
+    assert len(faces) == len(patch["keys"])
+    assert [face[0] for face in faces].count("r") == 3  # two variants and the suite's roll-up
+    assert "open regression" in patch["strip"]
+
+
+def test_the_feed_is_well_formed(anyone: httpx.Client, loom: Site) -> None:
+    feed = ElementTree.fromstring(anyone.get("/regressions.atom").content)
+    titles = [
+        entry.findtext("{http://www.w3.org/2005/Atom}title")
+        for entry in feed.iter("{http://www.w3.org/2005/Atom}entry")
+    ]
+    assert any(title and title.startswith(f"R-{guilty_regression(loom)['id']} confirmed") for title in titles)
+
+
+def test_a_sha_a_number_and_a_run_lead_straight_to_their_pages(loom: Site) -> None:
+    client = httpx.Client(base_url=loom.url, timeout=30)
+    sha = loom.commits[PROJECT][GUILTY].sha
+    number = guilty_regression(loom)["id"]
+    assert client.get("/search", params={"q": f"R-{number}"}).headers["location"] == f"/regressions/{number}"
+    assert f"head={sha}" in client.get("/search", params={"q": sha[:10]}).headers["location"]
+    run = f"northsea-loom-moe-{sha[:12]}-0"
+    assert client.get("/search", params={"q": run}).headers["location"] == f"/runs/{run}"
+
+
+def test_strangers_cannot_act(loom: Site) -> None:
+    number = guilty_regression(loom)["id"]
+    form = {"action": "acknowledge", "csrf_token": "made up"}
+    assert httpx.post(f"{loom.url}/regressions/{number}/triage", data=form).status_code == 401
+    session = httpx.Client(base_url=loom.url, follow_redirects=True)
+    session.get(loom.sign_in_link())
+    without_token = session.post(f"/regressions/{number}/triage", data=form, headers={"Origin": loom.url})
+    assert without_token.status_code == 403
+    assert guilty_regression(loom)["owner"] is None
+
+
+def test_a_large_board_stays_small_on_the_wire(own_site: Site, tmp_path: Any) -> None:
+    variants = {"wide": tuple(("wide.op", {"n": n}, 1.0 + n / 100) for n in range(200))}
+    commits = history.make_repository(tmp_path / "wide", 6)
+    own_site.add_project("a/wide", tmp_path / "wide", commits)
+    own_site.deliver("a/wide", "wide", variants=variants)
+    answer = httpx.get(own_site.url + "/board", params={"project": "a/wide", "lens": "all"}, timeout=60)
+    assert answer.text.count('scope="col" data-k="wide/') == 200
+    assert int(answer.headers["content-length"]) < 150_000
+
+
+def test_an_empty_service_welcomes_and_says_what_to_do(own_site: Site) -> None:
+    text = httpx.get(own_site.url + "/", follow_redirects=True).text
+    assert "Four steps to the first row" in text
+    assert "Connect a project" in text
+    for path in ("/regressions", "/series", "/compare", "/fleet", "/search?q=x"):
+        assert httpx.get(own_site.url + path).status_code == 200, path
+
+
+def test_the_first_run_ticks_its_steps_off(own_site: Site, tmp_path: Any) -> None:
+    commits = history.make_repository(tmp_path / "young", 3)
+    own_site.add_project("a/young", tmp_path / "young", commits)
+    board = own_site.url + "/board?project=a/young"
+    assert "tidemark.toml in the repository says what to run" in httpx.get(board).text
+    own_site.deliver("a/young", "gpt")
+    assert 'id="grid"' in httpx.get(board).text
