@@ -37,7 +37,9 @@ from worker.suite import BadSpec, Suite, run_variables
 log = logging.getLogger("tidemark.worker")
 
 MIN_SETUP_TIMEOUT_S = 900.0
+# Threads count too, and every rank brings some for each core.
 MAX_PROCESSES = 4096
+MAX_PROCESSES_A_CORE = 256
 MAX_OPEN_FILES = 65_536
 MAX_FILE_BYTES = 64 << 30
 
@@ -203,7 +205,7 @@ class Execution:
         limits = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": MAX_FILE_BYTES}
         if self.sandbox.user is not None and self.sandbox.user.exclusive:
             # The kernel counts by user: of an account that others share, it would count theirs too.
-            limits["NPROC"] = MAX_PROCESSES
+            limits["NPROC"] = MAX_PROCESSES + MAX_PROCESSES_A_CORE * (os.cpu_count() or 1)
         return limits
 
     def _collect(self, outcome: Outcome) -> Product:

@@ -207,12 +207,15 @@ def may_pass(directory: Path, user: RunUser) -> bool:
 
 def give_to(user: RunUser, directory: Path) -> None:
     """Makes everything below (links themselves, never what they point to) the user's own, and closed to others."""
-    for parent, directories, files in os.walk(directory):
-        for name in (*directories, *files):
-            os.chown(os.path.join(parent, name), user.uid, user.gid, follow_symlinks=False)
+    unvisited = [str(directory)]
+    while unvisited:
+        with os.scandir(unvisited.pop()) as entries:
+            for entry in entries:
+                os.chown(entry.path, user.uid, user.gid, follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    unvisited.append(entry.path)
     os.chown(directory, user.uid, user.gid, follow_symlinks=False)
     os.chmod(directory, 0o700)
-
 
 
 def describe(sandbox: Sandbox) -> str:

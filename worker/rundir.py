@@ -7,14 +7,12 @@ import logging
 import os
 import shutil
 import site
-import stat
+import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 log = logging.getLogger("tidemark.worker")
 
@@ -88,15 +86,39 @@ class RunDir:
 
 
 def remove(root: Path) -> None:
-    """Removes a run's directory whatever its code did to the permissions; never follows a link out of it."""
+    """Removes a run's directory whatever its code did to it; never follows a link out of it."""
     if not root.is_symlink() and not root.exists():
         return
     if root.is_symlink() or not root.is_dir():
         root.unlink()
         return
-    shutil.rmtree(root, onerror=_open_and_retry)
+    _remove_what_can_be(root)
+    if root.exists():
+        _open_directories(root)
+        _remove_what_can_be(root)
     if root.exists():
         log.warning("%s could not be removed entirely", root)
+
+
+def _remove_what_can_be(root: Path) -> None:
+    try:
+        shutil.rmtree(root, ignore_errors=True)
+    except RecursionError:
+        # Thousands of directories inside one another; rm goes through them without recursion.
+        subprocess.run(["rm", "-rf", "--", str(root)], check=False, capture_output=True)
+
+
+def _open_directories(root: Path) -> None:
+    """A directory without write permission keeps what is in it from being removed."""
+    unvisited = [str(root)]
+    while unvisited:
+        place = unvisited.pop()
+        try:
+            os.chmod(place, 0o700)
+            with os.scandir(place) as entries:
+                unvisited += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as failure:
+            log.warning("%s could not be opened: %s", place, failure)
 
 
 def remove_stale(runs_dir: Path) -> int:
@@ -105,21 +127,3 @@ def remove_stale(runs_dir: Path) -> int:
     for path in stale:
         RunDir(path).remove()
     return len(stale)
-
-
-def _open_and_retry(function: Callable[..., Any], path: str, failure: Any) -> None:
-    """A directory without write permission keeps its files from being removed: open it and try once more."""
-    del failure
-    for place in (os.path.dirname(path), path):
-        try:
-            if stat.S_ISDIR(os.lstat(place).st_mode):
-                os.chmod(place, 0o700)
-        except OSError:
-            continue
-    try:
-        if function in (os.unlink, os.rmdir):
-            function(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError as still:
-        log.warning("%s could not be removed: %s", path, still)

@@ -143,7 +143,7 @@ def test_a_user_that_cannot_be_had_leaves_no_protection_and_says_so(tmp_path: Pa
 
 
 def test_an_open_way_needs_no_view(tmp_path: Path) -> None:
-    someone = RunUser(name="someone", uid=58_999, gid=58_999)
+    someone = RunUser(name="someone", uid=58_998, gid=58_998)
     tmp_path.chmod(0o700)
     assert view_for(someone, {Path("/usr/bin"): False}) == {}
     view = view_for(someone, {tmp_path / "inside": True})

@@ -189,3 +189,15 @@ print("bound", tempfile.gettempdir())
     assert run["status"] == "ok", run
     (said,) = bench.service.log_lines()
     assert not os.path.exists(said.removeprefix("bound "))
+
+
+def test_a_tree_of_thousands_of_directories_is_removed(bench: Any) -> None:
+    dig = "for n in range(1200):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    assert bench.run("import os\n" + dig + writing())["status"] == "ok"
+    assert list(bench.config.runs_dir.iterdir()) == []
+
+
+def test_a_directory_made_unwritable_is_removed(bench: Any) -> None:
+    close = "os.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.chmod('a/b', 0o500)\nos.chmod('a', 0)\n"
+    assert bench.run("import os\n" + close + writing())["status"] == "ok"
+    assert list(bench.config.runs_dir.iterdir()) == []
