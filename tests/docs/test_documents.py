@@ -1,0 +1,48 @@
+"""Documents say only what is there: places in the code, links, glossary terms."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PLACE = re.compile(r"`((?:backend|frontend|worker|benchmarks|tidemark|tests|migrations)/[\w./-]*?)(?::(\w+))?`")
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+SOURCE_ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
+
+
+def names_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names_of)
+def test_every_place_in_the_code_that_a_document_names_exists(document: Path) -> None:
+    for path, name in PLACE.findall(document.read_text()):
+        place = ROOT / path
+        assert place.exists(), f"{names_of(document)} names {path}"
+        if name:
+            defined = {getattr(node, "name", None) for node in ast.walk(ast.parse(place.read_text()))}
+            assert name in defined, f"{names_of(document)} names {path}:{name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names_of)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    for target in LINK.findall(document.read_text()):
+        assert (document.parent / target).exists(), f"{names_of(document)} links to {target}"
+
+
+def test_every_term_of_the_glossary_is_a_word_of_the_code() -> None:
+    code = "\n".join(
+        file.read_text().lower() for room in SOURCE_ROOMS for file in (ROOT / room).rglob("*.py")
+    )  # fmt: skip
+    for term in re.findall(r"^\| \*\*([\w ]+)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE):
+        assert term.replace(" ", "_") in code or term in code, f"the glossary defines {term!r}, which no code uses"
+
+
+def test_no_document_or_source_names_a_path_of_somebodys_machine() -> None:
+    homes = re.compile(r"(?<![\w./-])/(?:home/\w+|Users/\w+|root)/(?!\.)")
+    for file in [*DOCUMENTS, *(path for room in SOURCE_ROOMS for path in (ROOT / room).rglob("*.py"))]:
+        found = homes.search(file.read_text())
+        assert found is None, f"{names_of(file)}: {found and found.group()}"
