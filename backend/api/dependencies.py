@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
 
 from backend.services import access
@@ -57,15 +58,15 @@ async def raw_body(request: Request) -> bytes:
 RawBody = Annotated[bytes, Depends(raw_body)]
 
 
-def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
+async def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
     """Who sends this request. What a signed-in page changes needs its CSRF token and our own Origin as well."""
+    authorization = request.headers.get("authorization")
     session = request.cookies.get(access.SESSION_COOKIE)
-    principal = access.identify(
-        c,
-        authorization=request.headers.get("authorization"),
-        session=session,
-        public_read=config.public_read,
-        now=now,
+    if authorization is None and not session:
+        # Most reads; they need not wait for a thread to learn that they are anonymous.
+        return access.stranger(public_read=config.public_read)
+    principal = await run_in_threadpool(
+        access.identify, c, authorization=authorization, session=session, public_read=config.public_read, now=now
     )
     if principal.via is Via.SESSION and request.method not in SAFE_METHODS:
         access.check_page_action(

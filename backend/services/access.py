@@ -205,6 +205,11 @@ def identify(
         return _of_token(c, secret.strip(), now)
     if session and (person := _of_session(c, session, now)) is not None:
         return person
+    return stranger(public_read=public_read)
+
+
+def stranger(*, public_read: bool) -> Principal:
+    """Who shows neither a token nor a session."""
     return ANONYMOUS_READER if public_read else ANONYMOUS
 
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document promises holds for inputs nobody thought of: no 5xx, documented statuses, bodies as said."""
+"""What OpenAPI promises holds for inputs nobody thought of: no 5xx, documented statuses, bodies as described."""
 
 from __future__ import annotations
 
