@@ -274,12 +274,13 @@ def rolled_up(
         extra[index] = (row, column, 0, 0, CODE_OF[special.state], index, math.nan, math.nan)
     records = np.concatenate([records, extra])
     key = records["row"].astype(np.int64) * columns + records["column"]
-    size = np.nan_to_num(records["change"], nan=-1e3)
     order = np.arange(len(records))
-    if len(np.unique(key)) < len(key):
-        order = np.lexsort((size, -records["code"].astype(np.int32)))  # the worst last, so that it stays
     chosen = np.full(rows * columns, -1, dtype=np.int64)
-    chosen[key[order]] = order
+    chosen[key] = order
+    if (chosen[key] != order).any():  # several for one cell: the worst last, so that it stays
+        size = np.nan_to_num(records["change"], nan=-1e3)
+        order = np.lexsort((size, -records["code"].astype(np.int32)))
+        chosen[key[order]] = order
     keys = np.flatnonzero(chosen >= 0)
     return CellTable(
         records=records[chosen[keys]],

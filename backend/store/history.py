@@ -181,6 +181,7 @@ _RECORD = " || ".join(
         *(f"float8send(coalesce(j.{name}, 'NaN'))" for name in FLOATS),
     ]
 )
+# `OFFSET 0` keeps the planner from reading all commits and runs to join them with five hundred points.
 _POINTS = text(
     f"""SELECT string_agg({_RECORD}, ''::bytea ORDER BY j.position), string_agg(c.sha, E'\\n' ORDER BY j.position),
        string_agg(left(split_part(c.message, E'\\n', 1), 120), E'\\n' ORDER BY j.position),
@@ -189,7 +190,8 @@ _POINTS = text(
 FROM (SELECT * FROM judgement
       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
       ORDER BY position DESC LIMIT :limit) AS j
-JOIN commit c ON c.id = j.commit_id JOIN run r ON r.id = j.run_id"""
+CROSS JOIN LATERAL (SELECT * FROM commit WHERE id = j.commit_id OFFSET 0) AS c
+CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r"""
 )
 _CHANGE_POINTS = text(
     """SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,

@@ -178,6 +178,8 @@ def fill(connection: Connection, shape: Shape) -> Filled:
         "metrics": shape.metrics,
         "series": shape.series,
     }
+    # What is written refers to what was written just before: no need to look each reference up a million times.
+    connection.execute(text("SET LOCAL session_replication_role = replica"))
     for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
         connection.execute(text(statement), values)
     values["first_series"] = scalar(text(f"SELECT min(id) FROM series WHERE project_id = {project}"))
