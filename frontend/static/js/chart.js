@@ -48,8 +48,8 @@ async function draw(box) {
   const query = new URLSearchParams(location.search);
   const zoom = box.dataset.zoom && query.get("zoom");
   if (zoom) {
-    const [from, to] = zoom.split("~").map(Number);
-    if (Number.isFinite(from) && Number.isFinite(to)) layout.xaxis = { ...layout.xaxis, range: [from, to], autorange: false };
+    const [from, to] = zoom.split("~").map((end) => (Number.isFinite(Number(end)) ? Number(end) : end));
+    if (from !== "" && to !== undefined) layout.xaxis = { ...layout.xaxis, range: [from, to], autorange: false };
   }
   $(".wait", box)?.remove();
   await Plotly.newPlot(box, themed(figure.data), layout, CONFIG);
@@ -64,8 +64,11 @@ async function draw(box) {
     box.on("plotly_relayout", (change) => {
       const now = new URL(location.href);
       if (change["xaxis.autorange"]) now.searchParams.delete("zoom");
-      else if (change["xaxis.range[0]"] !== undefined) now.searchParams.set("zoom", `${Math.round(change["xaxis.range[0]"] * 10) / 10}~${Math.round(change["xaxis.range[1]"] * 10) / 10}`);
-      else return;
+      else {
+        const [from, to] = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+        if (from === undefined) return;
+        now.searchParams.set("zoom", [from, to].map((end) => (typeof end === "number" ? Math.round(end * 10) / 10 : end)).join("~"));
+      }
       history.replaceState(null, "", now);
     });
   }

@@ -95,7 +95,8 @@ on("state", (state) => {
     lostAt = null;
   } else if (state === "lost") {
     lostAt = lostAt || new Date();
-    $(".live-word", live).textContent = `Not live since ${two(lostAt.getHours())}:${two(lostAt.getMinutes())}, retrying`;
+    $(".live-word", live).textContent = `Not live since ${two(lostAt.getHours())}:${two(lostAt.getMinutes())}`;
+    live.title = "The connection is tried again by itself; nothing is lost.";
   }
 });
 on("run", (event) => {
