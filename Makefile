@@ -8,7 +8,7 @@ BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 pytho
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint bench screenshots clean
+.PHONY: help up demo setup test lint bench docs screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -36,6 +36,9 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
+
+docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings)
+	@$(PYTHON) docs/generate.py
 
 screenshots: $(VENV)/installed-dev  ## docs/images anew, from a running `make up` (URL=http://127.0.0.1:8000)
 	@$(PYTHON) tests/provide_chromium.py

@@ -1,0 +1,28 @@
+"""The generated documents are what their generator writes today."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["rule.md", "commands.md", "settings.md"])
+def test_a_generated_document_is_not_stale(name: str) -> None:
+    assert (DOCS / name).read_text() == generator().DOCUMENTS[name](), f"docs/{name} is stale: run `make docs`"
+
+
+def test_every_command_and_setting_is_documented_with_a_sentence() -> None:
+    for line in (DOCS / "settings.md").read_text().splitlines():
+        if line.startswith("| `TIDEMARK_"):
+            assert len(line.split("|")[3].split()) > 2, line
