@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -37,6 +38,8 @@ log = logging.getLogger("tidemark.worker")
 
 TASK = "tidemark.run"
 EXIT_REFUSED = 78
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ONE_WISH_S = 1.0
 PR_SET_DUMPABLE = 4
 # How long the broker keeps a message that was taken but not acknowledged. Longer runs are offered again and refused by
 # their lease; a lost worker's runs come back through the lease, not through this.
@@ -45,13 +48,13 @@ VISIBILITY_TIMEOUT_S = 300
 
 def run(config: WorkerConfig) -> int:
     """Works until told to stop; the exit status. Settings are the caller's business, the environment is not read."""
-    prepare_directories(config)
     quieten_libraries()
     try:
+        prepare_directories(config)
         with only_one(config.own_dir / "lock"):
             return Worker(config).work()
-    except (Refused, PermissionError) as refusal:
-        log.error("%s", refusal)
+    except (Refused, OSError) as refusal:
+        log.error("worker %s cannot work: %s", config.name, refusal)
         return EXIT_REFUSED
 
 
@@ -79,15 +82,13 @@ class Worker:
         self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
         self.switch = Switch()
         self.fleet_state = FleetState.OK
-        self.signals_seen = 0
 
     def work(self) -> int:
         log.info(
             "worker %s %s, testbed %s, protection %s",
             self.config.name, self.config.version, self.config.testbed, describe(self.sandbox),
         )  # fmt: skip
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._watch_signals()
         # What an earlier life measured goes first: the hello gives up whatever that life still held.
         if self.spool.size().waiting:
             self.deliverer.deliver_waiting()
@@ -127,8 +128,7 @@ class Worker:
                 log.warning("the API at %s does not answer yet: %s", self.config.api_url, absence)
             except ApiError as refusal:
                 if not refusal.may_pass or refusal.status in (401, 403):
-                    who = f"worker {self.config.name} was refused by {self.config.api_url}"
-                    raise Refused(f"{who}: {refusal}") from None
+                    raise Refused(f"{self.config.api_url} refused it: {refusal}") from None
                 log.warning("%s", refusal)
             self.switch.stopping.wait(wait_s)
             wait_s = min(5.0, wait_s * 1.5)
@@ -202,14 +202,29 @@ class Worker:
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        del number, frame
-        self.signals_seen += 1
-        if self.signals_seen > 1:
-            # The shim notices that this process is gone, and kills what it started.
-            os._exit(1)
-        self.switch.stop()
-        self._leave_after_this_run()
+    def _watch_signals(self) -> None:
+        """Signals are heeded by a thread: a handler could interrupt this one while it holds the lock it then needs."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)
+        threading.Thread(target=self._heed_signals, args=(reader,), name="tidemark-signals", daemon=True).start()
+
+    def _heed_signals(self, reader: int) -> None:
+        seen: set[int] = set()
+        first_at = 0.0
+        while True:
+            for number in os.read(reader, 16):
+                if number not in STOP_SIGNALS:
+                    continue
+                # Ctrl-C in a terminal and the SIGTERM of a supervisor that heard it too are one wish, not two.
+                if number in seen or (seen and time.monotonic() - first_at > ONE_WISH_S):
+                    os._exit(1)  # the shim notices that this process is gone, and kills what it started
+                first_at = first_at if seen else time.monotonic()
+                seen.add(number)
+                self.switch.stop()
+                self._leave_after_this_run()
 
     def _leave_after_this_run(self) -> None:
         celery_state.should_stop = 0
@@ -294,7 +309,7 @@ def only_one(lock: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Refused(
                 f"another worker of the name {lock.parent.name!r} is running with {lock.parent.parent}; "
-                "give this one another name (--name)"
+                "give this one another name"
             ) from None
         yield
 

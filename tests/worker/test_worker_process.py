@@ -75,8 +75,10 @@ def test_a_stopped_worker_hands_its_run_back_and_leaves_no_process(
     run_id, command = hanging
     nudge(run_id)
     pid = command()
-    asked_at = time.monotonic()
+    # A terminal's Ctrl-C reaches the worker and its supervisor, which then sends SIGTERM: that is one wish.
+    worker.process.send_signal(signal.SIGINT)
     worker.process.send_signal(signal.SIGTERM)
+    asked_at = time.monotonic()
     until(lambda: service.releases)
     assert time.monotonic() - asked_at < 5
     assert service.releases == [(run_id, "worker host-1 was stopped")]
@@ -241,6 +243,13 @@ def test_a_wrong_token_and_a_refused_version_end_the_worker_with_a_reason(start_
     assert (wrong.wait(), refused.wait()) == (78, 78)
     assert "401: this token is not known" in wrong.log
     assert "too new for this service" in refused.log
+
+
+def test_a_data_directory_that_cannot_be_used_ends_the_worker_with_a_reason(start_worker: Any, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    worker = start_worker(data_dir=str(tmp_path / "a-file" / "below"))
+    assert worker.wait() == 78
+    assert "worker host-1 cannot work: [Errno 20] Not a directory" in worker.log
 
 
 def test_a_worker_waits_for_an_api_that_is_not_up_yet(start_worker: Any, service: Any) -> None:
