@@ -20,7 +20,7 @@ def rule() -> str:
         "# The rule\n",
         "A change counts when it is large enough for the policy **and** clear against the noise of its own series, and",
         "when it was sustained. Changes are of cost: +5 % is 5 % worse, whichever way the metric points. These are the",
-        "defaults; a project overrides them in `tidemark.toml` (`[policy]`, `[suite.NAME.policy]`) by the names below.\n",
+        "defaults; a project overrides them in `tidemark.toml` (`[policy]`, `[suite.NAME.policy]`) by these names.\n",
         "| threshold | default | accepted | what it does |",
         "|---|--:|---|---|",
     ]
@@ -66,7 +66,7 @@ def settings() -> str:
     lines = [
         NOTE,
         "# Settings\n",
-        "Environment variables, read once when a process starts. Thresholds are no settings: they are [policy](rule.md).\n",
+        "Environment variables, read once when a process starts. Thresholds are [policy](rule.md), no settings.\n",
         "| variable | default | meaning |",
         "|---|---|---|",
     ]
