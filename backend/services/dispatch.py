@@ -403,11 +403,11 @@ def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nu
     alive_since = now - timedelta(seconds=config.worker_live_s)
     nudges: list[Nudge] = []
     for load in store.testbed_loads(c, alive_since=alive_since, published_since=again_before):
-        idle = load.live - load.held - load.unclaimed
-        if idle <= 0:
+        wanted = load.idle - load.unclaimed
+        if wanted <= 0:
             continue
         ids = store.next_runs(
-            c, load.testbed_id, published_before=again_before, with_untrusted=load.isolated > 0, limit=idle
+            c, load.testbed_id, published_before=again_before, with_untrusted=load.isolated > 0, limit=wanted
         )
         nudges += [Nudge(testbed=load.name, run_id=run_id) for run_id in ids]
     if nudges:

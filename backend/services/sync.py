@@ -279,12 +279,10 @@ def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetim
     last = store.last_of_line(c, branch_id)
     if not line.shas and (last is None or last[0] == line.first - 1):
         return
-    rebuilt = last is not None and last[0] >= line.first
     _store_line(c, project.id, branch_id, line)
-    if rebuilt:
-        # Points have new positions (or none): what was judged from here on is judged again, in the new order.
-        for series_id in store.series_judged_from(c, project.id, line.first):
-            judging.rejudge_series(c, series_id, line.first, now=now)
+    # Points whose commits moved, vanished or came from another branch: from here on all is judged in the new order.
+    for series_id in store.settle_points(c, project.id, branch_id, line.first, now):
+        judging.rejudge_series(c, series_id, line.first, now=now)
 
 
 def _store_line(c: Connection, project_id: int, branch_id: int, line: Line) -> None:

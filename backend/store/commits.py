@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import branch, branch_commit, commit, judgement, project, series
+from backend.store.tables import branch, branch_commit, commit, project
 
 BATCH = 1000
 
@@ -140,21 +140,38 @@ def clear_line(c: Connection, branch_id: int) -> None:
     c.execute(delete(branch_commit).where(branch_commit.c.branch_id == branch_id))
 
 
-def series_judged_from(c: Connection, project_id: int, position: int) -> list[int]:
-    """Series of the project with standing judgements of the default branch from this position on."""
-    statement = (
-        select(judgement.c.series_id)
-        .join(series, series.c.id == judgement.c.series_id)
-        .where(
-            series.c.project_id == project_id,
-            judgement.c.superseded_at.is_(None),
-            judgement.c.branch_id.is_(None),
-            judgement.c.position >= position,
-        )
-        .distinct()
-        .order_by(judgement.c.series_id)
-    )
-    return list(c.execute(statement).scalars())
+_SUPERSEDE_LOST = text(
+    """UPDATE judgement j SET superseded_at = :now FROM series s
+       WHERE s.project_id = :project AND j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+         AND j.position >= :first
+         AND NOT EXISTS (SELECT FROM branch_commit bc WHERE bc.branch_id = :branch AND bc.commit_id = j.commit_id)
+       RETURNING j.series_id"""
+)
+_MOVE = text(
+    """UPDATE judgement j SET position = bc.position, branch_id = NULL
+       FROM branch_commit bc JOIN run r ON r.commit_id = bc.commit_id
+       WHERE bc.branch_id = :branch AND bc.position >= :first AND j.run_id = r.id AND j.superseded_at IS NULL
+         AND (j.branch_id IS NOT NULL OR j.position <> bc.position)
+       RETURNING j.series_id"""
+)
+_FORGET = text(
+    """UPDATE series s SET state = NULL, state_position = NULL
+       WHERE s.id = ANY (CAST(:ids AS integer[])) AND NOT EXISTS (
+         SELECT FROM judgement j
+         WHERE j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL)"""
+)
+
+
+def settle_points(c: Connection, project_id: int, branch_id: int, first: int, now: datetime) -> list[int]:
+    """Bring the points of the default branch to where their commits are now, from position `first` on.
+
+    Those of commits that are gone stand no longer; those judged on another branch that was merged come over. Returns
+    the series that must be judged again.
+    """
+    values = {"project": project_id, "branch": branch_id, "first": first, "now": now}
+    touched = {*c.execute(_SUPERSEDE_LOST, values).scalars(), *c.execute(_MOVE, values).scalars()}
+    c.execute(_FORGET, {"ids": sorted(touched)})
+    return sorted(touched)
 
 
 def set_policy(c: Connection, project_id: int, policy: Mapping[str, Any]) -> None:

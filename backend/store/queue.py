@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, null, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, null, or_, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -75,13 +75,12 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedLoad:
-    """How many messages a testbed can use. `isolated` workers may run projects that are not trusted."""
+    """How many messages a testbed can use. `isolated`: idle workers that may run projects that are not trusted."""
 
     testbed_id: int
     name: str
-    live: int
+    idle: int
     isolated: int
-    held: int
     unclaimed: int
 
 
@@ -295,48 +294,25 @@ def queued_runs_off_branches(c: Connection, project_id: int) -> list[str]:
 # --- publishing ------------------------------------------------------------------------------------------------------
 
 
+_LOADS = text(
+    """SELECT t.id AS testbed_id, t.name, w.idle, w.isolated, q.unclaimed
+       FROM testbed t
+       JOIN (SELECT testbed_id, count(*) FILTER (WHERE NOT busy) AS idle,
+                    count(*) FILTER (WHERE NOT busy AND protection <> 'none') AS isolated
+             FROM (SELECT w.testbed_id, w.protection, EXISTS (
+                     SELECT FROM run r WHERE r.worker_id = w.id AND r.state IN ('leased', 'running')) AS busy
+                   FROM worker w WHERE w.last_seen_at >= :alive_since AND w.wanted_state = 'ok') AS alive
+             GROUP BY testbed_id) AS w ON w.testbed_id = t.id
+       JOIN (SELECT testbed_id, count(*) FILTER (WHERE published_at >= :published_since) AS unclaimed
+             FROM run WHERE state = 'queued' GROUP BY testbed_id) AS q ON q.testbed_id = t.id
+       ORDER BY t.id"""
+)
+
+
 def testbed_loads(c: Connection, *, alive_since: datetime, published_since: datetime) -> list[TestbedLoad]:
-    """Testbeds with queued runs: their live workers, the runs those hold, and messages nobody has taken yet."""
-    waiting = select(run.c.testbed_id).where(run.c.state == "queued").group_by(run.c.testbed_id).subquery()
-    workers = (
-        select(
-            worker.c.testbed_id,
-            func.count().label("live"),
-            func.count(case((worker.c.protection != "none", 1))).label("isolated"),
-        )
-        .where(worker.c.last_seen_at >= alive_since, worker.c.wanted_state == "ok")
-        .group_by(worker.c.testbed_id)
-        .subquery()
-    )
-    runs = (
-        select(
-            run.c.testbed_id,
-            func.count(case((run.c.state.in_(HELD), 1))).label("held"),
-            func.count(case((and_(run.c.state == "queued", run.c.published_at >= published_since), 1))).label(
-                "unclaimed"
-            ),
-        )
-        .where(run.c.state.in_(ACTIVE))
-        .group_by(run.c.testbed_id)
-        .subquery()
-    )
-    statement = (
-        select(
-            testbed.c.id.label("testbed_id"),
-            testbed.c.name,
-            workers.c.live,
-            workers.c.isolated,
-            runs.c.held,
-            runs.c.unclaimed,
-        )
-        .select_from(
-            testbed.join(waiting, waiting.c.testbed_id == testbed.c.id)
-            .join(workers, workers.c.testbed_id == testbed.c.id)
-            .join(runs, runs.c.testbed_id == testbed.c.id)
-        )
-        .order_by(testbed.c.id)
-    )
-    return [TestbedLoad(**row._mapping) for row in c.execute(statement)]
+    """Testbeds with queued runs: their workers with nothing to do, and messages nobody has taken yet."""
+    rows = c.execute(_LOADS, {"alive_since": alive_since, "published_since": published_since})
+    return [TestbedLoad(**row._mapping) for row in rows]
 
 
 def next_runs(

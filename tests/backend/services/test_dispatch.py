@@ -180,6 +180,16 @@ def test_a_paused_worker_counts_for_nothing(connection: Connection) -> None:
     assert published(connection) == []
 
 
+def test_a_worker_that_is_paused_over_its_run_does_not_hold_up_the_others(connection: Connection) -> None:
+    project, commits = make_project(connection)
+    runs = request(connection, project, commits)
+    dispatch.say_hello(connection, hello("paused"), NOW)
+    dispatch.lease_run(connection, runs[0].run_id, hello("paused"), CONFIG, ME, NOW)
+    connection.execute(text("UPDATE worker SET wanted_state = 'pause'"))
+    dispatch.say_hello(connection, hello("free"), NOW)
+    assert published(connection) == [runs[1].run_id]
+
+
 def test_a_message_reaches_the_queue_of_its_testbed_by_task_name(valkey: EmbeddedValkey) -> None:
     broker = CeleryBroker(valkey.url)
     assert dispatch.send(broker, [Nudge(testbed="published", run_id="01RUN")]) == 1
