@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import orjson
 from sqlalchemy import Connection
 
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, variant_key
-from backend.services import live
 from backend.services.arrival import Arrival
 from backend.services.dispatch import lease_hash
 from backend.services.errors import Conflict, NotFound
@@ -28,6 +28,7 @@ from backend.store import regressions as regression_store
 from backend.store import series as series_store
 from backend.store import wire
 from backend.store.ingest import MeasurementRow, Place
+from backend.store.live import event_statement
 from backend.store.schema import ensure_partitions
 from backend.store.series import SeriesRow, SeriesWanted
 
@@ -74,9 +75,9 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
     arrival = _arrive(c, run, place, measured_at, fingerprint, now)
-    judged = _store_and_judge(c, arrival, place, raw, digest)
+    judged = _store_and_judge(c, arrival, replace(place, commit_id=arrival.commit_id), raw, digest)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
-    _publish(c, arrival, summary)
+    wire.send(c, *judged.statements, _told_to_pages(arrival, summary))
     return Recorded(
         run_id=run.id,
         status=run.status.value,
@@ -203,9 +204,6 @@ def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, no
         place = replace(place, worker_id=store.ensure_worker(c, run.worker, place.testbed_id, now))
     if place.environment_id is None and fingerprint is not None:
         place = replace(place, environment_id=store.ensure_environment(c, fingerprint, run.environment))
-    if place.commit_id is None and place.project_id is not None:
-        commit_id = store.ensure_commit(c, place.project_id, run.commit, run.parents, run.pull_request)
-        place = replace(place, commit_id=commit_id)
     if place.default_branch_id is None and place.project_id is not None and place.default_branch is not None:
         branch_id = store.ensure_branch(c, place.project_id, place.default_branch)
         place = replace(place, default_branch_id=branch_id)
@@ -215,23 +213,25 @@ def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, no
 def _arrive(
     c: Connection, run: Run, place: Place, measured_at: datetime, fingerprint: str | None, now: datetime
 ) -> Arrival:
-    project_id, commit_id, default_branch_id = place.project_id, place.commit_id, place.default_branch_id
-    assert project_id is not None and commit_id is not None and default_branch_id is not None
-    assert place.testbed_id is not None
-    position, branch_id, base_position = place.position, None, None
+    project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
+    assert project_id is not None and testbed_id is not None and default_branch_id is not None
+    commit_id, position, branch_id, base_position = place.commit_id, place.position, None, None
     if position is None and run.pull_request is None and run.branch in (None, place.default_branch):
-        position = store.append_commit(c, default_branch_id, commit_id, run.commit, now)
-    elif position is None:
+        commit_id, position = store.append_commit(c, default_branch_id, project_id, run.commit, run.parents, now)
+    elif commit_id is None:
+        commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
+    if position is None:
         name = run.branch or f"pull/{run.pull_request}"
         branch_id = store.ensure_branch(c, project_id, name)
         base = store.merge_base(c, project_id, default_branch_id, commit_id)
         base_position = None if base is None else base.position
         expected = 0 if base is None else base.position + base.depth
         position = store.place_on_branch(c, branch_id, commit_id, expected)
+    assert commit_id is not None  # only a known commit has a position
     return Arrival(
         run=run,
         project_id=project_id,
-        testbed_id=place.testbed_id,
+        testbed_id=testbed_id,
         commit_id=commit_id,
         default_branch_id=default_branch_id,
         position=position,
@@ -271,7 +271,7 @@ def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, 
     series = [
         _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
     ]
-    _store_measurements(c, arrival, series, counted)
+    measurements = _store_measurements(c, arrival, series, counted)
     judged = Judged(verdicts=(), regressions=(), statements=())
     if series and not (run.session is not None and run.session.arm is not None):
         judged = judge_arrival(
@@ -282,8 +282,7 @@ def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, 
                 for row, (result, measurement) in zip(series, counted, strict=True)
             ],
         )
-    wire.send(c, *judged.statements)
-    return judged
+    return replace(judged, statements=(*measurements, *judged.statements))
 
 
 Counted = tuple[int, int]
@@ -349,27 +348,25 @@ def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
 
 def _store_measurements(
     c: Connection, arrival: Arrival, series: Sequence[SeriesRow], counted: Sequence[Counted]
-) -> None:
+) -> list[wire.Statement]:
     rows = []
     for row, (number, index) in zip(series, counted, strict=True):
         measurement = arrival.run.results[number].measurements[index]
+        samples = measurement.samples
         rows.append(
             MeasurementRow(
                 series_id=row.id,
                 result_index=number,
                 measurement_index=index,
-                value=measurement.value,
-                processes=[float(value) for value in measurement.processes] or None,
-                samples=[float(value) for samples in measurement.samples for value in samples]
-                if measurement.samples
-                else None,
-                sample_counts=[len(samples) for samples in measurement.samples] if measurement.samples else None,
+                value=float(measurement.value),
+                processes=list(map(float, measurement.processes)) or None,
+                samples=list(map(float, chain.from_iterable(samples))) if samples else None,
+                sample_counts=list(map(len, samples)) if samples else None,
             )
         )
-    if rows:
-        store.copy_measurements(
-            c, rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
-        )
+    return store.measurement_statements(
+        c, rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
+    )
 
 
 def _without_samples(raw: bytes, counted: Sequence[Counted]) -> dict[str, Any]:
@@ -383,7 +380,7 @@ def _without_samples(raw: bytes, counted: Sequence[Counted]) -> dict[str, Any]:
 # --- tell ------------------------------------------------------------------------------------------------------------
 
 
-def _publish(c: Connection, arrival: Arrival, summary: Mapping[str, int]) -> None:
+def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> wire.Statement:
     run = arrival.run
     payload = {
         "run_id": run.id,
@@ -396,7 +393,7 @@ def _publish(c: Connection, arrival: Arrival, summary: Mapping[str, int]) -> Non
         "testbed": run.testbed,
         "summary": dict(summary),
     }
-    live.publish(c, "run", arrival.project_id, payload)
+    return event_statement("run", arrival.project_id, payload)
 
 
 def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:

@@ -76,6 +76,8 @@ class _Outcome:
     """Everything that says something of earlier points, told or not."""
     rejudged: list[tuple[int, datetime]] = field(default_factory=list)
     """Points whose roll-up must be computed again."""
+    statements: list[Statement] = field(default_factory=list)
+    """Still to be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class Judged:
     regressions: tuple[int, ...]
     """Those that this run opened or changed."""
     statements: tuple[Statement, ...]
-    """Still to be sent: the new states and the roll-ups."""
+    """Still to be sent: few judgements, the new states, the roll-ups."""
 
 
 def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured]) -> Judged:
@@ -423,7 +425,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
         found.said.append((series, judgement))
         found.rows.append(_row(arrival, series, judgement, more=more))
     verdicts = _store(c, arrival, found, Told())
-    return Judged(verdicts=verdicts, regressions=(), statements=())
+    return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 
 
 def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
@@ -454,8 +456,13 @@ def _tell(c: Connection, arrival: Arrival, found: _Outcome) -> Told:
 
 def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> tuple[SeriesVerdict, ...]:
     rows = [_as_told(row, told) for row in found.rows]
-    judgement_store.insert(c, rows, arrival.now)
-    restated = judgement_store.restate(c, restatements(found.stories, told), arrival.now)
+    statements = judgement_store.insert(c, rows, arrival.now)
+    changes = restatements(found.stories, told)
+    if changes or found.rejudged:
+        wire.send(c, *statements)
+    else:
+        found.statements += statements
+    restated = judgement_store.restate(c, changes, arrival.now)
     touched = {series_id for series_id, _ in restated}
     found.rejudged += restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
     series_store.recompute_rollups(c, found.rejudged)
@@ -487,7 +494,7 @@ def _statements(arrival: Arrival, found: _Outcome) -> tuple[Statement, ...]:
         for series, judgement in found.said
         if series.id not in again
     ]
-    statements: list[Statement] = []
+    statements = list(found.statements)
     if found.states:
         statements.append(series_store.save_statement(found.states, arrival.measured_at))
     if points:

@@ -115,10 +115,11 @@ _BRANCH = text(
     """INSERT INTO branch (project_id, name) VALUES (:project, :name)
        ON CONFLICT (project_id, name) DO UPDATE SET deleted_at = NULL RETURNING id"""
 )
-_COMMIT = text(
-    """INSERT INTO commit (project_id, sha, parents, pull_request) VALUES (:project, :sha, :parents, :pull_request)
-       ON CONFLICT (project_id, sha) DO UPDATE SET sha = excluded.sha RETURNING id"""
-)
+_COMMIT = """
+INSERT INTO commit (project_id, sha, parents, pull_request)
+VALUES (%(project)s, %(sha)s, %(parents)s::text[], %(pull_request)s)
+ON CONFLICT (project_id, sha) DO UPDATE SET sha = excluded.sha RETURNING id
+"""
 
 
 def ensure_project(c: Connection, slug: str, default_branch: str) -> tuple[int, str, Mapping[str, Any]]:
@@ -144,19 +145,39 @@ def ensure_branch(c: Connection, project_id: int, name: str) -> int:
     return int(c.execute(_BRANCH, {"project": project_id, "name": name}).scalar_one())
 
 
+def _commit_values(project_id: int, sha: str, parents: Sequence[str], pull_request: int | None) -> dict[str, Any]:
+    return {"project": project_id, "sha": sha, "parents": list(parents), "pull_request": pull_request}
+
+
 def ensure_commit(c: Connection, project_id: int, sha: str, parents: Sequence[str], pull_request: int | None) -> int:
-    values = {"project": project_id, "sha": sha, "parents": list(parents), "pull_request": pull_request}
-    return int(c.execute(_COMMIT, values).scalar_one())
+    (rows,) = wire.send(c, (_COMMIT, _commit_values(project_id, sha, parents, pull_request)))
+    return int(rows[0].id)
 
 
-_LOCK_BRANCH = text("SELECT id FROM branch WHERE id = :branch FOR UPDATE")
-_APPEND = text(
-    """INSERT INTO branch_commit (branch_id, position, commit_id)
-       SELECT :branch, coalesce(max(position), -1) + 1, :commit FROM branch_commit WHERE branch_id = :branch
-       ON CONFLICT (branch_id, commit_id) DO UPDATE SET position = branch_commit.position
-       RETURNING position"""
-)
-_HEAD = text("UPDATE branch SET head_sha = :sha, updated_at = :now WHERE id = :branch")
+_LOCK_BRANCH = "SELECT id FROM branch WHERE id = %(branch)s FOR UPDATE"
+_APPEND = """
+INSERT INTO branch_commit (branch_id, position, commit_id)
+SELECT %(branch)s, (SELECT coalesce(max(position), -1) + 1 FROM branch_commit WHERE branch_id = %(branch)s), id
+FROM commit WHERE project_id = %(project)s AND sha = %(sha)s
+ON CONFLICT (branch_id, commit_id) DO UPDATE SET position = branch_commit.position
+RETURNING position, commit_id
+"""
+_HEAD = "UPDATE branch SET head_sha = %(sha)s, updated_at = %(now)s WHERE id = %(branch)s"
+
+
+def append_commit(
+    c: Connection, branch_id: int, project_id: int, sha: str, parents: Sequence[str], now: datetime
+) -> tuple[int, int]:
+    """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
+
+    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked, so that
+    two unknown commits get two places. Returns (its id, its position).
+    """
+    values = {"branch": branch_id, "now": now, **_commit_values(project_id, sha, parents, None)}
+    _, _, placed, _ = wire.send(c, (_COMMIT, values), (_LOCK_BRANCH, values), (_APPEND, values), (_HEAD, values))
+    return int(placed[0].commit_id), int(placed[0].position)
+
+
 _MERGE_BASE = text(
     """WITH RECURSIVE ancestor (sha, depth) AS (
          SELECT parents[1], 1 FROM commit WHERE id = :commit AND cardinality(parents) > 0
@@ -174,18 +195,6 @@ _PLACE_ON_BRANCH = text(
        SELECT coalesce((SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
                        :position)"""
 )
-
-
-def append_commit(c: Connection, branch_id: int, commit_id: int, sha: str, now: datetime) -> int:
-    """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
-
-    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked, so that
-    two unknown commits get two places.
-    """
-    c.execute(_LOCK_BRANCH, {"branch": branch_id})
-    position = c.execute(_APPEND, {"branch": branch_id, "commit": commit_id}).scalar_one()
-    c.execute(_HEAD, {"sha": sha, "now": now, "branch": branch_id})
-    return int(position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +300,15 @@ MEASUREMENT_COLUMNS = {
 }
 
 
-def copy_measurements(
+def measurement_statements(
     c: Connection, rows: Iterable[MeasurementRow], *, run_id: str, measured_at: datetime, commit_id: int
-) -> None:
-    wire.copy_rows(
+) -> list[wire.Statement]:
+    """Stores measurements: many at once, few by the statements returned."""
+    return wire.row_statements(
         c,
         "measurement",
         MEASUREMENT_COLUMNS,
-        (
+        [
             (
                 row.series_id,
                 run_id,
@@ -312,7 +322,7 @@ def copy_measurements(
                 row.sample_counts,
             )
             for row in rows
-        ),
+        ],
     )
 
 

@@ -61,8 +61,9 @@ COLUMNS = {
 }
 
 
-def insert(c: Connection, rows: Iterable[JudgementRow], judged_at: datetime) -> None:
-    wire.copy_rows(c, "judgement", COLUMNS, (_values(row, judged_at) for row in rows))
+def insert(c: Connection, rows: Iterable[JudgementRow], judged_at: datetime) -> list[wire.Statement]:
+    """Stores judgements: many at once, few by the statements returned."""
+    return wire.row_statements(c, "judgement", COLUMNS, [_values(row, judged_at) for row in rows])
 
 
 def _values(row: JudgementRow, judged_at: datetime) -> tuple[Any, ...]:

@@ -1,12 +1,14 @@
 """The outbox of the event stream: rows that outlive a broken connection, and the NOTIFY that tells of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, delete, func, insert, select, text
 
+from backend.store import wire
 from backend.store.tables import live_event
 
 CHANNEL = "tidemark"  # pages listen here
@@ -31,6 +33,20 @@ def insert_event(c: Connection, kind: str, project_id: int | None, payload: dict
     event_id = int(c.execute(statement.returning(live_event.c.id)).scalar_one())
     c.execute(select(func.pg_notify(CHANNEL, str(event_id))))
     return event_id
+
+
+_INSERT_EVENT = """
+WITH event AS (
+  INSERT INTO live_event (kind, project_id, payload) VALUES (%(kind)s, %(project)s, %(payload)s::jsonb) RETURNING id
+)
+SELECT pg_notify(%(channel)s, id::text) FROM event
+"""
+
+
+def event_statement(kind: str, project_id: int | None, payload: Mapping[str, Any]) -> wire.Statement:
+    """`insert_event` as a statement that a batch can carry."""
+    values = {"kind": kind, "project": project_id, "channel": CHANNEL, "payload": orjson.dumps(payload).decode()}
+    return _INSERT_EVENT, values
 
 
 def notify_work(c: Connection) -> None:

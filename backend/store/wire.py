@@ -44,6 +44,18 @@ def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Itera
             copy.write_row(row)
 
 
-def array(values: Iterable[Any]) -> list[Any]:
-    """A list for an array parameter (psycopg adapts lists, and only lists, to arrays)."""
-    return list(values)
+# A COPY costs two round trips whatever it carries; so many rows are cheaper as statements of a batch.
+FEW_ROWS = 8
+
+
+def row_statements(
+    c: Connection, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+) -> list[Statement]:
+    """Rows on their way into a table: many are copied at once, few come back as statements for a batch to carry."""
+    if len(rows) > FEW_ROWS:
+        copy_rows(c, table, columns, rows)
+        return []
+    names = ", ".join(f'"{name}"' for name in columns)
+    places = ", ".join(f"%({name})s::{kind}" for name, kind in columns.items())
+    sql = f"INSERT INTO {table} ({names}) VALUES ({places})"
+    return [(sql, dict(zip(columns, row, strict=True))) for row in rows]
