@@ -13,7 +13,7 @@ from backend.services.board_model import BoardQuery, Page, Row, Span
 from backend.services.cells import CODE_OF, CellState, CellTable, Context, Placed, Special
 from backend.services.columns import Column, columns_of, key_of, matches
 from backend.services.notices import Notice, notices_by_row
-from backend.services.scope import Scope
+from backend.services.scope import Scope, storable
 from backend.store import board as store
 from backend.store.board import DetailRow, ResultRow, RunRow, SeriesRow
 from backend.store.lookup import CommitRow, TestbedRow
@@ -91,7 +91,7 @@ def _commits(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> tupl
         first=span.first,
         last=span.start,
         limit=span.limit + 1,
-        words=query.commit_text.strip(),
+        words=storable(query.commit_text).strip(),
         positions=positions,
     )
     commits = found[: span.limit]

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from backend.regression.explain import explain
 from backend.services.errors import BadRequest, NotFound
 from backend.services.notices import Difference, differences
-from backend.services.scope import Scope, find_commit, find_scope, find_testbed, time_range
+from backend.services.scope import Scope, find_commit, find_scope, find_testbed, storable, time_range
 from backend.store import board as board_store
 from backend.store import history as store
 from backend.store.board import ONSET, VERDICTS
@@ -30,6 +30,7 @@ ROLES = ("gate", "watch", "derived", "phase")
 MAX_POINTS = 20_000
 MAX_BUCKETS = 5_000
 MAX_LIST = 500
+MAX_ID = 2**31 - 1
 WORDS = np.array(VERDICTS, dtype=object)
 
 
@@ -235,11 +236,11 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
         c,
         scope.project.id,
         testbed_id=None if testbed is None else testbed.id,
-        suite=query.suite,
-        benchmark=query.benchmark,
-        metric=query.metric,
+        suite=_storable(query.suite),
+        benchmark=_storable(query.benchmark),
+        metric=_storable(query.metric),
         role=query.role,
-        words=query.text.split(),
+        words=storable(query.text).split(),
         after=int(query.cursor or 0),
         limit=query.limit + 1,
     )
@@ -251,8 +252,8 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
 
 def load_series(c: Connection, series_id: int) -> Series:
     """A series by its names, with its sibling metrics."""
-    siblings = tuple(Sibling(*row) for row in store.siblings(c, series_id))
-    return _series(series_info(c, series_id), siblings)
+    info = series_info(c, series_id)
+    return _series(info, tuple(Sibling(*row) for row in store.siblings(c, series_id)))
 
 
 def load_points(
@@ -340,8 +341,13 @@ def load_samples(c: Connection, series_id: int, commit: str) -> tuple[Sampled, .
     return tuple(_sampled(row) for row in store.samples_of(c, series_id, found.id))
 
 
+def _storable(name: str | None) -> str | None:
+    return None if name is None else storable(name)
+
+
 def series_info(c: Connection, series_id: int) -> SeriesInfo:
-    info = store.series_info(c, series_id)
+    """The series of this id, or a refusal."""
+    info = store.series_info(c, series_id) if 0 < series_id <= MAX_ID else None
     if info is None:
         raise NotFound.of("series", series_id)
     return info

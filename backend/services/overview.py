@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection
 
 from backend.services.errors import BadRequest, NotFound
-from backend.services.scope import find_project
+from backend.services.scope import find_project, storable
 from backend.services.search import Found, Hit, search
 from backend.store import overview as store
 from backend.store.overview import ProjectRow, QueueRow, WorkerRow, WorkerRunRow
@@ -277,7 +277,7 @@ def fleet(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LI
 def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> WorkerDetail:
     """One worker with its last runs and what its canary read in them."""
     now = now or datetime.now(UTC)
-    rows = store.workers(c, now - RECENT, name)
+    rows = store.workers(c, now - RECENT, storable(name))
     if not rows:
         raise NotFound.of("worker", name, [row.name for row in store.workers(c, now - RECENT)][:20])
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
@@ -313,7 +313,7 @@ def queue(
     now = now or datetime.now(UTC)
     project_id = None if project is None else find_project(c, project).id
     counts = store.run_counts(c, project_id)
-    rows = store.queue(c, project_id, testbed, limit)
+    rows = store.queue(c, project_id, None if testbed is None else storable(testbed), limit)
     workers = store.workers(c, now - RECENT) if rows else []
     items = _estimated(rows, _capacity(workers, now - timedelta(seconds=live_s)), now)
     ends = [item.done_in_s for item in items]

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from backend.services.errors import BadRequest, NotFound
 from backend.services.notices import Difference, differences
+from backend.services.scope import storable
 from backend.store import judgements
 from backend.store import run_view as store
 from backend.store.run_view import ArtifactRow, EventRow, NeighbourRow, ResultRow, RunRow
@@ -189,7 +190,7 @@ class RunView:
 
 def load_run(c: Connection, run_id: str) -> RunView:
     """The page of one run, whatever state it is in."""
-    run = store.load_run(c, run_id)
+    run = store.load_run(c, storable(run_id))
     if run is None:
         raise NotFound.of("run", run_id)
     document = store.document(c, run_id)

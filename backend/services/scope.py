@@ -45,8 +45,13 @@ class TimeRange:
     name: str | None = None
 
 
+def storable(text: str) -> str:
+    """Text as PostgreSQL can compare it: without NUL and broken surrogates, which no stored name has."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
 def find_project(connection: Connection, slug: str) -> ProjectRow:
-    found = lookup.find_project(connection, slug)
+    found = lookup.find_project(connection, storable(slug))
     if found is None:
         raise NotFound.of("project", slug, lookup.project_slugs(connection))
     return found
@@ -54,7 +59,7 @@ def find_project(connection: Connection, slug: str) -> ProjectRow:
 
 def find_scope(connection: Connection, slug: str, branch: str | None = None, testbed: str | None = None) -> Scope:
     """Resolve names. Without them: the default branch, and the first testbed on which the project ran."""
-    found = lookup.surroundings(connection, slug)
+    found = lookup.surroundings(connection, storable(slug))
     if found is None:
         raise NotFound.of("project", slug, lookup.project_slugs(connection))
     project, branches, testbeds = found

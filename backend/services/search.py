@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from backend.services.scope import find_project
+from backend.services.scope import find_project, storable
 from backend.store import search as store
 from backend.store.history import escaped
 from backend.store.search import CommitHit
@@ -50,7 +50,7 @@ class Found:
 
 def search(c: Connection, text: str, project: str | None = None, *, per_kind: int = PER_KIND) -> Found:
     """Everything that the text may mean: `R-214`, `#123`, the beginning of a sha or a run id, or words."""
-    text = text.strip()[:MAX_TEXT]
+    text = storable(text).strip()[:MAX_TEXT]
     words = text.split()
     if not words:
         return Found(text=text, hits=(), more=())

@@ -182,7 +182,7 @@ SELECT string_agg(
 FROM judgement
 WHERE series_id = ANY(:series) AND position BETWEEN :first AND :last AND superseded_at IS NULL
   AND measured_at BETWEEN :since AND :until AND """
-_PACKED_BY_WHERE = {
+PACKED_BY_WHERE = {
     (on_branch, scattered): text(
         _PACK
         + ("branch_id = :branch" if on_branch else "branch_id IS NULL")
@@ -353,7 +353,7 @@ def packed_judgements(
         "branch": branch_id,
         "positions": None if positions is None else list(positions),
     }
-    statement = _PACKED_BY_WHERE[branch_id is not None, positions is not None]
+    statement = PACKED_BY_WHERE[branch_id is not None, positions is not None]
     packed, more = connection.execute(statement, parameters).one()
     return np.frombuffer(packed or b"", dtype=PACKED), np.frombuffer(more or b"", dtype=">i4")
 

@@ -5,12 +5,15 @@ a level per series, steps that stay for a while with an onset and a regression b
 Reads cannot tell the difference; nothing here is judged again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, text
 
 from backend.store.schema import ensure_partitions
+from backend.store.tables import judgement, measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +186,25 @@ def fill(connection: Connection, shape: Shape) -> Filled:
     for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
         connection.execute(text(statement), values)
     values["first_series"] = scalar(text(f"SELECT min(id) FROM series WHERE project_id = {project}"))
-    for statement in (_REGRESSIONS, _JUDGED, _MEASURED, _CHANGE_POINTS, _ROLLUPS):
+    with _without_indexes(connection, judgement), _without_indexes(connection, measurement):
+        for statement in (_REGRESSIONS, _JUDGED, _MEASURED):
+            connection.execute(text(statement), values)
+    for statement in (_CHANGE_POINTS, _ROLLUPS):
         connection.execute(text(statement), values)
     head = scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))
     connection.execute(text("UPDATE branch SET head_sha = :head WHERE id = :branch"), {**values, "head": head})
     return Filled(shape, values["project"], values["testbed"], values["branch"], values["first_series"], str(head))
+
+
+@contextmanager
+def _without_indexes(connection: Connection, table: Table) -> Iterator[None]:
+    """Write first, then build the indexes in one go: half the time. (Keys stay as they are.)"""
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    for index in indexes:
+        index.drop(connection)
+    yield
+    for index in indexes:
+        index.create(connection)
 
 
 def settle(connection: Connection) -> None:

@@ -1,0 +1,70 @@
+"""What the bench measures on: the generated store is one that the real reads understand, through the right index."""
+
+from collections import Counter
+
+import pytest
+from sqlalchemy import Connection, text
+
+from backend.services.board import BoardQuery, CellState, load_board
+from backend.services.comparison import compare_commits
+from backend.services.history import load_points
+from backend.store import board as store
+from tests.bench.dataset import Filled, Shape, fill
+
+SHAPE = Shape(suites=2, variants=5, commits=1_000)
+
+
+@pytest.fixture(scope="module")
+def filled_connection(engine):  # type: ignore[no-untyped-def]
+    with engine.connect() as connection, connection.begin() as transaction:
+        yield connection, fill(connection, SHAPE)
+        transaction.rollback()
+
+
+def test_the_board_of_a_generated_store_is_full_and_has_red_cells(filled_connection: tuple[Connection, Filled]) -> None:
+    connection, filled = filled_connection
+    board = load_board(connection, BoardQuery(project=SHAPE.project, limit=200))
+    states = Counter(cell.state for row in board.rows for cell in row.cells)
+    assert sum(states.values()) == 200 * SHAPE.series
+    assert states[CellState.REGRESSION] == 1 and states[CellState.STILL_OWNED] == 99
+    assert board.rows[0].sha == filled.head
+
+
+def test_a_generated_series_has_its_change_point(filled_connection: tuple[Connection, Filled]) -> None:
+    connection, filled = filled_connection
+    slower = next(
+        series for series in range(filled.first_series_id, filled.first_series_id + SHAPE.series) if series % 10 == 0
+    )
+    points = load_points(connection, slower, last=500)
+    assert len(points) == 500 and [change.position for change in points.change_points] == [900]
+
+
+def test_generated_commits_can_be_compared(filled_connection: tuple[Connection, Filled]) -> None:
+    connection, _ = filled_connection
+    rows = load_board(connection, BoardQuery(project=SHAPE.project, limit=150)).rows
+    found = compare_commits(connection, SHAPE.project, rows[120].sha, rows[0].sha)
+    assert found.overall.compared == SHAPE.series and found.overall.slower == 1
+
+
+def test_the_cells_of_a_board_come_from_the_covering_index_alone(
+    filled_connection: tuple[Connection, Filled],
+) -> None:
+    connection, filled = filled_connection
+    connection.execute(text("SET LOCAL enable_seqscan = off"))
+    statement = str(store.PACKED_BY_WHERE[False, False])
+    plan = connection.execute(
+        text(f"EXPLAIN {statement}"),
+        {
+            "series": list(range(filled.first_series_id, filled.first_series_id + SHAPE.series)),
+            "first": 950,
+            "last": 999,
+            "since": text_moment(connection, "now() - interval '3 days'"),
+            "until": text_moment(connection, "now()"),
+        },
+    ).scalars()
+    scans = [line.strip(" ->") for line in plan if "Scan" in line]
+    assert scans and all(line.startswith("Index Only Scan") for line in scans), scans
+
+
+def text_moment(connection: Connection, expression: str) -> object:
+    return connection.scalar(text(f"SELECT {expression}"))
