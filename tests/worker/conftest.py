@@ -26,15 +26,16 @@ from worker.client import ApiClient
 from worker.config import Isolation, WorkerConfig
 from worker.deliver import Deliverer
 from worker.job import Job
-from worker.processes import Interrupt
+from worker.processes import Interrupt, end_strays
 from worker.protection import Sandbox, establish
+from worker.rundir import remove_stale
 from worker.spool import Spool
 
 TOKEN = "tm_worker-token-for-tests"
 ROUTE = re.compile(r"/api/v1/(?:(workers)|runs/([^/]+)(?:/(lease|heartbeat|events|release)|/artifacts/(.+))?)$")
 
 
-def wait_until(condition: Callable[[], Any], limit_s: float = 15.0) -> Any:
+def wait_until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
     """Waits for something another process does; fails the test when it does not come."""
     give_up_at = time.monotonic() + limit_s
     while time.monotonic() < give_up_at:
@@ -392,7 +393,7 @@ class WorkerProcess:
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def wait(self, limit_s: float = 15.0) -> int:
+    def wait(self, limit_s: float = 60.0) -> int:
         return self.process.wait(limit_s)
 
 
@@ -431,6 +432,10 @@ def start_worker(config: WorkerConfig, broker: str, tmp_path: Path) -> Iterator[
         if worker.process.poll() is None:
             worker.process.kill()
             worker.process.wait()
+    # What a killed worker leaves is cleared at its next start, which a test may not have given it.
+    if config.runs_dir.is_dir():
+        wait_until(lambda: not end_strays(config.runs_dir))
+        remove_stale(config.runs_dir)
 
 
 @pytest.fixture

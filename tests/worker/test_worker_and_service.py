@@ -28,7 +28,7 @@ json.dump({"schema": "tidemark.run/1", "status": "ok", "results": [
 """
 
 
-def until(condition: Callable[[], Any], limit_s: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
     give_up_at = time.monotonic() + limit_s
     while time.monotonic() < give_up_at:
         if found := condition():
