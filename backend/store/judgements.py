@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+from psycopg.types.json import Jsonb
 from sqlalchemy import Connection
 
 from backend.regression.terms import Judgement, Reason, Verdict
@@ -93,7 +95,7 @@ def _values(row: JudgementRow, judged_at: datetime) -> tuple[Any, ...]:
         min(said.n_baseline, INT2_MAX) if insufficient else None,
         min(said.needed_runs, INT2_MAX) if insufficient else None,
         row.regression_id,
-        _detail(said, row.more),
+        Jsonb(_detail(said, row.more), orjson.dumps),
         said.policy_version,
         judged_at,
     )
