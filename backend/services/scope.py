@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from backend.services.errors import BadRequest, NotFound
+from backend.services.errors import BadRequest, NotFound, shown
 from backend.store import lookup
 from backend.store.lookup import BranchRow, CommitRow, ProjectRow, TestbedRow
 
@@ -130,7 +130,7 @@ def find_commit(connection: Connection, scope: Scope, name: str, *, before: int 
     if found:
         matching = ", ".join(commit.sha[:12] for commit in found)
         raise BadRequest.field("commit", name, f"more digits: {matching} match")
-    raise NotFound(f"no commit {name!r} is recorded in {scope.project.slug}; a sha, a branch, #123 or last-good")
+    raise NotFound(f"no commit {shown(name)} is recorded in {scope.project.slug}; a sha, a branch, #123 or last-good")
 
 
 def _sha_named(connection: Connection, scope: Scope, name: str, before: int | None) -> str:
@@ -149,7 +149,7 @@ def _sha_named(connection: Connection, scope: Scope, name: str, before: int | No
         return name.lower()
     known = ", ".join(branch.name for branch in scope.branches[:20])
     raise NotFound(
-        f"{name!r} is no commit of {scope.project.slug}; accepted: a sha of four digits or more, "
+        f"{shown(name)} is no commit of {scope.project.slug}; accepted: a sha of four digits or more, "
         f"a branch ({known or 'none known yet'}), #123 for a pull request, {LAST_GOOD}"
     )
 

@@ -141,7 +141,7 @@ _FIRST_RUN = text(
        LEFT JOIN LATERAL (SELECT id, error FROM run WHERE project_id = :project AND state = 'failed'
                           ORDER BY received_at DESC NULLS LAST LIMIT 1) AS failed ON true
        LEFT JOIN LATERAL (SELECT id, received_at FROM run WHERE project_id = :project AND status = 'ok'
-                          ORDER BY received_at LIMIT 1) AS first ON true"""
+                          ORDER BY received_at, started_at LIMIT 1) AS first ON true"""
 )
 _WORKERS = text(
     """SELECT w.id, w.name, t.name, w.version, w.capabilities, w.protection, w.wanted_state, w.started_at,
