@@ -1,0 +1,146 @@
+"""A repository whose history changes after its commits were judged: points follow their commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from backend.contract import new_run_id, parse_run
+from backend.services import housekeeping, projects
+from backend.services.config import ServiceConfig
+from backend.services.ingest import record_run
+from tests.backend.api.conftest import run_document
+from tests.backend.services.test_sync import MANIFEST, Repository
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit("0", tidemark_toml=MANIFEST)
+    for number in range(1, 10):
+        made.commit(str(number), tinygpt__x=str(number))
+    return made
+
+
+@pytest.fixture
+def sync(committing_engine: Engine, database: str, tmp_path: Path, repository: Repository) -> Callable[[], None]:
+    config = ServiceConfig(database_url=database, redis_url="redis://x", data_dir=tmp_path / "data")
+
+    def ask_and_do() -> None:
+        with committing_engine.begin() as c:
+            projects.save_project(c, "demo/tinygpt", repository_url=repository.url, trusted=True, now=datetime.now(UTC))
+        (synced,) = housekeeping.sync_all(committing_engine, config)
+        assert synced.error is None
+
+    return ask_and_do
+
+
+def deliver(engine: Engine, sha: str, number: int, *, branch: str = "main", parent: str | None = None) -> None:
+    """A run of this commit, 20 % slower from number 6 on."""
+    document = run_document(
+        number + 3 if number >= 6 else number,
+        id=new_run_id(),
+        commit=sha,
+        parents=[parent] if parent else [],
+        branch=branch,
+        started_at=(START + timedelta(hours=number)).isoformat(),
+        finished_at=None,
+    )
+    with engine.begin() as c:
+        body = json.dumps(document).encode()
+        record_run(c, parse_run(body), body, now=datetime.now(UTC))
+
+
+def standing(engine: Engine, metric: str = "step_ms") -> list[tuple[int, str, str]]:
+    """(position, commit, verdict) of the default branch."""
+    with engine.connect() as c:
+        found = c.execute(
+            text(
+                "SELECT j.position, k.sha, j.verdict FROM judgement j JOIN series s ON s.id = j.series_id "
+                "JOIN commit k ON k.id = j.commit_id WHERE s.metric = :m AND j.superseded_at IS NULL "
+                "AND j.branch_id IS NULL ORDER BY 1"
+            ),
+            {"m": metric},
+        )
+        return [tuple(row) for row in found]
+
+
+def states(engine: Engine) -> list[Any]:
+    with engine.connect() as c:
+        return list(c.execute(text("SELECT state FROM regression ORDER BY id")).scalars())
+
+
+def judge_all(engine: Engine, repository: Repository, sync: Callable[[], None]) -> list[str]:
+    sync()
+    shas = repository.git("rev-list", "--reverse", "main").split()
+    for number, sha in enumerate(shas):
+        deliver(engine, sha, number)
+    assert [position for position, _, _ in standing(engine)] == list(range(10))
+    assert states(engine) == ["confirmed"]
+    return shas
+
+
+def test_a_force_push_takes_the_points_of_lost_commits_away_and_their_regression_with_them(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    repository.git("reset", "-q", "--hard", shas[5])
+    new = repository.commit("another way", tinygpt__x="z")
+    sync()
+    assert [(position, sha) for position, sha, _ in standing(committing_engine)] == list(enumerate(shas[:6]))
+    assert states(committing_engine) == ["withdrawn"]
+    deliver(committing_engine, new, 5)
+    assert standing(committing_engine)[-1] == (6, new, "unchanged")
+
+
+def test_points_follow_when_the_positions_of_their_commits_turn_out_otherwise(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    with committing_engine.begin() as c:
+        # As if runs had been delivered before the repository was read: their places were guessed.
+        c.execute(text("UPDATE judgement SET position = position + 100"))
+        c.execute(text("UPDATE branch_commit SET position = position + 100"))
+    sync()
+    assert [(position, sha) for position, sha, _ in standing(committing_engine)] == list(enumerate(shas))
+    assert "confirmed" in states(committing_engine)
+    with committing_engine.connect() as c:
+        assert set(c.execute(text("SELECT state_position FROM series")).scalars()) == {9}
+
+
+def test_results_of_a_branch_count_for_the_default_branch_once_it_is_merged(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    repository.git("checkout", "-q", "-b", "release/1")
+    own = repository.commit("own", tinygpt__x="own")
+    sync()
+    deliver(committing_engine, own, 5, branch="release/1", parent=shas[-1])
+    assert standing(committing_engine)[-1][1] == shas[-1]
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "--ff-only", "release/1")
+    sync()
+    assert standing(committing_engine)[-1][:2] == (10, own)
+
+
+def test_a_history_that_was_replaced_altogether_begins_anew(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    judge_all(committing_engine, repository, sync)
+    repository.git("checkout", "-q", "--orphan", "fresh")
+    fresh = repository.commit("fresh", tinygpt__x="fresh")
+    repository.git("branch", "-q", "-f", "main", "fresh")
+    repository.git("checkout", "-q", "main")
+    repository.git("branch", "-q", "-D", "fresh")
+    sync()
+    assert standing(committing_engine) == []
+    deliver(committing_engine, fresh, 0)
+    assert standing(committing_engine) == [(0, fresh, "insufficient")]
