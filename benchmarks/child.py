@@ -103,8 +103,16 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
             _judge_after(workload, report)
         else:
             _time(workload, job, report)
+    if "profile" in job.tasks and not hasattr(workload, "measure"):
+        report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
         report["canary_after"] = _ceilings()
+
+
+def _profile(workload: Any, job: Any) -> dict[str, Any]:
+    from benchmarks.harness.profiling import profile_steps
+
+    return profile_steps(workload.step, str(job.config.get("device", "cpu")), Path(job.extra["trace"]))
 
 
 def _judge_after(workload: Any, report: dict[str, Any]) -> None:

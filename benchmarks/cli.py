@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import SUITE_VERSION, registry
+from benchmarks import commands as further
 from benchmarks.environment import fingerprint, git_state
 from benchmarks.identity import BadIdentity, identity
 from benchmarks.launch import Launcher
@@ -26,6 +27,7 @@ from benchmarks.telemetry import Telemetry
 USAGE_ERROR = 2
 SOME_FAILED = 1
 INTERRUPTED = 130
+FULL_PRECISION = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return int(options.action(options))
-    except (registry.UnknownBenchmark, registry.UnknownVariant, UnwritableOutput, BadIdentity, WrongCall) as error:
+    except (
+        registry.UnknownBenchmark,
+        registry.UnknownVariant,
+        UnwritableOutput,
+        BadIdentity,
+        WrongCall,
+        further.Unreadable,
+    ) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return USAGE_ERROR
     except BrokenPipeError:
@@ -83,7 +92,17 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=int, default=1234, help="of weights, inputs and the order of processes (default: 1234)"
     )
     running.add_argument("--timeout", type=float, metavar="SECONDS", help="per process (default: each benchmark's own)")
+    running.add_argument(
+        "--profile", action="store_true", help="one more process per variant, profiled: kernels and trace"
+    )
+    running.add_argument(
+        "--precision",
+        type=float,
+        metavar="FRACTION",
+        help="repeat until a change of this size would show, e.g. 0.01 (default for full), up to 12 processes",
+    )
     running.set_defaults(action=_run)
+    further.add_to(commands)
     return parser
 
 
@@ -158,7 +177,7 @@ def describe(benchmark: Benchmark) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     out = options.out or Path(os.environ.get("TIDEMARK_RUN_JSON") or "run.json")
-    request = _request(options)
+    request = _request(options, out)
     git = git_state()
     families = dict.fromkeys(s.benchmark.family for s in request.selection)
     who = identity(
@@ -177,8 +196,8 @@ def _run(options: argparse.Namespace) -> int:
         who,
         started_at=started,
         finished_at=now_text(),
-        status=session.run_status(),
-        error="; ".join(f"{r['benchmark']}: {r['error']}" for r in bad[:5])[:5000] or None,
+        status=session.run_status(watched),
+        error="; ".join(f"{r['benchmark']}: {r['error']}" for r in bad[:5])[:5000] or session.untrustworthy(watched),
         code_under_test=_code_under_test(options.implementation),
         environment=fingerprint(session.child_environment()),
         telemetry=watched,
@@ -202,7 +221,15 @@ def _run(options: argparse.Namespace) -> int:
     return SOME_FAILED if bad else 0
 
 
-def _request(options: argparse.Namespace) -> Request:
+def _precision(options: argparse.Namespace, preset: Preset) -> float | None:
+    if options.precision is None:
+        return FULL_PRECISION if preset is Preset.FULL and options.processes is None else None
+    if not 0 < options.precision < 1:
+        raise WrongCall(f"--precision is {options.precision}; it is a fraction, e.g. 0.01 for one percent")
+    return float(options.precision)
+
+
+def _request(options: argparse.Namespace, out: Path) -> Request:
     preset = Preset(options.preset)
     benchmarks, unknown = registry.find_all(options.patterns)
     for error in unknown:
@@ -222,6 +249,8 @@ def _request(options: argparse.Namespace) -> Request:
         processes=processes,
         seed=options.seed,
         timeout_s=options.timeout,
+        precision=_precision(options, preset),
+        profile_into=out.parent if options.profile else None,
         unknown=tuple(map(str, unknown)),
     )
 

@@ -5,20 +5,25 @@ A failed benchmark is data; the rest of the suite goes on. An interruption write
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import measurements, summary
+from benchmarks import diagnose, measurements, summary
 from benchmarks.launch import CPU_ENVIRONMENT, Launcher
-from benchmarks.plan import SCALED_DOWN, Repetition, processes_of, repetitions
+from benchmarks.plan import MOST_PROCESSES, SCALED_DOWN, Repetition, processes_of, repetitions
 from benchmarks.progress import Progress
 from benchmarks.registry import Selected
-from benchmarks.spec import Preset, Status
+from benchmarks.spec import Preset, Role, Status, slug_of
 
 LEAST_CANARY_NOISE = 0.02
+CANARY_LIMIT = 5.0
+"""How many times its own noise a canary may move before the machine, and so the run, is not believed."""
+QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,10 @@ class Request:
     processes: int
     seed: int
     timeout_s: float | None = None
+    profile_into: Path | None = None
+    """Where traces and kernel tables go; None for a run without profiling."""
+    precision: float | None = None
+    """Repeat beyond the plan until a change of this fraction would show, at most `MOST_PROCESSES` per variant."""
     unknown: tuple[str, ...] = ()
     """Sentences about ids that name nothing; each becomes a failed result."""
 
@@ -62,6 +71,7 @@ class Session:
         self.plan = repetitions(request.selection, request.processes, request.seed)
         self.progress = Progress(total=len(self.plan))
         self.order: list[str] = []
+        self.artifacts: dict[tuple[str, str], dict[str, str]] = {}
         self.interrupted = False
 
     def run(self) -> None:
@@ -79,6 +89,54 @@ class Session:
             self._repeat(state, repetition, first=position == 0, last=position == last)
             self.progress.finished(note)
 
+        self._repeat_to_precision()
+        if self.request.profile_into is not None:
+            self._profile_all(self.request.profile_into)
+
+    def _repeat_to_precision(self) -> None:
+        """Rounds of one more process for each variant whose spread still hides a change of the wanted size."""
+        precision = self.request.precision
+        while precision is not None and not self.interrupted:
+            lacking = [state for state in self.states.values() if self._needs_more(state, precision)]
+            if not lacking:
+                return
+            self.progress.grow(len(lacking))
+            for state in lacking:
+                if self.interrupted:
+                    return
+                self._repeat(state, Repetition(state.selected, len(state.reports)), first=False, last=False)
+                self.progress.finished(f"{state.selected.benchmark.id}: to {precision:.1%}")
+
+    def _needs_more(self, state: CaseState, precision: float) -> bool:
+        if state.status is not None or not 2 <= len(state.reports) < MOST_PROCESSES:
+            return False
+        gates = [m for m in measurements.of_reports(state.reports) if m["role"] == Role.GATE and "processes" in m]
+        spreads = [summary.coefficient_of_variation(m["processes"]) or 0.0 for m in gates]
+        return any(summary.repeats_needed(spread, precision) > len(state.reports) for spread in spreads if spread > 0)
+
+    def _profile_all(self, folder: Path) -> None:
+        """One more process per variant, profiled: its times are in no sample."""
+        fit = [state for state in self.states.values() if state.status is None and state.reports]
+        self.progress.grow(len(fit))
+        for state in fit:
+            if self.interrupted:
+                return
+            self._profile(state, folder)
+            self.progress.finished(f"{state.selected.benchmark.id}: profiled")
+
+    def _profile(self, state: CaseState, folder: Path) -> None:
+        stem = f"{state.selected.benchmark.id}.{slug_of(state.selected.case.variant)}"
+        trace, kernels = folder / f"{stem}.trace.json.gz", folder / f"{stem}.kernels.json"
+        job = self._job(Repetition(state.selected, len(state.reports)), first=False, last=False)
+        job |= {"tasks": ["profile"], "extra": {"trace": str(trace.resolve())}}
+        report = self.launcher.run(job, state.selected.case.timeout_s, self._environment_of(state.selected)).report
+        if "kernels" in report:
+            kernels.write_text(json.dumps(report["kernels"]))
+            self.artifacts[_key(state.selected)] = {"trace": trace.name, "kernels": kernels.name}
+
+    def _environment_of(self, selected: Selected) -> Mapping[str, str]:
+        return CPU_ENVIRONMENT if selected.case.config.get("device", "cpu") == "cpu" else {}
+
     def interrupt(self) -> None:
         """Ends the running process and the plan; safe in a signal handler."""
         self.interrupted = True
@@ -87,9 +145,10 @@ class Session:
     def _repeat(self, state: CaseState, repetition: Repetition, *, first: bool, last: bool) -> None:
         case = repetition.selected.case
         self.order.append(f"{repetition.selected.benchmark.id}#{repetition.number}")
-        environment = CPU_ENVIRONMENT if case.config.get("device", "cpu") == "cpu" else {}
         outcome = self.launcher.run(
-            self._job(repetition, first=first, last=last), self.request.timeout_s or case.timeout_s, environment
+            self._job(repetition, first=first, last=last),
+            self.request.timeout_s or case.timeout_s,
+            self._environment_of(repetition.selected),
         )
         report = outcome.report
         state.output_tail = outcome.output_tail or state.output_tail
@@ -156,6 +215,8 @@ class Session:
         }
         if result["status"] is Status.INCOMPLETE:
             result["error"] = f"interrupted after {len(state.reports)} of {wanted} processes"
+        if _key(state.selected) in self.artifacts:
+            result["artifacts"] = dict(self.artifacts[_key(state.selected)])
         correctness = next((report["correctness"] for report in state.reports if "correctness" in report), None)
         if correctness is not None:
             result["correctness"] = correctness
@@ -184,14 +245,34 @@ class Session:
             )
             if roof:
                 result["roofline"] = roof
+        result["diagnosis"] = diagnose.classify(result, total_memory_bytes=self._device_memory())
 
-    def run_status(self) -> Status:
-        """ok while anything ran well; failed where nothing did; incomplete where it was interrupted."""
+    def _device_memory(self) -> float | None:
+        return self.child_environment().get("accelerator_memory_bytes")
+
+    def run_status(self, telemetry: Mapping[str, Any]) -> str:
+        """ok while anything ran well; failed where nothing did; incomplete where it was interrupted.
+
+        quarantined where the machine cannot be believed: its canary moved far beyond its noise, or a stranger's process
+        was on the accelerator.
+        """
         if self.interrupted:
             return Status.INCOMPLETE
+        if self.untrustworthy(telemetry):
+            return QUARANTINED
         statuses = [result["status"] for result in self.results()]
         bad = [status for status in statuses if status not in (Status.OK, Status.NOT_APPLICABLE)]
         return Status.FAILED if bad and Status.OK not in statuses else Status.OK
+
+    def untrustworthy(self, telemetry: Mapping[str, Any]) -> str | None:
+        """Why this run must not be judged, or None."""
+        if telemetry.get("foreign_processes"):
+            return f"{telemetry['foreign_processes']} foreign processes were on the accelerator"
+        for reading in self.canary():
+            before, after = reading["before"], reading["after"]
+            if before and after and abs(after / before - 1) > CANARY_LIMIT * reading["own_noise"]:
+                return f"the canary {reading['name']} moved from {before:.4g} to {after:.4g}"
+        return None
 
     def ceilings(self) -> dict[str, float]:
         """Measured limits, by the readings of the first and the last process."""

@@ -92,9 +92,9 @@ def _warm_up(step: Step, yardstick: Yardstick, clock: HostClock, budget: Budget,
         if len(window) >= 6 and half:
             times.settled = abs(median(window[-half:]) / median(window[-2 * half : -half]) - 1) <= budget.settle_within
         spent = time.perf_counter() >= deadline
-        if spent or (times.settled and len(window) >= 10):
+        if len(window) >= 3 and (spent or (times.settled and len(window) >= 10)):
             break
-    times.steps_per_sample = max(1, min(MOST_STEPS_PER_SAMPLE, round(SAMPLE_S / median(window))))
+    times.steps_per_sample = max(1, min(MOST_STEPS_PER_SAMPLE, round(SAMPLE_S / max(min(window), 1e-9))))
 
 
 def _timed_steps(step: Step, clock: HostClock, count: int) -> dict[str, float]:

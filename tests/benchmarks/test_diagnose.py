@@ -1,0 +1,188 @@
+"""Diagnosis: the class of one result by its bands, and the difference of two by phases, kernels and rules."""
+
+import pytest
+
+from benchmarks.diagnose import BANDS, classify, explain, interval_of_difference
+from benchmarks.kernels import Row, difference, normalised, table
+
+
+def measurement(metric, value, role="phase", processes=None, **more):
+    unit = "ms" if metric.endswith("_ms") else "ratio"
+    spread = processes or [value * factor for factor in (0.998, 1.0, 1.002)]
+    return {
+        "metric": metric,
+        "unit": unit,
+        "direction": "lower",
+        "role": role,
+        "value": value,
+        "processes": spread,
+        **more,
+    }
+
+
+def result(step=24.0, roofline=None, **phases):
+    found = [measurement("step_ms", step, "watch"), *(measurement(f"{name}_ms", ms) for name, ms in phases.items())]
+    return {"benchmark": "gpt.train", "variant": {}, "status": "ok", "measurements": found, "roofline": roofline}
+
+
+def test_the_worked_example_adds_up_and_its_shares_are_as_published():
+    example = {"forward": 10.5, "backward": 9.0, "exposed_communication": 4.0, "other": 0.5}
+    assert sum(example.values()) == 24.0
+    shares = [round(100 * part / 24.0, 1) for part in example.values()]
+    assert shares == [43.8, 37.5, 16.7, 2.1]
+
+
+@pytest.mark.parametrize(
+    ("phases", "roofline", "found"),
+    [
+        ({"data_wait": 2.5}, {"bound": "compute", "share_of_ceiling": 0.9}, "data_bound"),
+        ({"data_wait": 0.5, "exposed_communication": 5.0}, None, "communication_bound"),
+        ({"data_wait": 2.5, "exposed_communication": 5.0}, None, "data_bound"),
+        ({"data_wait": 0.1}, {"bound": "memory", "share_of_ceiling": 0.85}, "memory_bound"),
+        ({"data_wait": 0.1}, {"bound": "latency", "share_of_ceiling": 0.1}, "latency_bound"),
+        ({}, None, "unclassified"),
+    ],
+)
+def test_the_first_question_that_fails_names_the_class(phases, roofline, found):
+    assert classify(result(roofline=roofline, **phases))["class"] == found
+
+
+def test_the_published_example_warns_of_communication_and_does_not_fail():
+    found = classify(result(forward=10.5, backward=9.0, exposed_communication=4.0, other=0.5))
+    assert found["flags"] == ["comm"]
+
+
+@pytest.mark.parametrize(
+    ("question", "warn", "fail"), [("data", 0.06, 0.11), ("scaling", 0.79, 0.69), ("net", 0.79, 0.4)]
+)
+def test_bands_have_a_warning_before_the_fault(question, warn, fail):
+    band = BANDS[question]
+    assert (band.level(warn), band.level(fail)) == ("warn", "fail")
+
+
+def test_the_published_four_gpu_scaling_is_a_warning():
+    assert BANDS["scaling"].level(0.737) == "warn"
+
+
+def test_allocator_retries_are_memory_pressure_whatever_is_reserved():
+    tight = result()
+    tight["measurements"] += [
+        measurement("peak_reserved_bytes", 10.0, "gate"),
+        measurement("alloc_retries", 3.0, "gate"),
+    ]
+    assert classify(tight, total_memory_bytes=100.0)["class"] == "memory_pressure"
+
+
+def test_the_phase_that_grew_is_named_and_carries_the_change():
+    base = result(24.0, forward=10.5, backward=9.0, optimizer=4.0)
+    head = result(27.0, forward=13.5, backward=9.0, optimizer=4.0)
+    found = explain(base, head)
+    assert found.phases[0].phase == "forward"
+    assert found.phases[0].significant
+    assert found.explained == pytest.approx(1.0, abs=0.05)
+    assert found.change == pytest.approx(0.125)
+    assert found.cause == "code"
+    assert "forward" in found.reason
+
+
+def test_two_equal_results_are_noise():
+    base = result(24.0, forward=10.5, backward=9.0)
+    assert explain(base, base).cause == "noise"
+
+
+def test_a_phase_that_only_one_side_has_cost_nothing_on_the_other():
+    found = explain(result(20.0, forward=20.0), result(22.0, forward=20.0, data_wait=2.0))
+    assert found.phases[0].phase == "data_wait"
+    assert found.phases[0].base == 0.0
+    assert "loader" in found.reason
+
+
+def test_more_host_syncs_are_named_before_the_phase_they_slow():
+    base, head = result(24.0, forward=10.0), result(26.0, forward=12.0)
+    for side, count in ((base, 0), (head, 8)):
+        side["measurements"].append({**measurement("host_syncs", count, "gate"), "exact": True})
+    assert "host_syncs 0 → 8" in explain(base, head).reason
+
+
+def test_the_quotient_is_preferred_to_milliseconds():
+    both = [measurement("step_over_yardstick", 2.0, "gate"), measurement("forward_over_yardstick", 1.0)]
+    base = {**result(24.0, forward=10.0)}
+    base["measurements"] = base["measurements"] + both
+    assert explain(base, base).metric == "step_over_yardstick"
+
+
+def test_results_without_a_step_cannot_be_explained():
+    with pytest.raises(ValueError, match="no step time in common"):
+        explain({"measurements": []}, {"measurements": []})
+
+
+def test_the_interval_of_equal_processes_holds_zero_and_of_unequal_ones_does_not():
+    same = interval_of_difference([1.0, 1.1, 0.9], [1.05, 0.95, 1.0])
+    assert same[0] <= 0 <= same[1]
+    assert interval_of_difference([1.0, 1.01, 0.99], [1.3, 1.31, 1.29])[0] > 0
+
+
+def kernels(*rows):
+    return table([Row(*row) for row in rows], steps=1)
+
+
+def test_more_launches_and_slower_calls_are_told_apart():
+    base = kernels(*[("forward", "mm", "a", 10.0)] * 4)
+    more = difference(base, kernels(*[("forward", "mm", "a", 10.0)] * 6))[0]
+    slower = difference(base, kernels(*[("forward", "mm", "a", 15.0)] * 4))[0]
+    assert (more.verdict, more.us_per_step, more.from_calls_us, more.from_duration_us) == (
+        "more launches",
+        20.0,
+        20.0,
+        0.0,
+    )
+    assert (slower.verdict, slower.us_per_step, slower.from_duration_us) == ("slower", 20.0, 20.0)
+
+
+def test_a_replaced_kernel_is_paired_within_its_phase():
+    base = kernels(("forward", "flash_attention", "s", 10.0), ("forward", "mm", "m", 5.0))
+    head = kernels(("forward", "_softmax", "t", 30.0), ("forward", "mm", "m", 5.0))
+    found = difference(base, head)
+    assert len(found) == 1
+    assert found[0].replaces == "flash_attention"
+    assert found[0].us_per_step == 20.0
+
+
+def test_a_kernel_that_vanished_is_fewer_launches():
+    gone = difference(kernels(("forward", "cat", "s", 10.0)), kernels())[0]
+    assert (gone.us_per_step, gone.verdict) == (-10.0, "fewer launches")
+
+
+def test_clock_loss_with_all_kernels_scaled_alike_is_hardware():
+    base = kernels(*[("forward", f"kernel_{name}", "s", 10.0) for name in "abcdef"])
+    head = kernels(*[("forward", f"kernel_{name}", "s", 11.0) for name in "abcdef"])
+    clocks = [{"telemetry": {"sm_clock_mhz": {"p50": clock}}} for clock in (1755, 1600)]
+    found = explain(
+        result(24.0, forward=10.0),
+        result(26.4, forward=11.0),
+        base_kernels=base,
+        head_kernels=head,
+        base_run=clocks[0],
+        head_run=clocks[1],
+    )
+    assert found.cause == "hardware"
+    assert "1755 → 1600 MHz" in found.reason
+
+
+def test_one_stretched_call_does_not_decide_a_kernels_time():
+    rows = [Row("forward", "mm", "s", duration) for duration in (10.0, 10.0, 10.0, 10.0, 5000.0)]
+    assert table(rows, steps=5)["us_per_step"] == [10.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)",
+         "at::native::vectorized_elementwise_kernel"),
+        ("triton_poi_fused_add_gelu_3", "triton_poi_fused_add_gelu"),
+        ("sm90_xmma_gemm_bf16_128x256x64_warpgroup", "sm90_xmma_gemm_bf16_warpgroup"),
+        ("aten::mm", "aten::mm"),
+    ],
+)  # fmt: skip
+def test_names_of_two_builds_become_one(name, plain):
+    assert normalised(name) == plain
