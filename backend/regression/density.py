@@ -25,12 +25,12 @@ TAIL_WEIGHT = 15.0
 FLOOR = 3e-4
 """No series is believed to be quieter than 0.03 %."""
 SETTLED = 8.0
-SMALL = 1.0
-RECENT = 0
-LATE = 0.8
-RHO = 0.25
-PRIOR = 12.0
 """Runs after which the assumed noise has faded to 1/e."""
+CORRELATION = 0.25
+CORRELATION_RUNS = 12.0
+"""Autocorrelation assumed at first, and how many runs it is worth."""
+CAUTION = 0.8
+"""Autocorrelation is taken this many standard errors high: what it inflates is worth less as evidence."""
 
 _GRID = np.arange(-REACH, REACH + 1) / CELLS_PER_SD
 _TAIL = (3 / 8) / 0.9 * (1 + (_GRID / 0.9) ** 2 / 4) ** -2.5
@@ -51,7 +51,8 @@ class NoiseModel:
 
     def cells(self, x: Floats) -> Ints:
         """Residuals of x in cells of 1/8 standard deviation."""
-        return np.rint((x - self.level) * (CELLS_PER_SD / self.scale)).astype(np.int64)
+        cells: Ints = np.rint((x - self.level) * (CELLS_PER_SD / self.scale)).astype(np.int64)
+        return cells
 
     def surprise(self, cell: int) -> float:
         """How much less likely than the commonest residual this one is, in nats."""
@@ -73,24 +74,32 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     n = len(y)
     level = middle(y)
     residual = y - level
-    size = np.abs(np.concatenate((residual * math.sqrt(n / (n - 1)) if 1 < n < 12 else residual, carried)))
+    seen = np.concatenate((residual, carried)) if len(carried) else residual
+    scale = _scale(seen, n, assumed_noise)
+    clipped = np.maximum(np.minimum(residual * (1 / scale), 4.0), -4.0)
+    clipped -= float(np.add.reduce(clipped)) / n
+    square = float(clipped @ clipped)
+    lag = float(clipped[1:] @ clipped[:-1]) if n > 2 else 0.0
+    usual = CORRELATION_RUNS * max(correlation_before, CORRELATION)
+    correlation = (lag + usual) / (square + CORRELATION_RUNS)
+    if n > 8:
+        correlation += 1.0 / n + CAUTION / math.sqrt(n)
+    correlation = min(max(correlation, 0.0), 0.85)
+    return NoiseModel(level, scale, correlation, max(1.0, square / n), _log_density(seen, scale), n)
+
+
+def _scale(seen: Floats, n: int, assumed_noise: float) -> float:
+    """Spread of residuals: the middle 68 %, not far below the middle 90 % (quantised series), and what was assumed."""
+    size = np.abs(seen)
+    if 1 < n < 12:
+        size[:n] *= math.sqrt(n / (n - 1))
     count = len(size)
     at68, at90 = min(count - 1, int(0.68 * count)), min(count - 1, int(0.90 * count))
     part = np.partition(size, (at68, at90))
-    own = max(float(part[at68]), 0.35 * float(part[at90]) if count >= 12 else SMALL * math.sqrt(float(size @ size) / count))
-    if RECENT and n > 2 * RECENT:
-        late = np.abs(residual[-RECENT:])
-        own = min(max(own, float(np.partition(late, int(0.68 * RECENT))[int(0.68 * RECENT)]) * LATE), 4 * own)
+    least = 0.35 * float(part[at90]) if count >= 12 else math.sqrt(float(size @ size) / count)
+    own = max(float(part[at68]), least)
     weight = 6.0 * math.exp(-count / SETTLED)
-    scale = max(math.sqrt((count * own * own + weight * assumed_noise**2) / (count + weight)), FLOOR)
-    clipped = np.clip(residual / scale, -4, 4)
-    clipped -= clipped.mean()
-    square = float(clipped @ clipped)
-    lag = float(clipped[1:] @ clipped[:-1]) if n > 2 else 0.0
-    prior = PRIOR
-    correlation = (lag + prior * max(correlation_before, RHO)) / (square + prior) + (1.0 / n if n > 8 else 0.0)
-    correlation = min(max(correlation, 0.0), 0.85)
-    return NoiseModel(level, scale, correlation, max(1.0, square / n), _log_density(residual, carried, scale), n)
+    return max(math.sqrt((count * own * own + weight * assumed_noise**2) / (count + weight)), FLOOR)
 
 
 def middle(y: Floats) -> float:
@@ -103,13 +112,14 @@ def middle(y: Floats) -> float:
     return float(part[half - 1] + part[half]) / 2
 
 
-def _log_density(residual: Floats, carried: Floats, scale: float) -> Ints:
-    seen = np.concatenate((residual, carried))
-    cell = np.clip(np.rint(seen * (CELLS_PER_SD / scale)), -REACH, REACH).astype(np.int64) + REACH
-    counts = np.bincount(cell, minlength=2 * REACH + 1)
-    width = max(2, round(CELLS_PER_SD * 1.0 * len(seen) ** -0.2))
+def _log_density(seen: Floats, scale: float) -> Ints:
+    cell = np.rint(seen * (CELLS_PER_SD / scale))
+    # What lies beyond the reach is left to the heavy tail: one spike of 70 sd does not make 20 sd likely.
+    cell = np.maximum(np.minimum(cell, REACH + 1), -REACH - 1).astype(np.int64)
+    counts = np.bincount(cell + (REACH + 1), minlength=2 * REACH + 3)[1:-1]
+    width = max(2, round(CELLS_PER_SD * len(seen) ** -0.2))
     smooth = np.convolve(counts, _kernel(width), mode="same") * CELLS_PER_SD
-    total = (smooth + TAIL_WEIGHT * _TAIL) / (len(seen) + TAIL_WEIGHT)
+    total = (smooth + TAIL_WEIGHT * _TAIL) * (1 / (len(seen) + TAIL_WEIGHT))
     cells: Ints = np.rint(NAT * np.log(total)).astype(np.int64)
     return cells
 

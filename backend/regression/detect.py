@@ -16,13 +16,19 @@ from backend.regression.policy import Policy
 
 
 def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool) -> Floats:
-    """One log cost a commit."""
+    """One log cost a commit: its value, or what is typical of its samples."""
     sign = -1.0 if higher_is_better else 1.0
-    if values and isinstance(values[0], int | float):
-        raw = np.asarray(values, dtype=np.float64)
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except ValueError:  # commits with different numbers of samples
+        rows = np.array([typical(np.log(v).tolist()) if isinstance(v, list) else math.log(v) for v in values])  # type: ignore[arg-type]
     else:
-        raw = np.array([typical(v) if isinstance(v, list | tuple) else float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
-    single: Floats = (sign * np.log(raw)).astype(np.float32).astype(np.float64)
+        rows = np.log(rows)
+        if rows.ndim == 2:
+            count = rows.shape[1]
+            cut = max(1, count // 4) if count >= 3 else 0
+            rows = np.sort(rows, axis=1)[:, cut : count - cut].mean(axis=1) if count > 1 else rows[:, 0]
+    single: Floats = (sign * rows).astype(np.float32).astype(np.float64)
     return single
 
 

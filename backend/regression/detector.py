@@ -32,12 +32,12 @@ CALM = 1.3
 EXCURSION = 1.2
 PATIENCE = 1.0
 NEFF = 0.0
-LOC = 0.3
+LOC = 0.6
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
-WINDOW = 240
+WINDOW = 160
 BLOCK = 64
-DRIFT_EVERY = 6
+DRIFT_EVERY = 10
 SHELF = 40
 """Runs before a regression that are kept, to be the baseline again once it is fixed."""
 
@@ -152,7 +152,7 @@ class Detector:
         if n:
             noise = self.model.scale if self.model else self.assumed_noise
             gain = middle(self.segment) - x
-            if gain > max(math.log1p(policy.min_change), 3.5 * noise * math.sqrt(1 + 1 / n)):
+            if gain > max(math.log1p(policy.min_change), 5 * noise * math.sqrt(1 + 1 / n)):
                 self.segment, self.places, self.model, self.anchor = _empty(), _nowhere(), None, None
         self.segment = np.append(self.segment, x)
         self.places = np.append(self.places, place)
@@ -169,7 +169,7 @@ class Detector:
     def _refit(self) -> None:
         n = len(self.segment)
         self.model = fit(self.segment, self.carried, self.correlation, self.assumed_noise)
-        self.next_fit = n + max(2, n // 2)
+        self.next_fit = n + max(2, 3 * n // 5)
 
     # ---- watching
 
@@ -248,7 +248,7 @@ class Detector:
         n = len(self.segment)
         high = self.cusum >= NOTICE
         if high.any() and n - int(self.started[high].max()) <= SUSPECT_RUNS:
-            self.next_fit = n + 1 + n // 16
+            self.next_fit = n + 2 + n // 10
         else:
             self._refit()
         self.next_fit = min(self.next_fit, policy.memory_runs + 40)
@@ -491,13 +491,18 @@ def _without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
 def _gains(model: NoiseModel, y: Floats, sign: int) -> Ints:
     """Log-likelihood ratios of every run for every size of shift.
 
-    Beyond the reach of the density a run speaks for every size below it, so that no size falls between those watched for.
+    A run beyond the reach of the density speaks for the two sizes just below it, so that none falls between two sizes.
     """
     cell = sign * model.cells(y)
     table = model.density if sign > 0 else model.density[::-1]
     shift = np.rint(SHIFTS * (CELLS_PER_SD / model.scale)).astype(np.int64)
-    moved = cell + REACH - shift[:, None]
-    moved = np.maximum(np.minimum(moved, np.where(cell > REACH, REACH, 2 * REACH)), 0)
+    moved = np.maximum(np.minimum(cell + REACH - shift[:, None], 2 * REACH), 0)
+    far = cell > REACH
+    if far.any():
+        below = np.searchsorted(shift, cell[far], side="right")
+        rank = np.arange(len(shift))[:, None]
+        near = (rank < below) & (rank >= below - 2)
+        moved[:, far] = np.where(near, np.minimum(moved[:, far], REACH), moved[:, far])
     plain = np.maximum(np.minimum(cell, REACH), -REACH) + REACH
     gain: Ints = table.take(moved) - table.take(plain)
     return gain
@@ -516,7 +521,7 @@ def _far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: flo
 
 def _unruly(block: Floats, model: NoiseModel) -> float:
     """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
-    inside = np.clip((block - middle(block)) / model.scale, -6, 6)
+    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, 6.0), -6.0)
     n = len(block)
     return float((inside @ inside + 4 * model.spread) / (n + 4)) / model.spread
 

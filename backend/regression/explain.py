@@ -24,12 +24,13 @@ def _opening(j: Judgement, metric: str, unit: str) -> str:
 
 
 def _reason(j: Judgement, names: Mapping[int, str]) -> str:
+    if j.reason is Reason.WITHIN_BAND:  # nearly every point there is: not worth making all the other texts
+        return "It lies within the band of harmless runs."
     n = j.numbers
     gate = percent(n.get("min_change", n.get("exact_min_change", 0.0)), sign=False)
     since = "" if j.since_position is None else names.get(j.since_position, f"position {j.since_position}")
     step, evidence = n.get("step", 0.0), n.get("evidence", 0.0)
     texts = {
-        Reason.WITHIN_BAND: "It lies within the band of harmless runs.",
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {_more(j.needed_runs)}.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
         f"which needs {_more(j.needed_runs)}.",

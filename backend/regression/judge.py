@@ -251,7 +251,9 @@ def _learn_within(state: SeriesState, raw: Sequence[float], policy: Policy) -> S
     """Learn the usual spread between processes, which stands in for the noise while the series is young."""
     within, runs = state.within, state.within_runs
     if len(raw) >= 2:
-        spread = statistics.stdev(raw)
+        # Not `statistics.stdev`, whose exact fractions cost a quarter of the time that judging takes.
+        centre = sum(raw) / len(raw)
+        spread = math.sqrt(sum((x - centre) ** 2 for x in raw) / (len(raw) - 1))
         runs = min(runs + 1, 50)
         within = math.sqrt(within**2 + (spread**2 - within**2) / runs)
     assumed = policy.prior_noise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class Facts:
     policy: Policy
 
 
+@lru_cache(maxsize=16)
 def band(model: NoiseModel, policy: Policy) -> tuple[float, float]:
     """Log-cost distances from the level within which all but `alpha` of the harmless runs lie (low is negative)."""
     mass = np.exp(model.density / NAT)

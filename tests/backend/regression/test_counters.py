@@ -1,0 +1,60 @@
+import pytest
+from judge_histories import points
+
+from backend.regression.judge import judge_all
+from backend.regression.policy import Policy
+from backend.regression.terms import ChangeState, Direction, Reason, Role, SeriesKind, Verdict
+
+EXACT = SeriesKind(Direction.LOWER, Role.GATE, exact=True)
+
+
+def judged(values, policy=None):
+    return judge_all(points([float(v) for v in values], processes=1), EXACT, policy or Policy())
+
+
+def regressions(judgements):
+    return [e for j in judgements for e in j.events if e.state is ChangeState.CONFIRMED and e.past_gate and e.magnitude > 0]
+
+
+@pytest.mark.parametrize(("value", "red"), [(105, False), (106, True)])
+def test_a_counter_regresses_only_past_its_policy_and_at_once(value, red):
+    found = judged([100] * 5 + [value] * 3)
+    assert found[5].red is red
+    assert found[5].reason is (Reason.EXACT_CHANGED if red else Reason.EXACT_BELOW_GATE)
+
+
+def test_any_increase_is_a_change_point():
+    found = judged([1_000_000] * 5 + [1_000_001])
+    (event,) = found[-1].events
+    assert event.onset_position == 5 and not event.past_gate
+
+
+def test_any_more_host_syncs_are_a_regression_even_from_zero():
+    policy = Policy.resolve(metric="host_syncs")
+    found = judged([0] * 5 + [1] * 2, policy)
+    assert found[5].red and found[5].change == 1.0
+
+
+def test_small_increases_that_add_up_are_told():
+    found = judged([100] * 4 + [103] * 4 + [106] * 4)
+    assert [e.onset_position for e in regressions(found)] == [8]
+
+
+def test_a_ladder_of_improvements_then_a_step_has_one_regression_and_its_fix():
+    found = judged([900, 700, 650, 500, 430, 300, 280] + [280] * 6 + [420] * 4 + [280] * 3)
+    assert [e.onset_position for e in regressions(found)] == [13]
+    fixed = [e for j in found for e in j.events if e.state is ChangeState.FIXED]
+    assert [(e.onset_position, e.detected_position) for e in fixed] == [(13, 17)]
+    assert [j.position for j in found if j.red] == [13, 14, 15, 16]
+
+
+def test_a_value_that_was_never_held_is_no_baseline():
+    found = judged([100, 120, 120, 120])
+    assert not regressions(found)
+    assert found[1].verdict is Verdict.INSUFFICIENT
+
+
+def test_a_counter_that_flaps_is_a_known_mode_and_not_an_alarm_each_time():
+    found = judged([100, 100, 110, 110, 100, 100, 110, 110, 100, 100, 110, 110, 100, 100, 110])
+    assert len(regressions(found)) == 2
+    assert found[-1].verdict is Verdict.UNCHANGED and found[-1].reason is Reason.KNOWN_MODE

@@ -1,0 +1,73 @@
+import pytest
+
+from backend.regression.policy import Policy, PolicyError, parse_overrides
+
+
+def test_default_is_five_percent_and_three_runs():
+    policy = Policy.resolve()
+    assert (policy.min_change, policy.sustained_runs) == (0.05, 3)
+
+
+def test_equal_policies_have_one_version_and_others_another():
+    assert Policy().version == Policy.resolve().version
+    assert Policy().version != Policy().with_values(min_change=0.06).version
+
+
+def test_every_threshold_is_described_and_none_is_marked_changed_by_default():
+    rows = Policy().describe()
+    assert {r.name for r in rows} == set(Policy.__dataclass_fields__)
+    assert all(r.title and r.text and r.low <= r.value <= r.high for r in rows)
+    assert not any(r.overridden for r in rows)
+    assert [r.name for r in Policy(min_change=0.1).describe() if r.overridden] == ["min_change"]
+
+
+def test_later_overrides_win_and_scopes_are_patterns():
+    overrides = parse_overrides(
+        {
+            "min_change": 0.08,
+            "override": [
+                {"suite": "moe", "min_change": 0.1},
+                {"metric": "peak_*", "testbed": "h200-*", "min_change": 0.02, "sustained_runs": 2},
+            ],
+        }
+    )
+
+    def resolved(**names):
+        return Policy.resolve(overrides, **names).min_change
+
+    assert resolved(suite="gpt") == 0.08
+    assert resolved(suite="moe") == 0.1
+    assert resolved(suite="moe", metric="peak_reserved_bytes", testbed="h200-sxm") == 0.02
+    assert resolved(suite="moe", metric="peak_reserved_bytes", testbed="cpu") == 0.1
+
+
+def test_any_more_graph_breaks_or_host_syncs_are_past_the_gate():
+    assert Policy.resolve(metric="host_syncs").exact_min_change == 0.0
+    assert Policy.resolve(metric="graph_breaks").exact_min_change == 0.0
+    assert Policy.resolve(metric="kernels").exact_min_change == 0.05
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"min_change": "5 %"}, r"policy.min_change is '5 %'; a number from 0 to 10 is accepted"),
+        ({"min_change": -0.1}, r"policy.min_change is -0.1; a number"),
+        ({"sustained_runs": 2.5}, r"policy.sustained_runs is 2.5; a whole number from 1 to 20"),
+        ({"sustained_runs": True}, r"policy.sustained_runs is True"),
+        ({"minchange": 0.1}, r"policy.minchange is no threshold; known: min_change,"),
+        ({"override": {"suite": "x"}}, r"policy.override is .* a list of tables"),
+        ({"override": [3]}, r"policy.override\[0\] is 3; a table"),
+        ({"override": [{"suite": "moe"}]}, r"policy.override\[0\] changes nothing"),
+        ({"override": [{"suite": 3, "alpha": 0.01}]}, r"policy.override\[0\].suite is 3"),
+    ],
+)
+def test_a_wrong_policy_is_refused_with_the_field_and_what_is_accepted(table, message):
+    with pytest.raises(PolicyError, match=message):
+        parse_overrides(table)
+
+
+def test_more_points_a_week_ask_for_more_evidence():
+    base = Policy()
+    assert base.for_load(1000) is base
+    assert base.for_load(1e6).evidence_regression > base.for_load(1e5).evidence_regression > base.evidence_regression
+    assert base.with_values(false_alarms_per_week=100.0).for_load(1e5).evidence_regression == base.evidence_regression
