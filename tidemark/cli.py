@@ -44,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script inst
 def run() -> None:
     """The entry point: a refusal is one line on stderr and exit status 1."""
     try:
-        app()
+        app(prog_name="tidemark")
     except Refusal as refusal:
         print(f"tidemark: {refusal}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -187,6 +187,27 @@ def sign_in(data_dir: DataDir = None) -> None:
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
+
+
+@app.command("run")
+def run_here(
+    suite: Annotated[str, typer.Argument(help="A suite of the tidemark.toml here.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the result goes.")] = Path("run.json"),
+    submit_it: Annotated[bool, typer.Option("--submit", help="Deliver the result and print its verdicts.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Measure a suite of the checkout one stands in.
+
+    Runs what tidemark.toml says, as a worker would, on this machine and on the files as they are. Needs no service,
+    unless the result is to be delivered.
+    """
+    from tidemark import remote, suite_run
+
+    status = suite_run.run_suite(suite, Path.cwd(), out)
+    if submit_it and out.exists():
+        print(remote.describe_verdicts(remote.service(url, token).submit(remote.read_run(out))))
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -1,0 +1,147 @@
+"""The command line as text: its help, its one-line refusals, and how little it loads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers_tidemark import ROOT, environment, tidemark
+
+HELP = ROOT / "tests" / "golden" / "help"
+COMMANDS = (
+    "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "gate", "compare", "detect",
+    "regressions", "explain", "token", "token create", "token list", "token revoke",
+    "db", "db upgrade", "db backup", "db restore",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "tidemark")
+def test_help_says_what_it_said(command: str) -> None:
+    """After a wanted change: TIDEMARK_WRITE_GOLDEN=1 make test ARGS="-k help_says", and read the difference."""
+    golden = HELP / f"{command.replace(' ', '-') or 'tidemark'}.txt"
+    done = tidemark(*command.split(), "--help", COLUMNS="100", NO_COLOR="1", TERM="dumb")
+    assert done.returncode == 0, done.stderr
+    if os.environ.get("TIDEMARK_WRITE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(done.stdout)
+    assert done.stdout == golden.read_text()
+
+
+def test_every_command_has_its_help_kept() -> None:
+    commands = (HELP / "tidemark.txt").read_text().split("Commands:\n")[1].split("\n\n")[0]
+    assert {line.split()[0] for line in commands.splitlines()} == {command.split()[0] for command in COMMANDS if command}
+
+
+def test_help_loads_none_of_the_heavy_packages() -> None:
+    code = (
+        "import sys; sys.argv = ['tidemark', '--help']\n"
+        "from tidemark.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'sqlalchemy', 'fastapi', 'celery', 'pydantic', 'plotly', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment(), capture_output=True, text=True, cwd="/", check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_importing_the_package_needs_the_standard_library_only() -> None:
+    code = (
+        "import sys; import tidemark; "
+        "print([n for n in sys.modules if n.split('.')[0] in ('typer', 'pydantic', 'psutil', 'click')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_printed() -> None:
+    from tidemark import __version__
+
+    assert tidemark("--version").stdout == f"tidemark {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "/nowhere/a.json", "/nowhere/b.json"), "cannot read /nowhere/a.json: No such file or directory"),
+        (("submit", "/nowhere/a.json", "--url", "http://127.0.0.1:9"), "cannot read /nowhere/a.json"),
+        (("regressions", "--url", "http://127.0.0.1:9"), "no answer from http://127.0.0.1:9"),
+        (("regressions", "--url", "ftp://x"), "must begin with http:// or https://"),
+        (("gate", "a", "b", "c"), "3 files were given"),
+        (("serve",), "TIDEMARK_DATABASE_URL is not set"),
+        (("beat",), "TIDEMARK_DATABASE_URL is not set"),
+        (("worker",), "TIDEMARK_REDIS_URL and TIDEMARK_TOKEN not set"),
+        (("demo", "--headless", "--commits", "3"), "between 12"),
+        (("db", "restore", "/nowhere/backup"), "/nowhere/backup does not exist"),
+        (("run", "gpt"), "no tidemark.toml in /"),
+    ],
+)
+def test_a_refusal_is_one_line_on_stderr(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = tidemark(*arguments, TIDEMARK_DATA_DIR=str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("tidemark: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_commands_that_need_a_service_say_how_to_start_one(tmp_path: Path) -> None:
+    done = tidemark("regressions", TIDEMARK_DATA_DIR=str(tmp_path / "none"))
+    assert "no service is running here; start one with `tidemark up`" in done.stderr
+    done = tidemark("token", "list", TIDEMARK_DATA_DIR=str(tmp_path / "none"))
+    assert "`tidemark up` makes one" in done.stderr
+
+
+def write_run(path: Path, *values: float, head: bool = False) -> Path:
+    run = json.loads((ROOT / "tests" / "golden" / "run.json").read_text())
+    run["id"] = "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z9" if head else run["id"]
+    for result in run["results"]:
+        for measurement in result["measurements"]:
+            if measurement["metric"] == "step_ms":
+                measurement["processes"] = list(values)
+                measurement["value"] = sorted(values)[len(values) // 2]
+                measurement.pop("samples", None)
+                measurement.pop("samples_taken", None)
+    path.write_text(json.dumps(run))
+    return path
+
+
+def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_path: Path) -> None:
+    base = write_run(tmp_path / "base.json", 5.45, 5.47, 5.46, 5.44, 5.48)
+    slow = write_run(tmp_path / "slow.json", 6.55, 6.57, 6.56, 6.54, 6.58, head=True)
+    slower = tidemark("gate", str(base), str(slow))
+    assert slower.returncode == 1, slower.stderr
+    assert "step_ms" in slower.stdout and "1 regression" in slower.stdout
+    same = tidemark("gate", str(base), str(base))
+    assert same.returncode == 0, same.stdout
+    assert "nothing got slower beyond doubt" in same.stdout
+    compared = tidemark("compare", str(base), str(slow), "--json")
+    assert compared.returncode == 0
+    assert [key for key in json.loads(compared.stdout)["regressions"] if "step_ms" in key]
+
+
+def test_detect_speaks_json_lines() -> None:
+    record = {"series_id": "s", "direction": "lower_is_better", "machine": "m", "values": [[1.0, 1.01, 0.99]] * 12}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tidemark", "detect"],
+        input=json.dumps(record) + "\n", env=environment(), capture_output=True, text=True, cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"series_id": "s", "regressions": []}]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with io.FileIO(writer, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tidemark", "--version"],
+            stdout=closed, stderr=subprocess.PIPE, env=environment(PYTHONUNBUFFERED="1"), cwd="/", check=False,
+        )  # fmt: skip
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,63 @@
+"""`tidemark run SUITE`: a suite of the checkout one stands in, measured on this machine without any service."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from backend.services.manifest import FILE_NAME, ManifestInvalid, parse
+from tidemark.refusal import Refusal
+from worker.suite import BadSpec, Suite
+
+DEFAULT_TIMEOUT_S = 3600.0
+
+
+def run_suite(name: str, directory: Path, out: Path) -> int:
+    """Runs the suite's command as a worker would, in this directory as it is; the command's exit status.
+
+    The result goes to `out`. Nothing is set up or isolated: it is the person's own code in their own checkout.
+    """
+    suite = read_suite(name, directory)
+    environment = {
+        **os.environ,
+        **suite.env,
+        "TIDEMARK_RUN_JSON": str(out.absolute()),
+        "TIDEMARK_SUITE": name,
+    }
+    try:
+        done = subprocess.run(
+            suite.argv(Path(sys.executable), out.absolute()),
+            cwd=directory,
+            env=environment,
+            timeout=suite.timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Refusal(f"suite {name} ran longer than its {suite.timeout_s:.0f} s (timeout_s in {FILE_NAME})") from None
+    except KeyboardInterrupt:
+        return 130
+    if done.returncode == 0 and not out.exists():
+        raise Refusal(f"suite {name} ended well but wrote no run to {out} ($TIDEMARK_RUN_JSON)")
+    return done.returncode
+
+
+def read_suite(name: str, directory: Path) -> Suite:
+    """The suite of this name in the directory's tidemark.toml."""
+    path = directory / FILE_NAME
+    try:
+        manifest = parse(path.read_bytes())
+    except FileNotFoundError:
+        raise Refusal(f"no {FILE_NAME} in {directory}; it says what a suite is (docs/glossary.md)") from None
+    except OSError as error:
+        raise Refusal(f"cannot read {path}: {error.strerror}") from None
+    except ManifestInvalid as error:
+        raise Refusal(f"{path}: {'; '.join(error.problems)}") from None
+    known = {suite.name: suite for suite in manifest.suites}
+    if name not in known:
+        raise Refusal(f"no suite {name!r} in {path}; it has: {', '.join(known) or 'none'}")
+    try:
+        return Suite.from_spec(known[name].spec(), default_timeout_s=DEFAULT_TIMEOUT_S)
+    except BadSpec as error:
+        raise Refusal(f"{path}: suite {name}: {error}") from None
