@@ -3,8 +3,8 @@
 The page and the live patches are made from the same faces, so an open page and a fresh one never differ.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,7 @@ from frontend.words import LOOKS, MOVED, WORSE_THAN
 
 FEW_COLUMNS = 6  # up to here cells are wide and show glyph and value together
 MID_COLUMNS = 14
+SMALLEST_SHOWN = 0.01  # a mended regression is an improvement that lies at the old baseline
 ALL_BY_DEFAULT_UP_TO = 60  # columns; above, the board opens with those that moved
 FOLD_FROM = 400  # columns; above, "all" folds each suite to its roll-up until it is opened
 
@@ -56,6 +57,7 @@ class Layout:
     groups: tuple[Group, ...]
     moved: frozenset[int]
     pull_requests: bool
+    largest: Mapping[int, float]  # the largest value of each column, where cells are wide enough for a meter
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -121,7 +123,17 @@ def plan_layout(
         if kept:
             groups.append(Group(suite, tuple(kept), folded and suite not in opened))
     prs = any(row.pull_request for row in board.rows)
-    return Layout(chosen, mode, tuple(groups), moved, prs)
+    layout = Layout(chosen, mode, tuple(groups), moved, prs, {})
+    return replace(layout, largest=largest_values(rows)) if layout.size == "few" else layout
+
+
+def largest_values(rows: Rows) -> dict[int, float]:
+    """The largest value of each column."""
+    found: dict[int, float] = {}
+    for row in rows:
+        for cell in row:
+            found[cell.column] = max(found.get(cell.column, 0.0), cell.value or 0.0)
+    return found
 
 
 def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
@@ -138,12 +150,12 @@ def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
 LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 
-def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, wide: bool) -> Face:
-    """How one cell looks and reads."""
+def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, largest: float | None = None) -> Face:
+    """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter."""
     look = LOOKS[cell.state]
     text = _content(cell, mode)
-    if wide and mode is CellMode.VERDICT:
-        text += _more(cell)
+    if largest is not None and mode is CellMode.VERDICT:
+        text = _wide(cell, text, largest)
     said = f"{column.label}, {row.short}, {spoken(cell)}"
     return Face(look.css, text, said, cell_href(cell, row), cell.state in LOUD, _about(cell))
 
@@ -154,16 +166,22 @@ def _about(cell: Cell | None) -> str:
     return f"s{cell.series_id}" if cell.series_id else f"r{cell.run_id}"
 
 
-def _more(cell: Cell) -> str:
-    """What a wide cell says beside its glyph: how much, or how far, or what."""
+def _wide(cell: Cell, glyph: str, largest: float) -> str:
+    """A wide cell: glyph, how much, the value, and a meter, so that a column reads as the chart of its commits."""
+    if cell.state is CellState.EMPTY:
+        return ""
     if cell.state is CellState.RUNNING:
-        return f'<span class="val">{round(100 * (cell.progress or 0))} %</span>'
-    if cell.state in (CellState.FAILED, CellState.QUEUED, CellState.QUARANTINED):
-        return f'<span class="val">{LOOKS[cell.state].key}</span>'
-    size = numbers.bare_percent(cell.change) if cell.state in STILL and cell.change is not None else ""
-    if cell.value is None or cell.state is CellState.EMPTY:
-        return size
-    return f'{size}<span class="val">{cell_escape(numbers.quantity(cell.value, cell.unit))}</span>'
+        return f'<span class="in1"><span class="sz">{glyph}</span>{round(100 * (cell.progress or 0))} %</span>'
+    if cell.value is None:
+        return f'<span class="in1"><span class="sz">{glyph}</span>{LOOKS[cell.state].key}</span>'
+    if cell.state in STILL and cell.change is not None:
+        glyph += numbers.bare_percent(cell.change)
+    share = round(100 * min(1.0, max(0.0, cell.value / largest))) if largest > 0 else 0
+    value = cell_escape(numbers.quantity(cell.value, cell.unit))
+    return (
+        f'<span class="in1"><span class="sz">{glyph}</span><span class="val">{value}</span>'
+        f'<i class="meter" style="--w:{share}%"></i></span>'
+    )
 
 
 STILL = (CellState.STILL_UNOWNED, CellState.STILL_OWNED)
@@ -196,19 +214,15 @@ def _measured(cell: Cell, mode: CellMode) -> str:
     state, change = cell.state, cell.change
     if mode is CellMode.VALUE and cell.value is not None:
         return cell_escape(numbers.significant(cell.value / numbers.scale_of(cell.value, cell.unit or "")[0]))
+    size = "" if change is None else numbers.bare_percent(change)
     if mode is CellMode.CHANGE and change is not None:
-        return (
-            numbers.bare_percent(change)
-            if state is CellState.UNCHANGED
-            else f"{'▼' if change > 0 else '▲'}{numbers.bare_percent(change)}"
-        )
-    if state is CellState.REGRESSION or state is CellState.IMPROVEMENT:
-        return LOOKS[state].glyph + (numbers.bare_percent(change) if change is not None else "")
-    if state is CellState.SUSPECT:
-        return "?" + (numbers.bare_percent(change) if change is not None else "")
-    if state in STILL:
-        return "▽"
-    return ""
+        return size if state is CellState.UNCHANGED else f"{'▼' if change > 0 else '▲'}{size}"
+    if state is CellState.IMPROVEMENT and change is not None and abs(change) < SMALLEST_SHOWN:
+        size = ""  # back where it was: the gain is not against this baseline
+    return SIZED[state] + size if state in SIZED else "▽" if state in STILL else ""
+
+
+SIZED = {CellState.REGRESSION: "▼", CellState.IMPROVEMENT: "▲", CellState.SUSPECT: "?"}
 
 
 def spoken(cell: Cell) -> str:
@@ -267,14 +281,17 @@ EMPTY_FACE = Face("e", "", "", "", False)
 def row_faces(row: Row, cells: Sequence[Cell], columns: Sequence[Column], layout: Layout) -> list[Placed]:
     """Every cell of a row in the order of the table: each shown column, and per suite its roll-up."""
     by_column = {cell.column: cell for cell in cells}
-    wide = layout.size == "few"
     placed = []
     for group in layout.groups:
         present = [by_column[index] for index in group.columns if index in by_column]
         if not group.folded:
             for index in group.columns:
                 cell = by_column.get(index)
-                face = EMPTY_FACE if cell is None else face_of(cell, columns[index], row, layout.mode, wide)
+                face = (
+                    EMPTY_FACE
+                    if cell is None
+                    else face_of(cell, columns[index], row, layout.mode, layout.largest.get(index))
+                )
                 placed.append(Placed(columns[index].key, index, face))
         placed.append(Placed(f"suite:{group.suite}", None, _roll_face(group.suite, present, row), group.folded))
     return placed

@@ -72,7 +72,7 @@ def _head(board: Board, cells: Rows, layout: Layout, here: Here) -> str:
         '<th class="fz f2 only-s" scope="col">Commit</th>'
     ]
     second, third = ['<tr class="h2">'], [_fixed_headers(layout)]
-    edges = _edges(board.columns, layout)
+    edges, metrics = _edges(board.columns, layout), _metrics(cells)
     for group in layout.groups:
         bad = sum(index in slower for index in group.columns)
         badge = (
@@ -98,7 +98,10 @@ def _head(board: Board, cells: Rows, layout: Layout, here: Here) -> str:
             second.append(
                 f'<th class="vc{edges[indices[0]]}" colspan="{len(indices)}" scope="colgroup"><span title="{cell_escape(benchmark)}">{cell_escape(short)}</span></th>'
             )
-            third += [_column_header(board.columns[index], edges.get(index, ""), index in slower) for index in indices]
+            third += [
+                _column_header(board.columns[index], edges.get(index, ""), index in slower, metrics.get(index))
+                for index in indices
+            ]
     return "".join(("".join(part) + "</tr>") for part in (first, second, third))
 
 
@@ -111,8 +114,20 @@ def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[tup
     return found
 
 
-def _column_header(column: Column, edge: str, slower: bool) -> str:
-    label = cell_escape(column.label)
+def _metrics(cells: Rows) -> dict[int, str]:
+    """The metric that the newest cell of each column shows."""
+    found: dict[int, str] = {}
+    for row in cells:
+        for cell in row:
+            if cell.metric is not None:
+                found.setdefault(cell.column, cell.metric)
+    return found
+
+
+def _column_header(column: Column, edge: str, slower: bool, metric: str | None) -> str:
+    # A lone variant has nothing that tells it from others: what it measures says more than its benchmark's name again.
+    lone = column.label == column.benchmark.rpartition(".")[2]
+    label = cell_escape(metric if lone and metric else column.label)
     title = cell_escape(f"{column.benchmark} {column.label}" + (f", preset {column.preset}" if column.preset else ""))
     inner = f'<a href="/series/{column.series[0]}" title="{title}">{label}</a>' if column.series else label
     series = f' data-s="{column.series[0]}"' if column.series else ""

@@ -178,6 +178,12 @@ def age(moment: datetime, now: datetime) -> str:
     return day(moment) if passed < timedelta(days=300) else f"{day(moment)} {moment.year}"
 
 
+def ago(moment: datetime, now: datetime) -> str:
+    """2 d ago; a date needs no such word."""
+    said = age(moment, now)
+    return said if now - moment >= timedelta(days=7) else f"{said} ago"
+
+
 def day(moment: datetime) -> str:
     """18 Nov."""
     return f"{moment.day} {moment:%b}"

@@ -13,11 +13,12 @@ from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import CellState
 from backend.services.errors import BadRequest
-from frontend.cells import CellMode, Layout, Lens, Rows, all_cells, patch, plan_layout
+from frontend.cells import CellMode, Layout, Lens, Rows, patch, plan_layout
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.grid import grid_html, key_html
 from frontend.links import Here
+from frontend.metric_columns import with_metric_columns
 from frontend.render import html_response, render
 from frontend.words import LOOKS, MOVED, WORSE_THAN, plural
 
@@ -102,10 +103,11 @@ def board_page(visit: Visiting) -> Response:
     project = visit.project()
     if project is None:
         return first_run_page(visit, None, None)
-    board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now)
+    query = query_of(visit.here, project)
+    board = boards.load_board(visit.c, query, now=visit.now)
     if board.summary.last_result_at is None:
         return first_run_page(visit, project, board)
-    cells = all_cells(board)
+    board, cells = with_metric_columns(visit.c, board, query)
     layout = layout_of(board, cells, visit.here)
     quiet = quiet_state(board, layout, visit.here)
     repository = visit.repository_url(project)
@@ -140,11 +142,12 @@ def board_page(visit: Visiting) -> Response:
 def board_patch(visit: Visiting) -> Response:
     """The cells of the same board as data, for a page that is open."""
     project = visit.project()
-    board = boards.load_board(visit.c, query_of(visit.here, project), now=visit.now) if project else None
-    if board is None or board.summary.last_result_at is None:
+    query = query_of(visit.here, project) if project else None
+    board = boards.load_board(visit.c, query, now=visit.now) if query else None
+    if query is None or board is None or board.summary.last_result_at is None:
         content: dict[str, Any] = {"first_run": True, "steps": str(steps_html(visit, project, board))}
     else:
-        cells = all_cells(board)
+        board, cells = with_metric_columns(visit.c, board, query)
         layout = layout_of(board, cells, visit.here)
         content = {
             "first_run": quiet_state(board, layout, visit.here) is not None,

@@ -18,7 +18,7 @@ from frontend.figures.small import share_bar
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link
-from frontend.pages.regressions import name_of, still, worsened
+from frontend.pages.regressions import name_of, still, worsened, worsened_by
 from frontend.pages.series import script_json
 from frontend.render import visible
 from frontend.words import plural
@@ -27,6 +27,7 @@ router = APIRouter(include_in_schema=False)
 
 BEFORE, AFTER = 60, 40  # points of the trend around the onset
 OPEN = service.OPEN
+LIVE = ("suspect", "confirmed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,11 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         ).items
     ]
     place = neighbours.index(it.id) if it.id in neighbours else None
-    figure, label = trend(visit, it)
+    face = face_of(detail)
+    figure, label = trend(visit, it, face)
     repository = visit.repository_url(it.project)
     good, bad = it.last_good, it.first_bad
-    sentence = sentence_of(it)
+    sentence = sentence_of(it, detail.affected)
     return visit.page(
         "regression.html",
         page="regressions",
@@ -92,11 +94,12 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         project=it.project,
         it=it,
         sentence=sentence,
-        facts=facts(detail, visit.now),
+        facts=facts(detail, face, visit.now),
         figure=figure,
         trend_label=label,
-        lead_name=name_of(it),
-        series_href=f"/series/{it.series_id}" if it.series_id else None,
+        face=face,
+        lead_name=f"{face.benchmark} {face.variant.replace(',', ', ')}".strip() if face else name_of(it),
+        series_href=link(f"/series/{face.series_id}", commit=it.commit) if face else None,
         evidence=detail.evidence,
         cause_title=cause_title(it),
         sustained_runs=Policy().sustained_runs,
@@ -117,22 +120,44 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     )
 
 
-def sentence_of(it: Regression) -> Markup:
+def face_of(detail: RegressionDetail) -> AffectedSeries | None:
+    """The series that the page shows: a measured gate before a counted one, as "slower" is what people ask about."""
+    gates = [each for each in detail.affected if each.role == "gate" and each.state != "withdrawn"]
+    measured = [each for each in gates if not each.exact and each.unit != "B"]
+    return max(measured, key=lambda each: each.change, default=next(iter(gates or detail.affected), None))
+
+
+def sizes_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
+    """How much slower, and how much more memory: the largest change of each kind."""
+    largest: dict[str, float] = {}
+    for each in affected:
+        if each.role == "gate" and each.state != "withdrawn":
+            kind = worsened_by(each.unit, each.direction)
+            largest[kind] = max(largest.get(kind, 0.0), each.change)
+    if not largest:
+        largest = {worsened(it): it.change or 0.0}
+    order = ("slower", "more memory", "more")
+    said = [(largest[kind], kind) for kind in order if kind in largest]
+    verbs = {"slower": "", "more memory": "takes ", "more": "costs "}
+    if not it.still_bad:
+        verbs = {"slower": "", "more memory": "took ", "more": "cost "}
+    parts = [
+        Markup("{}{}").format(
+            verbs[kind] if index else "", Markup('<span class="bad">{} {}</span>').format(numbers.percent(size), kind)
+        )
+        for index, (size, kind) in enumerate(said)
+    ]
+    return Markup(" and ").join(parts)
+
+
+def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     """The answer first: what, how much, since when, still?, why."""
-    size = Markup('<span class="bad">{} {}</span>').format(numbers.percent(it.change), worsened(it))
-    what = Markup("{} {}").format(
-        visible(name_of(it)),
-        Markup("may be ")
-        if it.state == "suspect" and not it.held_back
-        else Markup("was ")
-        if not it.still_bad
-        else Markup("is "),
-    )
+    verb = "may be" if it.state == "suspect" and not it.held_back else "is" if it.still_bad else "was"
     since = Markup("")
     if it.first_bad is not None:
         since = Markup(' since <a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
-    drift = Markup(", by many small losses,") if it.kind == "drift" else Markup("")
-    return what + size + drift + since + Markup("{}").format(ending(it))
+    drift = ", by many small losses," if it.kind == "drift" else ""
+    return Markup("{} {} {}{}{}{}").format(visible(name_of(it)), verb, sizes_of(it, affected), drift, since, ending(it))
 
 
 DECIDED = {
@@ -157,66 +182,65 @@ def ending(it: Regression) -> str:
     return f"{still_so}; the cause is the {it.cause}, not the code." if it.cause else f"{still_so}."
 
 
-def facts(detail: RegressionDetail, now: datetime) -> list[tuple[str, Markup | str, str]]:
-    """Seven facts."""
+def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) -> list[tuple[str, Markup | str, str]]:
+    """Seven facts, of the series that the page shows."""
     it = detail.regression
     bad = it.first_bad
-    workers = it.testbed
-    found: list[tuple[str, Markup | str, str]] = [
-        (it.metric or "Value", numbers.before_and_after(it.before, it.after, it.unit), ""),
-        (
-            worsened(it).capitalize() + " by",
-            Markup('<span class="bad">▼ {}</span>').format(numbers.percent(it.change)),
-            numbers.interval(it.change_low, it.change_high),
-        ),
-        ("Still so", still(it), latest(detail.affected)),
-        (
-            "Since",
-            numbers.stamp(bad.committed_at) + " UTC" if bad and bad.committed_at else "–",
-            f"{numbers.age(bad.committed_at, now)} ago" if bad and bad.committed_at else "",
-        ),
+    change, before, after, unit = it.change, it.before, it.after, it.unit
+    interval = numbers.interval(it.change_low, it.change_high)
+    if face is not None:
+        change, before, after, unit = face.change, face.before, face.after, face.unit
+    if (
+        change is None
+        or it.change_low is None
+        or it.change_high is None
+        or not it.change_low <= change <= it.change_high
+    ):
+        interval = ""  # it is that of another series
+    word = worsened(it) if face is None else worsened_by(face.unit, face.direction)
+    at = bad.committed_at if bad else None
+    suites = ", ".join(sorted({each.suite for each in detail.affected}))
+    return [
+        (face.metric if face else it.metric or "Value", numbers.before_and_after(before, after, unit), ""),
+        (f"{word.capitalize()} by", Markup('<span class="bad">▼ {}</span>').format(numbers.percent(change)), interval),
+        ("Still so", still(it, short=True), latest(face)),
+        ("Since", f"{numbers.stamp(at)} UTC" if at else "–", numbers.ago(at, now) if at else ""),
         (
             "Suspect",
             plural(it.suspect_commits, "commit") if it.suspect_commits else "–",
             "exact" if it.suspect_commits == 1 else "",
         ),
-        ("Where", workers, ""),
-        (
-            "Affected",
-            plural(len(detail.affected), "series", "series"),
-            ", ".join(sorted({each.suite for each in detail.affected})),
-        ),
+        ("Where", it.testbed, ""),
+        ("Affected", plural(len(detail.affected), "series", "series"), suites),
     ]
-    return found
 
 
-def latest(affected: tuple[AffectedSeries, ...]) -> str:
-    """Where the leading series stands now."""
-    if not affected or affected[0].latest_change is None:
+def latest(face: AffectedSeries | None) -> str:
+    """Where the series stands now."""
+    if face is None or face.latest_change is None:
         return ""
-    return f"{numbers.signed_percent(affected[0].latest_change)} in the latest run"
+    return f"{numbers.signed_percent(face.latest_change)} in the latest run"
 
 
-def trend(visit: Visit, it: Regression) -> tuple[Markup, str]:
+def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Markup, str]:
     """The series around the onset."""
-    if it.series_id is None:
+    if face is None:
         return Markup(""), ""
-    points = history.load_points(visit.c, it.series_id, last=BEFORE + AFTER, now=visit.now)
+    points = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, now=visit.now)
     if not len(points):
         return Markup(""), ""
     gate = None if points.series.exact else gate_of(visit, it, points)
-    label = (
-        f"{it.metric} per commit: {numbers.quantity(it.before, it.unit)} before, {numbers.quantity(it.after, it.unit)} "
-        f"since {it.first_bad.sha[:7] if it.first_bad else 'the onset'}"
-    )
+    before, after = numbers.quantity(face.before, face.unit), numbers.quantity(face.after, face.unit)
+    onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
+    label = f"{face.metric} per commit: {before} before, {after} since {onset}"
     return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
 
 
 def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | None:
     """The smallest regression of the policy that judged the first bad point."""
-    if it.commit is None or it.series_id is None or it.commit not in points.sha:
+    if it.commit is None or it.commit not in points.sha:
         return None
-    return history.explain_point(visit.c, it.series_id, it.commit).numbers.get("min_change")
+    return history.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
 
 
 def cause_title(it: Regression) -> str:
@@ -279,7 +303,7 @@ def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
     phases = [
         Phase(name=each.metric.removesuffix("_ms"), before=each.before, after=each.after)
         for each in detail.phases
-        if each.after is not None
+        if each.after is not None and each.unit == "ms"
     ]
     if not phases:
         return None

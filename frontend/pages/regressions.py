@@ -132,11 +132,13 @@ def _percent(text: str) -> float | None:
 
 def worsened(regression: Regression) -> str:
     """What the change of cost means for this metric: slower, more memory, or simply more."""
-    if regression.unit == "B":
+    return worsened_by(regression.unit, regression.direction)
+
+
+def worsened_by(unit: str | None, direction: str | None) -> str:
+    if unit == "B":
         return "more memory"
-    if regression.unit in ("ms", "s", "us", "ns", "1/s", "ratio") or regression.direction == "higher":
-        return "slower"
-    return "more"
+    return "slower" if unit in ("ms", "s", "us", "ns", "1/s", "ratio") or direction == "higher" else "more"
 
 
 def name_of(regression: Regression) -> str:
@@ -165,11 +167,13 @@ def item(visit: Visit, regression: Regression, picture: bool) -> Item:
     )
 
 
-def still(regression: Regression) -> Markup:
+def still(regression: Regression, *, short: bool = False) -> Markup:
     """Is it still so? The first question of everybody who opens the list."""
     if regression.state == "fixed":
-        by = f" by {regression.fixed_by.sha[:7]}" if regression.fixed_by else ""
-        return Markup('<span class="good">✓ recovered</span>') + Markup('<div class="bd2">{}</div>').format(by.strip())
+        by = f"by {regression.fixed_by.sha[:7]}" if regression.fixed_by and not short else ""
+        return Markup('<span class="good">✓ recovered</span>') + Markup(
+            '<div class="bd2">{}</div>' if by else "{}"
+        ).format(by)
     if regression.state == "expected":
         return Markup('<span class="mut">new baseline</span>')
     if regression.state in ("invalid", "withdrawn"):

@@ -49,7 +49,11 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         timeline=timeline(run),
         status_html=Markup(render("run_status.html", status_context(run, visit.now))),
         log_html=log_html(run.log),
-        phases=[(result, phase_picture(result, run)) for result in run.results if result.phases],
+        phases=[
+            (result, milliseconds_of(result), phase_picture(result, run))
+            for result in run.results
+            if milliseconds_of(result)
+        ],
         flat=flat,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
         kept=[(name, value) for name, value in run.environment.items() if name != "hash"],
@@ -116,8 +120,13 @@ def log_html(page: LogPage) -> Markup:
     )
 
 
+def milliseconds_of(result: Result) -> list[run_view.Phase]:
+    """The phases in milliseconds; the same relative to a yardstick are metrics of their own, not further phases."""
+    return [phase for phase in result.phases if phase.unit == "ms"]
+
+
 def phase_picture(result: Result, run: RunView) -> Markup:
-    pieces = [Phase(name=phase.name, before=phase.before, after=phase.value) for phase in result.phases]
+    pieces = [Phase(name=phase.name, before=phase.before, after=phase.value) for phase in milliseconds_of(result)]
     return phases_svg(pieces, run.previous.sha[:7] if run.previous else "", run.sha[:7])
 
 

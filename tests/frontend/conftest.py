@@ -1,4 +1,4 @@
-"""Sites for the pages' tests: one with a history that many tests only read, and a fresh one for those that change it."""
+"""Sites for the pages' tests: one with a history that many only read, and a fresh one for those that change it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside this file
 
-import frontend_history as history  # noqa: E402
-from frontend_site import Site, running_site  # noqa: E402
+import frontend_history as history
+from frontend_site import Site, running_site
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM_FLAGS = (

@@ -1,5 +1,7 @@
 """What a cell of the board shows."""
 
+# ruff: noqa: E501 (a line of data stays one line)
+
 import pytest
 
 from backend.services.board_model import Row
@@ -23,8 +25,8 @@ ROW = Row(
 )  # fmt: skip
 
 
-def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, wide: bool = False) -> tuple[str, str]:
-    face = face_of(cell, COLUMN, ROW, mode, wide)
+def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None) -> tuple[str, str]:
+    face = face_of(cell, COLUMN, ROW, mode, largest)
     return face.css, face.html
 
 
@@ -61,11 +63,12 @@ def test_cells_can_show_changes_or_values_instead() -> None:
     assert shown(still, CellMode.VALUE) == ("t", "26.0")
 
 
-def test_a_wide_cell_says_both() -> None:
-    css, html = shown(Cell(0, CellState.REGRESSION, change=0.24, value=147.0, unit="ms"), wide=True)
+def test_a_wide_cell_says_how_much_and_shows_it_as_a_meter() -> None:
+    css, html = shown(Cell(0, CellState.REGRESSION, change=0.24, value=147.0, unit="ms"), largest=294.0)
     assert css == "r"
-    assert html.startswith("▼24")
+    assert "▼24" in html
     assert "147" in html
+    assert "--w:50%" in html
 
 
 def test_no_two_states_look_the_same_without_colour() -> None:
@@ -74,7 +77,7 @@ def test_no_two_states_look_the_same_without_colour() -> None:
 
 
 def test_a_name_says_variant_commit_state_and_change() -> None:
-    face = face_of(Cell(0, CellState.REGRESSION, change=0.0741, regression_id=3), COLUMN, ROW, CellMode.VERDICT, False)
+    face = face_of(Cell(0, CellState.REGRESSION, change=0.0741, regression_id=3), COLUMN, ROW, CellMode.VERDICT)
     assert face.label == "e=64, 9f3c2e1, regression, starts here, 7.4\u202f% slower"
     assert face.href == "/regressions/3"
 
