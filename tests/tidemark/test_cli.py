@@ -34,7 +34,8 @@ def test_help_says_what_it_said(command: str) -> None:
 
 def test_every_command_has_its_help_kept() -> None:
     commands = (HELP / "tidemark.txt").read_text().split("Commands:\n")[1].split("\n\n")[0]
-    assert {line.split()[0] for line in commands.splitlines()} == {command.split()[0] for command in COMMANDS if command}
+    listed = {line.split()[0] for line in commands.splitlines()}
+    assert listed == {command.split()[0] for command in COMMANDS if command}
 
 
 def test_help_loads_none_of_the_heavy_packages() -> None:
