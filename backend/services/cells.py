@@ -57,7 +57,8 @@ for _number, _word in enumerate(VERDICTS):
     _CODES[_number] = _CODES[_number + ONSET] = CODE_OF[_STATE_OF_VERDICT[_word]]
 _CODES[VERDICTS.index("regression") + ONSET] = CODE_OF[CellState.REGRESSION]
 
-_PLAIN = [CODE_OF[state] for state in (CellState.UNCHANGED, CellState.STILL_OWNED, CellState.STILL_UNOWNED)]
+_UNCHANGED = CellState.UNCHANGED
+_PLAIN = [CODE_OF[state] for state in (_UNCHANGED, CellState.STILL_OWNED, CellState.STILL_UNOWNED)]
 
 RECORD = np.dtype(
     [
@@ -175,13 +176,22 @@ class RowCells(Sequence[Cell]):
 
     def _made(self, records: NDArray[np.void]) -> Iterator[Cell]:
         table, context = self.table, self.table.context
-        runs = context.runs[self.row]
+        runs, suites, metrics, unchanged = context.runs[self.row], context.suites, context.metrics, _PLAIN[0]
+        nothing = (None,) * 5
         for _, column, series, position, code, more, value, change in records.tolist():
-            state = STATES[code]
             if series == 0:
                 yield Cell(column, **table.specials[more]._asdict())
                 continue
-            metric, unit = context.metrics[series]
+            metric, unit = metrics[series]
+            if code == unchanged:  # nearly all of them, so without the cost of names
+                known = None if math.isnan(change) else change
+                run_id = runs.get(suites[column])
+                yield tuple.__new__(
+                    Cell,
+                    (column, _UNCHANGED, known, None, None, metric, series, value, unit, None, run_id, *nothing),
+                )
+                continue
+            state = STATES[code]
             insufficient = state is CellState.INSUFFICIENT
             low, high, baseline = table.details.get((series, position), NO_DETAIL)[2:]
             yield Cell(
@@ -195,7 +205,7 @@ class RowCells(Sequence[Cell]):
                 value=value,
                 unit=unit,
                 baseline=baseline,
-                run_id=runs.get(context.suites[column]),
+                run_id=runs.get(suites[column]),
                 regression_id=None if insufficient else more or None,
                 have=more >> 16 if insufficient else None,
                 need=(more >> 16) + (more & 0xFFFF) if insufficient else None,

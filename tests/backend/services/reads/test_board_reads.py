@@ -74,6 +74,21 @@ def test_what_people_did_shows_in_the_cells_of_a_regression(
     assert (state_at(board, 15), state_at(board, 20)) == (onset, still)
 
 
+def test_an_unchanged_cell_is_as_complete_as_any(history: Any, board: Any) -> None:
+    cell = cells_at(board, 20)["plain"]
+    assert cell == Cell(
+        column=1,
+        state=CellState.UNCHANGED,
+        change=cell.change,
+        metric=cell.metric,
+        series_id=history.series(cell.metric, "plain"),
+        value=cell.value,
+        unit={"step_ms": "ms", "host_syncs": "1"}[cell.metric or ""],
+        run_id="RUN-000020",
+    )
+    assert cell.change is not None and abs(cell.change) < 0.05 and cell.value is not None
+
+
 def test_what_has_no_verdict_says_why(board: Any) -> None:
     crashed = cells_at(board, 5)["fused"]
     assert (crashed.state, crashed.error) == (CellState.FAILED, "worker: make exited with 2")
