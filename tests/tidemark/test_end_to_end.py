@@ -192,7 +192,8 @@ def test_a_signed_push_of_a_slow_commit_turns_its_cell_red_on_an_open_page(
     assert (regression["commit"], regression["cause"]) == (guilty, "code")
     red.locator("a").first.click()
     expect(page.locator("h1")).to_contain_text(guilty[:7])
-    expect(page.locator("h1")).to_contain_text("slower")
+    expect(page.locator("h1")).to_contain_text("more since")
+    expect(page.locator("h1")).to_contain_text("the cause is code")
 
 
 def done(running: Running) -> int:
