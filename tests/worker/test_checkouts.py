@@ -165,7 +165,7 @@ def test_a_repository_that_does_not_answer_can_be_given_up(mirrors: Mirrors, tmp
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.git"
         with pytest.raises(CheckoutInterrupted):
             mirrors.check_out(url, "a" * 40, tmp_path / "one", give_up)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         mirrors.limits = GitLimits(fetch_s=0.5)
         with pytest.raises(CheckoutError, match="git clone took longer than"):
             mirrors.check_out(url, "a" * 40, tmp_path / "one")

@@ -80,7 +80,7 @@ def test_a_stopped_worker_hands_its_run_back_and_leaves_no_process(
     worker.process.send_signal(signal.SIGTERM)
     asked_at = time.monotonic()
     until(lambda: service.releases)
-    assert time.monotonic() - asked_at < 5
+    assert time.monotonic() - asked_at < 20
     assert service.releases == [(run_id, "worker host-1 was stopped")]
     assert worker.wait() == 0
     assert not psutil.pid_exists(pid)
