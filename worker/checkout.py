@@ -214,7 +214,7 @@ def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float
     try:
         output, complaint = _communicate(process, give_up_at, give_up)
     except BaseException as interruption:
-        # git starts helpers (ssh, remote-https) that must go with it.
+        # git starts programs of its own (ssh, remote-https) that must go with it.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
