@@ -43,7 +43,8 @@ class Problem:
             "status": self.status,
             "detail": self.detail,
         }
-        return {**self.extra, **stated, **({"request_id": request_id} if request_id else {})}
+        more = {name: value for name, value in self.extra.items() if name not in stated}
+        return {**stated, **more, **({"request_id": request_id} if request_id else {})}
 
     def response(self, request_id: str | None) -> Response:
         body = orjson.dumps(self.document(request_id), default=str)

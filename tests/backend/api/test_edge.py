@@ -160,6 +160,16 @@ def test_metrics_count_requests_by_route_and_show_the_queue(client: httpx.Client
     assert 'tidemark_info{version="0.1.0"} 1.0' in page.text
 
 
+@pytest.mark.parametrize("capabilities", ['{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"a": NaN}', '{"a": 1e999}'])
+def test_what_the_store_cannot_keep_is_refused_not_an_error_of_ours(live_server: Any, capabilities: str) -> None:
+    body = f'{{"name": "w", "testbed": "cpu", "capabilities": {capabilities}}}'
+    with live_server.client("worker") as worker:
+        answer = worker.post("/api/v1/workers", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in {400, 422}, answer.text
+        odd = worker.post("/api/v1/workers", content='{"name": "\\ud800", "testbed": "cpu"}')
+        assert odd.status_code == 422
+
+
 # --- who may ---------------------------------------------------------------------------------------------------------
 
 
