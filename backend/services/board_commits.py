@@ -53,7 +53,8 @@ def commit_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
         row for row in ran.results if matches(row, words) and (not query.suites or row.suite in query.suites)
     ]
     waiting = {run.suite for run in ran.runs if not query.suites or run.suite in query.suites} if not words else set()
-    columns = columns_of(tuple(series), tuple(results), tuple(sorted(waiting)), among=tuple(gates))
+    names = dict.fromkeys(row._replace(run_id="", status="", error=None) for row in results)
+    columns = columns_of(tuple(series), tuple(names), tuple(sorted(waiting)), among=tuple(gates))
     table = _table(c, scope, commits, ran, series, results, columns)
     notices = notices_by_row(c, scope.project.id, scope.testbed, commits, ran.runs)
     rows = _rows(commits, table, notices)
