@@ -117,6 +117,24 @@ def command(tmp_path: Path) -> Callable[..., Ran]:
     return run
 
 
+@pytest.fixture(scope="session")
+def run_command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs any command of the suite, where nothing of a checkout matters."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEMARK_")} | {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-P", "-m", "benchmarks", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def gpt_source() -> str:
+    """A model that can be plugged in, as text."""
+    return MODEL
+
+
 @pytest.fixture
 def variation(checkout: Path) -> Callable[[str, str, str], str]:
     """Writes the checkout's model with one thing changed; returns what --implementation takes."""

@@ -167,6 +167,34 @@ def test_a_wrong_plugged_in_implementation_fails_its_check(tmp_path, monkeypatch
     assert "its speed is void" in found.sentence()
 
 
+WRONG_GPT = {
+    "erf": ('approximate="tanh"', 'approximate="none"', "output_relative_error"),
+    "rate": ("lr=config.learning_rate", "lr=config.learning_rate * 30", "loss_at_step_3"),
+    "frozen": (
+        "return Model(config)",
+        "m = Model(config); m.wpe.weight.requires_grad_(False); return m",
+        "no gradient for",
+    ),
+    "shape": ("return self.ln_f(x) @ self.wte.weight.t()", "return self.ln_f(x)", "(B, T, V)"),
+    "names": ("self.wpe", "self.positions", "positions.weight"),
+    "no_module": ("return Model(config)", "return 7", "must return a torch.nn.Module"),
+    "no_step": ("return torch.optim.AdamW(model.parameters(), foreach=False, **how)", "return how", "without step"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GPT)
+def test_a_wrong_gpt_is_told_what_is_wrong(tmp_path, monkeypatch, gpt_source, name):
+    old, new, said = WRONG_GPT[name]
+    assert old in gpt_source
+    entry = plugged(tmp_path, monkeypatch, "build", gpt_source.replace(old, new))
+    workload = workload_of(job_of(BY_ID["gpt.train"], case_of("gpt.train"), entry))
+    try:
+        told = workload.check().sentence()
+    except PluginError as error:
+        told = str(error)
+    assert said in told
+
+
 def test_an_implementation_of_the_wrong_shape_is_told_both_shapes(tmp_path, monkeypatch):
     entry = plugged(tmp_path, monkeypatch, "attention", "def attention(q, k, v, *, causal): return v[:, :, :-1]")
     with pytest.raises(PluginError, match=r"expected a tensor of"):
