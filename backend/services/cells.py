@@ -277,7 +277,11 @@ def rolled_up(
     columns: int,
     context: Context,
 ) -> CellTable:
-    """One cell per row and column: the worst of its judgements and of what else is known, larger changes first."""
+    """One cell per row and column: the worst of its judgements and of what else is known.
+
+    Of gates in the same state the suite's first one speaks (its headline, the step): a column is then about one metric
+    from commit to commit.
+    """
     told = list(specials.items())
     extra = np.zeros(len(told), dtype=RECORD)
     for index, ((row, column), special) in enumerate(told):
@@ -288,8 +292,7 @@ def rolled_up(
     chosen = np.full(rows * columns, -1, dtype=np.int64)
     chosen[key] = order
     if (chosen[key] != order).any():  # several for one cell: the worst last, so that it stays
-        size = np.nan_to_num(records["change"], nan=-1e3)
-        order = np.lexsort((size, -records["code"].astype(np.int32)))
+        order = np.lexsort((-records["series"], -records["code"].astype(np.int32)))
         chosen[key[order]] = order
     keys = np.flatnonzero(chosen >= 0)
     return CellTable(
