@@ -16,6 +16,7 @@ SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ms": ((60_000, "min"), (1e3, "s"), (1, "ms"), (1e-3, "µs")),
     "s": ((60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs")),
     "us": ((1e6, "s"), (1e3, "ms"), (1, "µs"), (1e-3, "ns")),
+    "FLOP": ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
     "1/s": ((1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1, "/s")),
 }
 UNITLESS = frozenset({"", "1", "ratio", "count"})
@@ -84,7 +85,7 @@ def quantity(value: float | None, unit: str | None, figures: int = 3) -> str:
 
 def unit_text(unit: str) -> str:
     """The unit as it is written: us → µs, gb_per_s → GB/s."""
-    return {"us": "µs", "tflops": "TFLOP/s", "gb_per_s": "GB/s", "GB/s": "GB/s"}.get(unit, unit)
+    return {"ratio": "", "1": "", "us": "µs", "tflops": "TFLOP/s", "gb_per_s": "GB/s", "GB/s": "GB/s"}.get(unit, unit)
 
 
 def before_and_after(before: float | None, after: float | None, unit: str | None) -> str:

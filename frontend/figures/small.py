@@ -173,9 +173,10 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
         return Markup("")
     dots = sorted(processes) or [every[len(every) // 2]]
     middle = dots[len(dots) // 2] if len(dots) % 2 else (dots[len(dots) // 2 - 1] + dots[len(dots) // 2]) / 2
-    # The tail of a few outliers would squeeze everything else: the axis ends at the 99th percentile.
-    cut = every[min(len(every) - 1, int(len(every) * 0.99))]
-    low, high = min(every[0], dots[0]), max(cut, dots[-1])
+    # A few far outliers would squeeze everything else: the axis ends three spreads of the middle half beyond it.
+    quarter, three_quarters = every[len(every) // 4], every[len(every) * 3 // 4]
+    reach = 3 * (three_quarters - quarter)
+    low, high = min(max(every[0], quarter - reach), dots[0]), max(min(every[-1], three_quarters + reach), dots[-1])
     pad = (high - low) / 25 or abs(high) * 0.01 or 1.0
     low, high = low - pad, high + pad
     width, height, top, bottom, bins = 470, 180, 34, 24, 40
@@ -187,6 +188,7 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     for value in every:
         if low <= value < high:
             counts[int((value - low) / (high - low) * bins)] += 1
+    outside = len(every) - sum(counts)
     tallest, step = max(counts) or 1, (width - 16) / bins
     parts = [
         f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="Distribution of {len(every)} samples in {len(dots)} processes, median {numbers.quantity(middle, unit)}">'
@@ -211,5 +213,7 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
         parts.append(
             f'<text x="{x_of(value):.1f}" y="{height - 6}" text-anchor="{anchor}">{numbers.significant(value / factor, 4)}</text>'
         )
+    if outside:
+        parts.append(f'<text x="{width - 8}" y="{top - 14}" text-anchor="end">{outside} further out</text>')
     parts.append(f'<path d="M8 {height - bottom}H{width - 8}" stroke="var(--line-2)"/></svg>')
     return Markup("".join(parts))

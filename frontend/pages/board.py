@@ -124,9 +124,8 @@ def board_page(visit: Visiting) -> Response:
             (label, visit.here(range=value, since=None, until=None), board.range.name == value)
             for label, value in RANGES
         ],
-        granularities=[
-            (label, visit.here(granularity=value), board.granularity == value) for label, value in GRANULARITIES
-        ],
+        granularities=GRANULARITIES,
+        state_words=[(state.value, LOOKS[state].key) for state in CellState if state is not CellState.EMPTY],
         lenses=lenses(board, layout, visit.here),
         modes=[(label, visit.here(cells=mode.value), layout.mode is mode) for label, mode in MODES],
         ribbon=ribbon(board, cells),

@@ -84,6 +84,8 @@ def compare_page(visit: Visiting) -> Response:
     result = service.compare_commits(
         visit.c, project, base, head, scope.testbed.name, suites=here.all("suite"), only_changed=only
     )
+    # What no gate watches and too few processes measured says nothing about a change.
+    shown = [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
     gate = Policy().min_change
     sentence = sentence_of(result)
     return visit.page(
@@ -96,7 +98,8 @@ def compare_page(visit: Visiting) -> Response:
         suites=[suite_row(mean, gate) for mean in (*result.suites, result.overall)]
         if len(result.suites) > 1
         else [suite_row(mean, gate) for mean in result.suites],
-        metrics=[metric_row(row, gate) for row in result.rows],
+        metrics=[metric_row(row, gate) for row in shown],
+        hidden=result.hidden + len(result.rows) - len(shown),
         only=only,
         phases=phase_panels(result),
         gate=numbers.threshold(gate),

@@ -18,7 +18,7 @@ from frontend.figures.small import share_bar
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link
-from frontend.pages.regressions import name_of, still, worsened, worsened_by
+from frontend.pages.regressions import interval_of, name_of, still, worsened, worsened_by
 from frontend.pages.series import script_json
 from frontend.render import visible
 from frontend.words import plural
@@ -187,16 +187,9 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
     it = detail.regression
     bad = it.first_bad
     change, before, after, unit = it.change, it.before, it.after, it.unit
-    interval = numbers.interval(it.change_low, it.change_high)
     if face is not None:
         change, before, after, unit = face.change, face.before, face.after, face.unit
-    if (
-        change is None
-        or it.change_low is None
-        or it.change_high is None
-        or not it.change_low <= change <= it.change_high
-    ):
-        interval = ""  # it is that of another series
+    interval = interval_of(it, change)
     word = worsened(it) if face is None else worsened_by(face.unit, face.direction)
     at = bad.committed_at if bad else None
     suites = ", ".join(sorted({each.suite for each in detail.affected}))

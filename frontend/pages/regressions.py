@@ -159,12 +159,20 @@ def item(visit: Visit, regression: Regression, picture: bool) -> Item:
         regression=regression,
         headline=headline,
         sub=f"{regression.metric or ''}" + (f" and {others} more" if others > 0 else ""),
-        interval=numbers.interval(regression.change_low, regression.change_high),
+        interval=interval_of(regression, regression.change),
         still=still(regression),
         spark=picture_of(visit, regression) if picture else Markup(""),
         suspects=suspects(regression),
         open=regression.state in service.OPEN,
     )
+
+
+def interval_of(regression: Regression, change: float | None) -> str:
+    """The interval of a change; nothing where the stored one is that of another series and does not hold it."""
+    low, high = regression.change_low, regression.change_high
+    if change is None or low is None or high is None or not low <= change <= high:
+        return ""
+    return numbers.interval(low, high)
 
 
 def still(regression: Regression, *, short: bool = False) -> Markup:

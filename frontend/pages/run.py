@@ -1,6 +1,7 @@
 """One run: how it goes or went, its log, what it measured, what was judged, where it ran."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +17,7 @@ from backend.services.run_view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
 from frontend.frame import Visiting
-from frontend.render import CONTROL_SEQUENCE, render, visible
+from frontend.render import CONTROL_SEQUENCE, render, tag, verdict_tag, visible
 from frontend.words import PHASES, plural
 
 router = APIRouter(include_in_schema=False)
@@ -55,8 +56,9 @@ def run_page(visit: Visiting, run_id: str) -> Response:
             if milliseconds_of(result)
         ],
         flat=flat,
+        metric_tag=metric_tag,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
-        kept=[(name, value) for name, value in run.environment.items() if name != "hash"],
+        kept=flat({name: value for name, value in run.environment.items() if name != "hash"}),
         reproduce=reproduce(run),
         percent_done=percent_done(run.progress),
     )
@@ -114,7 +116,7 @@ def log_html(page: LogPage) -> Markup:
     """Lines as text: escapes for terminals are dropped, everything else is shown."""
     return Markup("").join(
         Markup('<span class="{}">{}</span>\n').format(
-            "bad" if line.stream == "stderr" else "", visible(CONTROL_SEQUENCE.sub("", line.text))
+            "err" if line.stream == "stderr" else "", visible(CONTROL_SEQUENCE.sub("", line.text))
         )
         for line in page.lines
     )
@@ -137,7 +139,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             rows += flat(value, f"{prefix}{name} ")
         elif isinstance(value, list | tuple):
-            rows.append((f"{prefix}{name}", ", ".join(str(each) for each in value) or "none"))
+            rows.append((f"{prefix}{name}", "; ".join(listed(each) for each in value) or "none"))
+        elif name.endswith("_bytes") and isinstance(value, int | float):
+            rows.append((f"{prefix}{name.removesuffix('_bytes')}", numbers.quantity(value, "B")))
         elif isinstance(value, float):
             rows.append((f"{prefix}{name}", numbers.significant(value, 4)))
         else:
@@ -145,9 +149,38 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
+def listed(value: Any) -> str:
+    """One entry of a list, on one line."""
+    if isinstance(value, Mapping):
+        return " ".join(text if name == "name" else f"{name} {text}" for name, text in flat(value))
+    return str(value)
+
+
+def metric_tag(measured: run_view.Measured) -> Markup:
+    """The verdict of a metric; what is no gate got worse without an alarm."""
+    if measured.verdict == "regression" and measured.role != "gate":
+        return tag(("k", "▽"), "worse, no gate")
+    if measured.verdict == "regression" and not measured.onset:
+        return tag(("t", "▽"), "still slower")
+    return verdict_tag(measured.verdict or "insufficient")
+
+
 def reproduce(run: RunView) -> str:
-    """The command that runs the same suite at the same commit."""
-    return " ".join(["tidemark", "run", shlex.quote(run.suite), "--commit", run.sha])
+    """Shell lines that measure the same again, in a clone of the repository."""
+    spec, lines = run.spec, [f"git checkout --quiet {run.sha}"]
+    if isinstance(spec.get("setup"), str):
+        lines.append(spec["setup"])
+    variables = [f"{name}={shlex.quote(str(value))}" for name, value in (spec.get("env") or {}).items()]
+    if isinstance(spec.get("command"), str):
+        return "\n".join([*lines, " ".join([*variables, "TIDEMARK_RUN_JSON=../run.json", spec["command"]])])
+    names = spec.get("benchmarks") or sorted({result.benchmark for result in run.results})
+    if not names:
+        return "\n".join(lines)
+    command = ["python", "-P", "-m", "benchmarks", "run", *map(str, names), "--out", "../run.json"]
+    for option in ("preset", "implementation", "processes"):
+        if spec.get(option) is not None:
+            command += [f"--{option}", str(spec[option])]
+    return "\n".join([*lines, " ".join([*variables, *map(shlex.quote, command)])])
 
 
 def describe(run: RunView) -> str:
@@ -159,6 +192,7 @@ def describe(run: RunView) -> str:
         return f"{place} is running on {run.worker or 'a worker'}."
     if run.error:
         return f"{place} {run.status or run.state}: {visible(run.error)[:160]}"
-    judged = ", ".join(f"{number} {verdict}" for verdict, number in run.verdicts.items())
+    counted = Counter(each.verdict for result in run.results for each in result.measurements if each.role == "gate")
+    judged = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counted.items()) if verdict)
     took = f" in {numbers.duration(run.duration_s)}" if run.duration_s is not None else ""
-    return f"{place}: {plural(len(run.results), 'result')}{took}" + (f"; {judged}." if judged else ".")
+    return f"{place}: {plural(len(run.results), 'result')}{took}" + (f"; gates: {judged}." if judged else ".")

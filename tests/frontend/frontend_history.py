@@ -82,7 +82,13 @@ class Commit:
 
 
 def make_repository(
-    path: Path, commits: int, *, hours: float = 4.0, now: datetime | None = None, hostile_at: int | None = None
+    path: Path,
+    commits: int,
+    *,
+    hours: float = 4.0,
+    now: datetime | None = None,
+    hostile_at: int | None = None,
+    manifest: str | None = None,
 ) -> list[Commit]:
     """A repository with that many commits on `main`, the newest a few minutes old."""
     now = now or datetime.now(UTC)
@@ -100,6 +106,7 @@ def make_repository(
             b"committer %s <%s@example.org> %d +0000\n" % (author.encode(), author.encode(), at.timestamp()),
             b"data %d\n%s\n" % (len(message), message),
             b"from :%d\n" % index if index else b"",
+            b"M 644 inline tidemark.toml\ndata %d\n%s\n" % (len(manifest), manifest.encode()) if manifest else b"",
             b"M 644 inline src/step.py\ndata <<END\nstep = %d\nEND\n\n" % index,
         ]
     subprocess.run(["git", "-C", str(path), "fast-import", "--quiet"], input=b"".join(stream), check=True)

@@ -34,6 +34,7 @@ class Site:
     config: ServiceConfig
     token: str
     client: httpx.Client
+    server: Server
     commits: dict[str, list[history.Commit]] = field(default_factory=dict)
 
     def sign_in_link(self) -> str:
@@ -108,8 +109,8 @@ def running_site(database_url: str, directory: Path, port: int | None = None) ->
     with engine.begin() as c:
         token = access.create_token(c, "tests", ["admin"], now=datetime.now(UTC)).token
     with (
-        serving(engine, config, port),
+        serving(engine, config, port) as server,
         httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client,
     ):
-        yield Site(url, engine, config, token, client)
+        yield Site(url, engine, config, token, client, server)
     engine.dispose()

@@ -198,14 +198,53 @@ def test_a_page_comes_back_to_life_when_the_service_does(
     reader.complaints.clear()  # the browser itself reports the lost connection
 
 
+MANIFEST = '[suite.coll]\ncommand = "make bench"\ntestbeds = ["cpu"]\ntimeout_s = 60\n'
+
+
+def test_a_run_is_watched_from_the_queue_to_its_failure(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "watched", 2, manifest=MANIFEST)
+    own_site.add_project(PROJECT, tmp_path / "watched", commits)
+    waiting = own_site.client.get("/api/v1/queue").json()["items"]
+    run = next(item["run_id"] for item in waiting if item["sha"] == commits[1].sha)
+    page = visit(own_site).open(f"/runs/{run}")
+    live(page)
+    expect(page.locator("h1")).to_contain_text("waits for a worker")
+    worker = {"worker": "cpu-01", "testbed": "cpu", "version": "0.1.0", "capabilities": {}, "protection": "user"}
+    registered = {"name": "cpu-01", **{key: value for key, value in worker.items() if key != "worker"}}
+    assert own_site.client.post("/api/v1/workers", json=registered).status_code == 200
+    leased = own_site.client.post(f"/api/v1/runs/{run}/lease", json=worker)
+    assert leased.status_code == 200, leased.text
+    at = "2026-11-20T10:00:00Z"
+    events = [
+        {"at": at, "kind": "state", "detail": {"state": "running", "step": "execute"}},
+        {"at": at, "kind": "progress", "detail": {"done": 2, "total": 5, "note": "second of five", "eta_s": 840}},
+        {
+            "at": at,
+            "kind": "log",
+            "detail": {"stream": "stdout", "lines": ["<b>compiling</b>", "\u001b[31mred\u001b[0m"]},
+        },
+    ]
+    told = own_site.client.post(f"/api/v1/runs/{run}/events", json={"lease": leased.json()["lease"], "events": events})
+    assert told.status_code == 200, told.text
+    expect(page.locator("#lines")).to_contain_text("<b>compiling</b>")
+    expect(page.locator("#lines")).to_contain_text("red")
+    expect(page.locator("#status")).to_contain_text("40 %")
+    expect(page.locator("#status")).to_contain_text("~14 min left")
+    failed = history.run_document(
+        PROJECT, commits[1], "coll", whole_run_failed=True, failed="the benchmark wrote no result"
+    )
+    failed |= {"id": run}
+    answer = own_site.client.put(f"/api/v1/runs/{run}", json=failed, headers={"Tidemark-Lease": leased.json()["lease"]})
+    assert answer.status_code == 201, answer.text
+    expect(page.locator("h1")).to_contain_text("the benchmark wrote no result", timeout=10_000)
+
+
 def test_tabs_share_one_stream(loom: Site, visit: Enter) -> None:
-    reader = visit(loom)
+    reader, before = visit(loom), loom.server.config.app.state.hub.open_streams
     pages = [reader.open("/board"), reader.open("/fleet"), reader.open("/regressions")]
     for page in pages:
         live(page)
-    text = loom.client.get("/metrics").text
-    streams = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("tidemark_event_streams")]
-    assert streams in ([1.0], [])
+    assert loom.server.config.app.state.hub.open_streams - before == 1
 
 
 def test_the_trend_is_drawn_and_its_zoom_kept_in_the_address(loom: Site, visit: Enter) -> None:

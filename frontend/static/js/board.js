@@ -93,9 +93,16 @@ function put(cell) {
   const box = cell.getBoundingClientRect(), width = pop.offsetWidth, height = pop.offsetHeight;
   let left = box.left + box.width / 2 - width / 3;
   left = Math.max(8, Math.min(left, innerWidth - width - 8));
-  // Below its cell, above where there is more room, and never on top of it.
-  const below = innerHeight - box.bottom - 8, above = box.top - 8;
-  const top = height <= below || below >= above ? box.bottom + 8 : box.top - height - 8;
+  // Below its cell, else above, else beside it: inside the window, and never on top of the cell.
+  const below = innerHeight - box.bottom - 16, above = box.top - 16;
+  let top = height <= below ? box.bottom + 8 : box.top - height - 8;
+  if (height > below && height > above) {
+    const toTheLeft = box.left >= width + 16, toTheRight = innerWidth - box.right >= width + 16;
+    if (toTheLeft || toTheRight) {
+      left = toTheLeft ? box.left - width - 8 : box.right + 8;
+      top = Math.max(8, Math.min(box.top - 40, innerHeight - height - 8));
+    } else top = box.bottom + 8;
+  }
   pop.style.left = `${left + scrollX}px`;
   pop.style.top = `${top + scrollY}px`;
 }
