@@ -54,26 +54,6 @@ class TokenAnswer(BaseModel):
     revoked_at: datetime | None
 
 
-class RequestedAnswer(BaseModel):
-    run_id: str
-    suite: str
-    testbed: str
-    state: str
-    created: bool
-
-
-class RunRequestAnswer(BaseModel):
-    project: str
-    commit: str
-    runs: list[RequestedAnswer]
-
-
-class WebhookAnswer(BaseModel):
-    delivery: str
-    event: str
-    outcome: str
-
-
 class ReadinessAnswer(BaseModel):
     ready: bool
     checks: dict[str, str]

@@ -23,6 +23,7 @@ log = logging.getLogger("tidemark.api")
 
 REQUEST_ID = re.compile(r"[0-9A-Za-z._-]{1,64}\Z")
 SMALL_BODY_BYTES = 1 * MIB
+LOGGED_FROM = 400
 EVENTS_BODY_BYTES = 4 * MIB  # 200 lines of 4 kB, several of them
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -87,13 +88,20 @@ class Edge:
         else:
             limit = body_limit(scope["method"], scope["path"], self.config)
             await self._call(scope, _limited(receive, limit), exchange)
-        self.metrics.observe(scope, exchange.status, time.perf_counter() - exchange.started)
+        seconds = time.perf_counter() - exchange.started
+        self.metrics.observe(scope, exchange.status, seconds)
+        if exchange.status >= LOGGED_FROM:
+            # Never the query or the headers: they may hold secrets. The path of a sign-in link is one.
+            path = "/sign-in/…" if scope["path"].startswith("/sign-in/") else scope["path"]
+            log.info(
+                "%s %s: %d (%s, %.0f ms)", scope["method"], shown(path), exchange.status, request_id, seconds * 1e3
+            )
 
     async def _call(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         try:
             await self.app(scope, receive, exchange.send)
         except Exception:
-            log.exception("unexpected error in %s %s (%s)", scope["method"], scope["path"], exchange.request_id)
+            log.exception("unexpected error in %s %s (%s)", scope["method"], shown(scope["path"]), exchange.request_id)
             if exchange.status:
                 raise  # half of a response is out; only closing the connection can tell the client
             await UNEXPECTED.response(exchange.request_id)(scope, receive, exchange.send)

@@ -22,7 +22,6 @@ from backend.store.access import TokenRow
 TOKEN_PREFIX = "tm_"
 SESSION_COOKIE = "tidemark_session"
 CSRF_HEADER = "X-CSRF-Token"
-CSRF_FIELD = "csrf_token"
 LINK_LIFE = timedelta(hours=12)
 SESSION_LIFE = timedelta(days=30)
 # `last used` is for people; writing it with every request would make each read a write.

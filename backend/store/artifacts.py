@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables import artifact, run
@@ -58,7 +58,3 @@ def store(c: Connection, row: ArtifactRow) -> None:
     }
     statement = upsert(artifact).values(run_id=row.run_id, name=row.name, **values)
     c.execute(statement.on_conflict_do_update(index_elements=["run_id", "name"], set_=values))
-
-
-def remove(c: Connection, run_id: str, name: str) -> None:
-    c.execute(delete(artifact).where(artifact.c.run_id == run_id, artifact.c.name == name))

@@ -72,12 +72,6 @@ def prune(c: Connection, before: datetime) -> int:
     return c.execute(delete(live_event).where(live_event.c.at < before)).rowcount
 
 
-def try_lock(c: Connection, name: str) -> bool:
-    """An advisory lock for the rest of this transaction; False when someone else has it."""
-    statement = text("SELECT pg_try_advisory_xact_lock(hashtext(:name))")
-    return bool(c.execute(statement, {"name": name}).scalar_one())
-
-
 def lock(c: Connection, name: str, number: int = 0) -> None:
     """Wait for an advisory lock, held for the rest of this transaction."""
     c.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name), :number)"), {"name": name, "number": number})

@@ -43,11 +43,6 @@ def find(c: Connection, slug: str) -> ProjectRow | None:
     return None if row is None else ProjectRow(**row._mapping)
 
 
-def by_id(c: Connection, project_id: int) -> ProjectRow | None:
-    row = c.execute(PROJECTS.where(project.c.id == project_id)).one_or_none()
-    return None if row is None else ProjectRow(**row._mapping)
-
-
 def slugs(c: Connection, limit: int) -> list[str]:
     return list(c.execute(select(project.c.slug).order_by(project.c.slug).limit(limit)).scalars())
 
