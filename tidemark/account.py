@@ -145,7 +145,7 @@ def _account_of(home: Path) -> Account | None:
 def _unused_account() -> Account:
     # Other data directories of root share the number: FIRST_UID is taken only when a named account has it.
     named = {entry.pw_uid for entry in pwd.getpwall()}
-    number = next(uid for uid in range(FIRST_UID, FIRST_UID + 1000) if uid not in named)
+    number = next(uid for uid in range(FIRST_UID, FIRST_UID + 90) if uid not in named)
     return Account(number, number)
 
 
