@@ -45,6 +45,7 @@ def pack_detector(d: Detector) -> dict[str, Any]:
         "carried": pack_floats(d.carried),
         "correlation": d.correlation,
         "assumed_noise": d.assumed_noise,
+        "replicated": d.replicated,
         "model": None
         if model is None
         else [model.level, model.scale, model.correlation, model.spread, model.runs, pack_ints(model.density, "<i2")],
@@ -71,6 +72,7 @@ def unpack_detector(data: dict[str, Any]) -> Detector:
         carried=unpack_floats(data["carried"]),
         correlation=data["correlation"],
         assumed_noise=data["assumed_noise"],
+        replicated=data["replicated"],
         model=None
         if model is None
         else NoiseModel(model[0], model[1], model[2], model[3], unpack_ints(model[5], "<i2"), model[4]),

@@ -27,11 +27,11 @@ NOTICE = 5 * NAT
 CARRIED = 150
 SUSPECT_RUNS = 12
 SHORT = 6.0
+DRIFTN = 0.4
 LATE_RUNS = 30
 CALM = 1.3
 EXCURSION = 1.2
 PATIENCE = 1.0
-NEFF = 0.0
 LOC = 0.6
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
@@ -102,6 +102,8 @@ class Detector:
     carried: Floats = field(default_factory=_empty)
     correlation: float = 0.0
     assumed_noise: float = 0.0
+    replicated: bool = False
+    """Runs have several processes, so that their spread is known from the first."""
     model: NoiseModel | None = None
     cusum: Ints = field(default_factory=_zeros)
     started: Ints = field(default_factory=_zeros)
@@ -270,7 +272,7 @@ class Detector:
         length = (n - starts).astype(np.float64)
         before = np.minimum(starts, 200).astype(np.float64)
         temper = 1 / (inflation(model.correlation, length) + length * inflation(model.correlation, before) / before)
-        weighed = evidence * temper * before / (before + SHORT * float(inflation(model.correlation, before[:1])[0]) ** NEFF)
+        weighed = evidence * temper * before / (before + SHORT)
         enough = length >= policy.sustained_runs
         best = int(np.argmax(np.where(enough, weighed.max(axis=0), -np.inf)))
         block = y[low + best :]
@@ -281,7 +283,7 @@ class Detector:
         mixture = _log_sum(weighed[:, enough]) - math.log(len(SHIFTS))
         total = max(top, mixture)
         needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
-        if low + best < YOUNG and _far_beyond(y, low + best, sign, model, unruly, policy):
+        if self.replicated and low + best < YOUNG and _far_beyond(y, low + best, sign, model, unruly, policy):
             total = max(total, needed)
         elif total < needed:
             return None, needed - total
@@ -354,7 +356,7 @@ class Detector:
             return None
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
-        noise = min(model.scale, _local_noise(y))
+        noise = max(DRIFTN * model.scale, min(model.scale, _local_noise(y)))
         if size < policy.drift_z * noise * math.sqrt(1.57 * variance):
             return None
         above = y - (first + 0.5 * (now - first))

@@ -47,12 +47,12 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.STILL_WORSE: f"The regression that began at {since} has not ended.",
         Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
-        Reason.SUSTAINED_IMPROVEMENT: f"The level fell by {percent(abs(step), sign=False)} at {since} and stayed there; "
+        Reason.SUSTAINED_IMPROVEMENT: f"The level fell by {percent(abs(step), sign=False)} at {since} and stayed; "
         "it is the baseline from now on.",
-        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but less than the {gate} that count.",
+        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but under the {gate} that count.",
         Reason.KNOWN_MODE: "The series goes back and forth between values it has had before.",
         Reason.EXACT_SAME: "The counter has the same value as before.",
-        Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; this one is past the {gate} of its policy.",
+        Reason.EXACT_CHANGED: f"The counter is exact: any change is real, and this one is past the {gate} of its policy.",
         Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",
         Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
     }

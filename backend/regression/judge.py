@@ -85,6 +85,11 @@ class SeriesState:
         return cls(kind)
 
     @property
+    def process_spread(self) -> float | None:
+        """Relative standard deviation of one process, learnt from at least 20 past values; what a session tests with."""
+        return self.within if self.within_runs >= 10 else None
+
+    @property
     def open_regressions(self) -> tuple[OpenRegression, ...]:
         """Confirmed and not ended, oldest first."""
         if self.kind.exact:
@@ -261,6 +266,7 @@ def _learn_within(state: SeriesState, raw: Sequence[float], policy: Policy) -> S
         assumed = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
     detector = state.detector.snapshot()
     detector.assumed_noise = assumed
+    detector.replicated = runs >= 2
     return replace(state, within=within, within_runs=runs, detector=detector)
 
 

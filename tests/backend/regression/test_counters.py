@@ -13,7 +13,9 @@ def judged(values, policy=None):
 
 
 def regressions(judgements):
-    return [e for j in judgements for e in j.events if e.state is ChangeState.CONFIRMED and e.past_gate and e.magnitude > 0]
+    return [
+        e for j in judgements for e in j.events if e.state is ChangeState.CONFIRMED and e.past_gate and e.magnitude > 0
+    ]
 
 
 @pytest.mark.parametrize(("value", "red"), [(105, False), (106, True)])

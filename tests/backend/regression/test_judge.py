@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from judge_histories import demo_levels, points
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judge_histories import demo_levels, points
 
 from backend.regression.judge import SeriesState, judge, judge_all, judge_history
 from backend.regression.policy import Policy
@@ -191,7 +191,11 @@ def test_the_state_survives_json_and_stays_small():
 )
 def test_stored_and_restored_after_every_point_is_the_same_as_all_at_once(steps, length, noise, seed, exact):
     levels = [level for level in steps for _ in range(length)]
-    history = points([float(round(100 * v)) for v in levels] if exact else levels, np.random.default_rng(seed), 0.0 if exact else noise)
+    history = points(
+        [float(round(100 * v)) for v in levels] if exact else levels,
+        np.random.default_rng(seed),
+        0.0 if exact else noise,
+    )
     kind = SeriesKind(Direction.LOWER, Role.GATE, exact)
     state, one_by_one = SeriesState.new(kind), []
     for point in history:

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from backend.regression.confirmation import Decision, next_step, processes_needed
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction
+
+POLICY = Policy()
+
+
+def session(effect, spread, seed, direction=Direction.LOWER):
+    rng = np.random.default_rng(seed)
+    base, head = [], []
+    while True:
+        cost = np.exp(spread * rng.standard_normal(2))
+        base.append(cost[0] if direction is Direction.LOWER else 1 / cost[0])
+        head.append(cost[1] * (1 + effect) if direction is Direction.LOWER else 1 / (cost[1] * (1 + effect)))
+        step = next_step(base, head, direction, spread, POLICY)
+        if step.decision is not Decision.CONTINUE:
+            return step
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02])
+@pytest.mark.parametrize("direction", list(Direction))
+def test_nothing_is_confirmed_where_there_is_nothing_and_ten_percent_always_is(spread, direction):
+    assert {session(0.0, spread, seed, direction).decision for seed in range(150)} == {Decision.WITHDRAWN}
+    found = [session(0.1, spread, seed, direction).decision for seed in range(150)]
+    assert found.count(Decision.CONFIRMED) >= 148
+
+
+def test_five_percent_is_confirmed_with_the_power_of_the_policy_while_processes_allow_it():
+    assert processes_needed(0.015, POLICY) <= POLICY.session_max_processes
+    found = [session(0.05, 0.015, seed).decision for seed in range(300)]
+    assert found.count(Decision.CONFIRMED) >= 0.9 * 300
+
+
+def test_a_session_never_takes_more_processes_than_allowed_and_says_when_it_cannot_tell():
+    steps = [session(0.05, 0.08, seed) for seed in range(50)]
+    assert max(s.processes_a_side for s in steps) <= POLICY.session_max_processes
+    assert Decision.UNDECIDED in {s.decision for s in steps}
+    assert steps[0].needed_a_side > POLICY.session_max_processes
+
+
+def test_one_process_a_side_decides_nothing_and_none_is_no_error():
+    assert next_step([], [], Direction.LOWER, 0.01, POLICY).decision is Decision.CONTINUE
+    assert next_step([1.0], [2.0], Direction.LOWER, 0.01, POLICY).decision is Decision.CONTINUE
+
+
+def test_a_clear_session_stops_early():
+    assert session(0.3, 0.01, 1).processes_a_side == 2
+
+
+def test_the_interval_holds_the_estimate_and_narrows_with_processes():
+    few = next_step([1.0] * 3, [1.1] * 3, Direction.LOWER, 0.02, POLICY)
+    many = next_step([1.0] * 9, [1.1] * 9, Direction.LOWER, 0.02, POLICY)
+    assert few.low < few.change < few.high
+    assert many.high - many.low < few.high - few.low
+    assert few.change == pytest.approx(0.1)

@@ -1,0 +1,39 @@
+import re
+
+import pytest
+from judge_histories import points
+
+from backend.regression.explain import explain
+from backend.regression.judge import judge_all
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction, Reason, SeriesKind
+
+NAMES = {20: "abc1234", 26: "def5678"}
+
+
+def paragraphs(levels, kind=None, noise=0.005):
+    judged = judge_all(points(levels, noise=noise), kind or SeriesKind(Direction.LOWER), Policy())
+    return judged, [explain(j, "step_ms", "ms", NAMES) for j in judged]
+
+
+def test_every_point_of_a_history_is_explained_with_its_numbers():
+    _, told = paragraphs([10.0] * 20 + [13.0] * 6 + [10.0] * 4)
+    assert "a baseline needs 3 more runs" in told[0]
+    assert "within the band" in told[15] and Policy().version in told[15]
+    assert "suspect" in told[20] and "it must be sustained" in told[20]
+    assert re.search(r"The level rose by \+(29|30)\.\d % at abc1234", told[22])
+    assert "The regression that began at abc1234 has not ended" in told[24]
+    assert "ended at def5678" in told[27]
+    assert all("None" not in text and "nan" not in text for text in told)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_has_a_sentence(reason):
+    judged, _ = paragraphs([10.0] * 8)
+    fields = {name: getattr(judged[-1], name) for name in judged[-1].__dataclass_fields__}
+    assert explain(type(judged[-1])(**{**fields, "reason": reason}), "step_ms", "ms").endswith(".")
+
+
+def test_a_counter_is_explained_without_a_band():
+    _, told = paragraphs([100.0] * 5 + [200.0], SeriesKind(Direction.LOWER, exact=True), noise=0.0)
+    assert "exact" in told[5] and "band" not in told[5]

@@ -1,0 +1,61 @@
+"""A small pool of labelled histories with fixed seeds: the detector may not get worse than this without a word."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load(name):
+    sys.path.insert(0, str(HERE))
+    try:
+        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(HERE))
+
+
+table = load("score_table")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return table.histories([31, 32], 100)
+
+
+@pytest.fixture(scope="module")
+def ours(data):
+    return table.scoring.evaluate(table.detect_record, data)
+
+
+@pytest.mark.parametrize(
+    ("figure", "floor"), [("P", 0.88), ("R", 0.88), ("F1", 0.90), ("step_recall", 0.86), ("drift_recall", 0.90)]
+)
+def test_what_is_found_does_not_fall_below_the_floor(ours, figure, floor):
+    assert ours[figure] >= floor
+
+
+def test_false_alarms_stay_few_and_nothing_is_taken_back(ours):
+    assert ours["fa_per_1000"] <= 0.15
+    assert ours["violations"] == 0
+    assert ours["spike_flagged"] <= 0.05
+
+
+def test_regressions_are_told_within_few_commits(ours):
+    assert ours["delay"] <= 3
+
+
+def test_it_is_better_than_the_rules_of_others(data, ours):
+    some = data[:60]
+    mine = table.scoring.evaluate(table.detect_record, some, checks=0)["F1"]
+    for name, rule in table.peers_rules.RULES.items():
+        assert table.scoring.evaluate(rule, some, checks=0)["F1"] < mine, name
+
+
+def test_histories_are_deterministic_in_their_seed():
+    assert table.histories([5], 3) == table.histories([5], 3)
