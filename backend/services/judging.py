@@ -138,7 +138,8 @@ def state_of(series: SeriesRow) -> SeriesState:
     if series.state is None:
         return SeriesState.new(kind_of(series))
     # The role may have changed since: it decides what turns red, not how a series is judged.
-    return replace(SeriesState.from_json(series.state), kind=kind_of(series))
+    state, kind = SeriesState.from_json(series.state), kind_of(series)
+    return state if state.kind == kind else replace(state, kind=kind)
 
 
 def new_state(series: SeriesRow, state: SeriesState, judgement: Judgement) -> NewState:

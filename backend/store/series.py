@@ -84,14 +84,21 @@ class StoredPoint:
 
 
 _COLUMNS = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
-       s.role, s.exact, s.state::text AS state, s.state_position"""
-# Locked in the order of ids, so that two runs of the same series wait for each other and never deadlock.
+       s.role, s.exact, s.state, s.state_position"""
+# Every key is looked up in the unique index by itself: a join would be planned by statistics that know nothing of a
+# project whose first runs are just coming in. Locked in the order of ids, so that two runs of the same series wait for
+# each other and never deadlock.
 _LOCK = f"""
-SELECT k.n, {_COLUMNS}
-FROM unnest(%(benchmark)s::text[], %(variant_key)s::text[], %(preset)s::text[], %(metric)s::text[])
-     WITH ORDINALITY AS k (benchmark, variant_key, preset, metric, n)
-JOIN series s ON s.project_id = %(project)s AND s.testbed_id = %(testbed)s AND s.suite_version = %(suite_version)s
- AND s.benchmark = k.benchmark AND s.variant_key = k.variant_key AND s.preset = k.preset AND s.metric = k.metric
+SELECT {_COLUMNS} FROM series s
+WHERE s.id = ANY (ARRAY(
+  SELECT found.id
+  FROM unnest(%(benchmark)s::text[], %(variant_key)s::text[], %(preset)s::text[], %(metric)s::text[])
+       AS k (benchmark, variant_key, preset, metric)
+  CROSS JOIN LATERAL (
+    SELECT id FROM series
+    WHERE project_id = %(project)s AND testbed_id = %(testbed)s AND suite_version = %(suite_version)s
+      AND benchmark = k.benchmark AND variant_key = k.variant_key AND preset = k.preset AND metric = k.metric
+    LIMIT 1) AS found))
 ORDER BY s.id FOR NO KEY UPDATE OF s
 """
 _INSERT = """
@@ -126,13 +133,21 @@ def lock_or_make(
     `found` are the rows of `lock_statement`, where the caller has sent it already.
     """
     (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, wanted))
-    by_number = {row.n: row for row in rows}
-    missing = [series for number, series in enumerate(wanted, 1) if number not in by_number]
+    by_key = {_key_of(row): row for row in rows}
+    missing = [series for series in wanted if _key_wanted(series) not in by_key]
     if missing:
         make = _insert_statement(project_id, testbed_id, missing)
         _, rows = wire.send(c, make, lock_statement(project_id, testbed_id, wanted))
-        by_number = {row.n: row for row in rows}
-    return [series_row(by_number[number]) for number in range(1, len(wanted) + 1)]
+        by_key = {_key_of(row): row for row in rows}
+    return [series_row(by_key[_key_wanted(series)]) for series in wanted]
+
+
+def _key_of(row: Any) -> tuple[str, str, str, str]:
+    return row.benchmark, row.variant_key, row.preset, row.metric
+
+
+def _key_wanted(series: SeriesWanted) -> tuple[str, str, str, str]:
+    return series.key.benchmark, series.key.variant, series.key.preset, series.key.metric
 
 
 def _insert_statement(project_id: int, testbed_id: int, missing: Sequence[SeriesWanted]) -> wire.Statement:
@@ -181,9 +196,10 @@ def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
 
 _SAVE = """
 UPDATE series AS s SET state = u.state, state_position = u.position,
-                       profile = coalesce(u.profile, s.profile),
+                       profile = coalesce(u.profile::jsonb, s.profile),
                        last_measured_at = greatest(s.last_measured_at, %(measured_at)s::timestamptz)
-FROM jsonb_to_recordset(%(states)s::jsonb) AS u (id int, state jsonb, position int, profile jsonb)
+FROM unnest(%(ids)s::int[], %(states)b::bytea[], %(positions)s::int[], %(profiles)s::text[])
+     AS u (id, state, position, profile)
 WHERE s.id = u.id
 """
 _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
@@ -192,13 +208,10 @@ _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
 def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> wire.Statement:
     return _SAVE, {
         "measured_at": measured_at,
-        # One JSON document: an array of texts would have every quote in them escaped, one by one, in Python.
-        "states": orjson.dumps(
-            [
-                {"id": state.series_id, "state": state.state, "position": state.position, "profile": state.profile}
-                for state in states
-            ]
-        ).decode(),
+        "ids": [state.series_id for state in states],
+        "states": [orjson.dumps(state.state) for state in states],
+        "positions": [state.position for state in states],
+        "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
     }
 
 

@@ -268,8 +268,9 @@ series = Table(
     Column("direction", Text, nullable=False),
     Column("role", Text, nullable=False),
     Column("exact", Boolean, nullable=False, server_default=text("false")),
-    # what the judge remembers: rewritten with every point, so it is kept small (a few kB)
-    Column("state", JSONB),
+    # what the judge remembers, as JSON text: rewritten with every point, so it is kept small (a few kB), and never
+    # looked into by the database, so it is bytes
+    Column("state", LargeBinary),
     Column("state_position", Integer),  # position of the last point the state has seen
     Column("profile", JSONB),  # noise, minimum detectable effect, autocorrelation, bimodality
     Column("alarms_confirmed", Integer, nullable=False, server_default=text("0")),

@@ -26,7 +26,7 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
     cursors = []
     with connection.pipeline():
         for sql, values in statements:
-            cursor = connection.cursor(row_factory=namedtuple_row)
+            cursor = connection.cursor(row_factory=namedtuple_row, binary=True)
             cursor.execute(sql, values, prepare=True)
             cursors.append(cursor)
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
