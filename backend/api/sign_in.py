@@ -1,11 +1,11 @@
-"""Signing in by the one-time link that the launcher prints, and out again."""
+"""Signing in by the one-time link that the launcher prints. Signing out is a page's action."""
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path
 from starlette.responses import RedirectResponse
 
-from backend.api.dependencies import Config, Now, Reader, Transaction
+from backend.api.dependencies import Config, Now, Transaction
 from backend.services import access
 
 router = APIRouter(include_in_schema=False)
@@ -28,15 +28,4 @@ def sign_in(secret: Annotated[str, Path(max_length=200)], c: Transaction, config
     # The secret stands in the address: it must not travel on, nor stay in a cache.
     response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["Cache-Control"] = "no-store"
-    return response
-
-
-@router.post("/sign-out")
-def sign_out(request: Request, c: Transaction, _: Reader) -> Any:
-    """End this browser's session (a page action: CSRF token and Origin are checked)."""
-    session = request.cookies.get(access.SESSION_COOKIE)
-    if session:
-        access.sign_out(c, session)
-    response = RedirectResponse("/", status_code=303)
-    response.delete_cookie(access.SESSION_COOKIE, path="/", httponly=True, samesite="strict")
     return response
