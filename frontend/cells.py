@@ -152,12 +152,19 @@ LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, largest: float | None = None) -> Face:
     """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter."""
-    look = LOOKS[cell.state]
-    text = _content(cell, mode)
+    if cell.state is CellState.UNCHANGED and mode is CellMode.VERDICT and largest is None:
+        return QUIET["s"]  # nearly all of a large board
+    css, text = LOOKS[cell.state].css, _content(cell, mode)
     if largest is not None and mode is CellMode.VERDICT:
         text = _wide(cell, text, largest)
+    if cell.state not in LOUD:
+        # Thousands of quiet cells say nothing more: a script names the one that has the focus.
+        return Face(css, text, "", "", False) if text else QUIET[css]
     said = f"{column.label}, {row.short}, {spoken(cell)}"
-    return Face(look.css, text, said, cell_href(cell, row), cell.state in LOUD, _about(cell))
+    return Face(css, text, said, cell_href(cell, row), True, _about(cell))
+
+
+QUIET = {look.css: Face(look.css, "", "", "", False) for look in LOOKS.values()}
 
 
 def _about(cell: Cell | None) -> str:
@@ -275,9 +282,6 @@ def _roll_face(suite: str, cells: Sequence[Cell], row: Row) -> Face:
     return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD, _about(worst))
 
 
-EMPTY_FACE = Face("e", "", "", "", False)
-
-
 def row_faces(row: Row, cells: Sequence[Cell], columns: Sequence[Column], layout: Layout) -> list[Placed]:
     """Every cell of a row in the order of the table: each shown column, and per suite its roll-up."""
     by_column = {cell.column: cell for cell in cells}
@@ -288,7 +292,7 @@ def row_faces(row: Row, cells: Sequence[Cell], columns: Sequence[Column], layout
             for index in group.columns:
                 cell = by_column.get(index)
                 face = (
-                    EMPTY_FACE
+                    QUIET["e"]
                     if cell is None
                     else face_of(cell, columns[index], row, layout.mode, layout.largest.get(index))
                 )

@@ -209,7 +209,7 @@ def _td(placed: Placed, edges: Mapping[int, str]) -> str:
     if placed.column is None:
         place = " roll wide g1" if placed.wide else " roll"
     else:
-        place = f" vc{edges.get(placed.column, '')}"
+        place = " vc" + edges.get(placed.column, "")
     if not face.loud or not face.href:
         return f'<td class="{face.css} c{place}">{face.html}'
     return (
