@@ -81,10 +81,10 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     job = Job(**{key: tuple(value) if key == "tasks" else value for key, value in raw.items()})
     _settle_in(job)
     report["environment"] = _environment(job)
-    if "canary_before" in job.tasks:
-        report["canary_before"] = _ceilings()
     module, _, name = job.workload.partition(":")
     workload: Workload = getattr(importlib.import_module(module), name)(job)
+    if "canary_before" in job.tasks:
+        report["canary_before"] = _ceilings(job)
     if "check" in job.tasks:
         correctness = workload.check()
         report["correctness"] = correctness.to_json()
@@ -106,7 +106,7 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     if "profile" in job.tasks and not hasattr(workload, "measure"):
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
-        report["canary_after"] = _ceilings()
+        report["canary_after"] = _ceilings(job)
 
 
 def _profile(workload: Any, job: Any) -> dict[str, Any]:
@@ -159,11 +159,15 @@ def _environment(job: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _ceilings() -> dict[str, Any]:
+def _ceilings(job: Any) -> dict[str, Any]:
+    if job.config.get("device", "cpu") != "cpu":
+        from benchmarks.harness.ceilings_gpu import measure_gpu_ceilings
+
+        return measure_gpu_ceilings()
     from benchmarks.harness.ceilings_cpu import measure_cpu_ceilings
     from benchmarks.harness.clock import HostClock
 
-    return dataclasses.asdict(measure_cpu_ceilings(HostClock()))
+    return measure_cpu_ceilings(HostClock())
 
 
 def _time(workload: Any, job: Any, report: dict[str, Any]) -> None:

@@ -32,10 +32,10 @@ class Band:
 
     def level(self, value: float) -> str:
         """ok, warn or fail."""
-        over = (lambda limit: value > limit) if self.worse == "above" else (lambda limit: value < limit)
-        if over(self.fail):
+        sign = 1 if self.worse == "above" else -1
+        if sign * value > sign * self.fail:
             return "fail"
-        return "warn" if over(self.warn) else "ok"
+        return "warn" if sign * value > sign * self.warn else "ok"
 
 
 BANDS = {
@@ -346,9 +346,9 @@ def as_text(explanation: Explanation) -> str:
         sure = "" if phase.significant else "  (may be noise)"
         change = f"{phase.change:+.4g} [{phase.low:+.4g}, {phase.high:+.4g}] {phase.unit}"
         lines.append(f"  {phase.phase:24} {phase.base:9.4g} → {phase.head:9.4g}  {change}  {phase.share:.0%}{sure}")
-    for change in e.kernels[:12]:
+    for kernel in e.kernels[:12]:
         lines.append(
-            f"  {change.us_per_step:+9.1f} us  {change.phase:10} {change.name:40} {change.verdict} {change.shape[:60]}"
+            f"  {kernel.us_per_step:+9.1f} us  {kernel.phase:10} {kernel.name:40} {kernel.verdict} {kernel.shape[:60]}"
         )
     lines += [f"  {name}: {old:g} → {new:g}" for name, old, new in e.counters]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import summary
+from benchmarks.peaks import bf16_flop_per_s
 from benchmarks.spec import Direction, Role
 
 Report = Mapping[str, Any]
@@ -62,6 +63,11 @@ def _of_device_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     for name, role in MEMORY_ROLES.items():
         unit = "B" if name.endswith("bytes") else "1"
         found.append(measurement(name, unit, role, [report["memory"][name] for report in whole]))
+    peak = bf16_flop_per_s(whole[0].get("environment", {}).get("accelerator", ""))
+    if peak and work["flop"]:
+        mfu = [work["flop"] / (level / 1000) / peak for level in levels]
+        made = measurement("mfu", "ratio", Role.WATCH, mfu, direction=Direction.HIGHER)
+        found.append(made | {"formula": f"{work['formula']}; of {peak / 1e12:g} TFLOP/s dense bf16"})
     agreement = [time["events_over_wall"] for time in times]
     found.append(measurement("events_over_wall", "ratio", Role.DERIVED, agreement))
     return found + counters_of(reports)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from benchmarks import summary
 from benchmarks.registry import Selected
-from benchmarks.spec import Preset
+from benchmarks.spec import Preset, Role
 
 PROCESSES = {Preset.CPU: 3, Preset.SMOKE: 2, Preset.FULL: 5}
 """Fresh processes per variant, unless `--processes` says otherwise; `full` goes on to the stated precision."""
@@ -45,3 +47,18 @@ def repetitions(selection: Sequence[Selected], processes: int, seed: int) -> lis
         rng.shuffle(in_turn)
         order.extend(Repetition(selected, number) for selected in in_turn)
     return order
+
+
+def tasks_of(number: int, *, first: bool, last: bool) -> list[str]:
+    """What a process does: check and count once per case, the canary in the first and the last process of the run."""
+    once = ["check", "count"] if number == 0 else []
+    return ["time", *once, *["canary_before"] * first, *["canary_after"] * last]
+
+
+def needs_more(measured: Sequence[Mapping[str, Any]], precision: float, processes: int) -> bool:
+    """Whether a change of `precision` would still hide in the spread of some judged metric, and repeats are left."""
+    if not 2 <= processes < MOST_PROCESSES:
+        return False
+    judged = [m["processes"] for m in measured if m["role"] == Role.GATE and len(m.get("processes", ())) > 1]
+    spreads = [summary.coefficient_of_variation(values) or 0.0 for values in judged]
+    return any(summary.repeats_needed(spread, precision) > processes for spread in spreads)

@@ -13,16 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import diagnose, measurements, summary
+from benchmarks import diagnose, measurements, trust
 from benchmarks.launch import CPU_ENVIRONMENT, Launcher
-from benchmarks.plan import MOST_PROCESSES, SCALED_DOWN, Repetition, processes_of, repetitions
+from benchmarks.plan import SCALED_DOWN, Repetition, needs_more, processes_of, repetitions, tasks_of
 from benchmarks.progress import Progress
 from benchmarks.registry import Selected
-from benchmarks.spec import Preset, Role, Status, slug_of
+from benchmarks.spec import Preset, Status, slug_of
 
-LEAST_CANARY_NOISE = 0.02
-CANARY_LIMIT = 5.0
-"""How many times its own noise a canary may move before the machine, and so the run, is not believed."""
 QUARANTINED = "quarantined"
 
 
@@ -108,11 +105,11 @@ class Session:
                 self.progress.finished(f"{state.selected.benchmark.id}: to {precision:.1%}")
 
     def _needs_more(self, state: CaseState, precision: float) -> bool:
-        if state.status is not None or not 2 <= len(state.reports) < MOST_PROCESSES:
+        if state.status is not None:
             return False
-        gates = [m for m in measurements.of_reports(state.reports) if m["role"] == Role.GATE and "processes" in m]
-        spreads = [summary.coefficient_of_variation(m["processes"]) or 0.0 for m in gates]
-        return any(summary.repeats_needed(spread, precision) > len(state.reports) for spread in spreads if spread > 0)
+        return needs_more(
+            measurements.of_reports(state.reports) if state.reports else [], precision, len(state.reports)
+        )
 
     def _profile_all(self, folder: Path) -> None:
         """One more process per variant, profiled: its times are in no sample."""
@@ -161,11 +158,6 @@ class Session:
 
     def _job(self, repetition: Repetition, *, first: bool, last: bool) -> dict[str, Any]:
         benchmark, case = repetition.selected.benchmark, repetition.selected.case
-        tasks = ["time"]
-        if repetition.number == 0:
-            tasks += ["check", "count"]
-        if self.request.preset is Preset.CPU:
-            tasks += ["canary_before"] * first + ["canary_after"] * last
         return {
             "benchmark": benchmark.id,
             "workload": benchmark.workload,
@@ -177,7 +169,7 @@ class Session:
             "process": repetition.number,
             "processes": self.request.processes,
             "seed": self.request.seed,
-            "tasks": tasks,
+            "tasks": tasks_of(repetition.number, first=first, last=last),
             "extra": {},
         }
 
@@ -238,11 +230,11 @@ class Session:
         result["harness"] |= {"clock": times[0]["clock"], "warm_up_steps": [time["warm_up_steps"] for time in times]}
         ceilings = self.ceilings()
         work = next((report["work"] for report in reports if "work" in report), None)
-        if work and "gemm_fp32_tflops" in ceilings:
+        compute = next((v * 1e12 for name, v in ceilings.items() if name.endswith("_tflops")), None)
+        traffic = next((v * 1e9 for name, v in ceilings.items() if name.endswith("_gb_per_s")), None)
+        if work and compute and traffic:
             step_s = median(median(time["step_s"]) for time in times)
-            roof = measurements.roofline_of(
-                work, step_s, ceilings["gemm_fp32_tflops"] * 1e12, ceilings["copy_gb_per_s"] * 1e9
-            )
+            roof = measurements.roofline_of(work, step_s, compute, traffic)
             if roof:
                 result["roofline"] = roof
         result["diagnosis"] = diagnose.classify(result, total_memory_bytes=self._device_memory())
@@ -266,46 +258,25 @@ class Session:
 
     def untrustworthy(self, telemetry: Mapping[str, Any]) -> str | None:
         """Why this run must not be judged, or None."""
-        if telemetry.get("foreign_processes"):
-            return f"{telemetry['foreign_processes']} foreign processes were on the accelerator"
-        for reading in self.canary():
-            before, after = reading["before"], reading["after"]
-            if before and after and abs(after / before - 1) > CANARY_LIMIT * reading["own_noise"]:
-                return f"the canary {reading['name']} moved from {before:.4g} to {after:.4g}"
-        return None
+        return trust.why_not(self.canary(), telemetry)
 
     def ceilings(self) -> dict[str, float]:
         """Measured limits, by the readings of the first and the last process."""
-        readings = self._canary_readings()
-        if not readings:
-            return {}
-        names = ("gemm_fp32_tflops", "copy_gb_per_s", "launch_us")
+        readings = [reading["ceilings"] for reading in self._readings()]
+        names = readings[0] if readings else {}
         return {name: median(reading[name] for reading in readings) for name in names}
 
     def canary(self) -> list[dict[str, Any]]:
-        """A fixed workload before and after.
+        """The canary's readings before and after."""
+        return trust.canary(self._reading("canary_before"), self._reading("canary_after"), self.request.preset)
 
-        On a CPU the quotient of two fixed workloads, which load does not move and hardware does.
-        """
-        before = self._canary_reading("canary_before")
-        after = self._canary_reading("canary_after")
-        if before is None and after is None:
-            return []
-        name = "gemm_over_yardstick"
-        values = [reading[name] for reading in (before, after) if reading]
-        # The standard error of a difference of two medians of this many rounds; half as much again, because minutes
-        # differ more than the rounds of one minute do (found over 60 runs with and without load).
-        noise = max(
-            1.5 * 1.253 * summary.robust_sd(rounds) / median(rounds) * (2 / len(rounds)) ** 0.5 for rounds in values
+    def _reading(self, which: str) -> dict[str, Any] | None:
+        return next(
+            (report[which] for state in self.states.values() for report in state.reports if which in report), None
         )
-        return [
-            {
-                "name": name,
-                "before": median(before[name]) if before else None,
-                "after": median(after[name]) if after else None,
-                "own_noise": max(noise, LEAST_CANARY_NOISE),
-            }
-        ]
+
+    def _readings(self) -> list[dict[str, Any]]:
+        return [reading for which in ("canary_before", "canary_after") if (reading := self._reading(which))]
 
     def child_environment(self) -> dict[str, Any]:
         """What only a process with torch can tell of the environment."""
@@ -330,14 +301,6 @@ class Session:
                     (report["measured_from_ms"] for report in state.reports if "measured_from_ms" in report), None
                 )
         return None
-
-    def _canary_reading(self, which: str) -> dict[str, Any] | None:
-        return next(
-            (report[which] for state in self.states.values() for report in state.reports if which in report), None
-        )
-
-    def _canary_readings(self) -> list[dict[str, Any]]:
-        return [reading for which in ("canary_before", "canary_after") if (reading := self._canary_reading(which))]
 
 
 def now_text() -> str:

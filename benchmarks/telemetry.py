@@ -133,15 +133,7 @@ class NvmlProbe:
         return {name: value for name, value in readings.items() if value is not None}
 
     def summary(self, readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        clocks, degrees, power = (_column(readings, name) for name in ("sm_clock_mhz", "temperature_c", "power_mw"))
-        if clocks:
-            ordered = sorted(clocks)
-            found["sm_clock_mhz"] = {"p05": ordered[len(ordered) // 20], "p50": median(ordered)}
-        if degrees:
-            found["temperature_c"] = {"min": min(degrees), "max": max(degrees)}
-        if power:
-            found["power_w"] = {"p50": median(power) / 1000}
+        found = device_summary(readings)
         energy = _column(readings, "energy_mj")
         if len(energy) > 1:
             found["energy_j"] = (energy[-1] - energy[0]) / 1000
@@ -153,6 +145,50 @@ class NvmlProbe:
         if foreign:
             found["foreign_processes"] = int(max(foreign))
         return found
+
+
+class SysfsAmdProbe:
+    """Clock, temperature, power and use of one AMD GPU, from the kernel's own files; written without the hardware."""
+
+    def __init__(self, device: Path) -> None:
+        self._device = device
+        self._sensors = next(iter(sorted(device.glob("hwmon/hwmon*"))), device)
+
+    def _number(self, path: Path) -> float | None:
+        try:
+            return float(path.read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def read(self) -> Mapping[str, Any]:
+        """Hertz, millidegrees and microwatts become the contract's units."""
+        raw = {
+            "sm_clock_mhz": (self._number(self._sensors / "freq1_input"), 1e-6),
+            "temperature_c": (self._number(self._sensors / "temp1_input"), 1e-3),
+            "power_mw": (self._number(self._sensors / "power1_average"), 1e-3),
+            "busy": (self._number(self._device / "gpu_busy_percent"), 1e-2),
+        }
+        return {name: value * scale for name, (value, scale) in raw.items() if value is not None}
+
+    def summary(self, readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """As for other GPUs, less what these files do not tell."""
+        found = device_summary(readings)
+        busy = _column(readings, "busy")
+        return found | ({"gpu_busy": round(median(busy), 3)} if busy else {})
+
+
+def device_summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Clock, temperature and power of a GPU in the contract's fields."""
+    found: dict[str, Any] = {}
+    clocks, degrees, power = (_column(readings, name) for name in ("sm_clock_mhz", "temperature_c", "power_mw"))
+    if clocks:
+        ordered = sorted(clocks)
+        found["sm_clock_mhz"] = {"p05": ordered[len(ordered) // 20], "p50": median(ordered)}
+    if degrees:
+        found["temperature_c"] = {"min": min(degrees), "max": max(degrees)}
+    if power:
+        found["power_w"] = {"p50": median(power) / 1000}
+    return found
 
 
 def _own_group() -> frozenset[int]:
@@ -183,6 +219,10 @@ def probes() -> list[Probe]:
     if Path("/dev/nvidiactl").exists():
         with contextlib.suppress(OSError):
             found.append(NvmlProbe())
+    for device in sorted(Path("/sys/class/drm").glob("card[0-9]/device")):
+        if (device / "gpu_busy_percent").exists():
+            found.append(SysfsAmdProbe(device))
+            break
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -17,21 +17,11 @@ LAUNCHES = 400
 ROUNDS = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuCeilings:
-    """Ceilings by the host clock, and the canary.
+def measure_cpu_ceilings(clock: HostClock) -> dict[str, Any]:
+    """GEMM, copy and dispatch by the host clock, medians of a dozen rounds.
 
-    A product of matrices over the yardstick, which no load and no commit should move.
+    The canary is a product of matrices over the yardstick: two fixed workloads, whose quotient no load should move.
     """
-
-    gemm_fp32_tflops: float
-    copy_gb_per_s: float
-    launch_us: float
-    gemm_over_yardstick: tuple[float, ...]
-
-
-def measure_cpu_ceilings(clock: HostClock) -> CpuCeilings:
-    """GEMM, copy and dispatch, each paired with the yardstick where a quotient is wanted; medians of a dozen rounds."""
     generator = torch.Generator().manual_seed(7)
     left, right = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
     source, small = torch.randn(COPY_ELEMENTS, generator=generator), torch.ones(1)
@@ -62,9 +52,11 @@ def measure_cpu_ceilings(clock: HostClock) -> CpuCeilings:
     finally:
         gc.enable()
     gemm_s, _, copy_s, launch_s = (median(column) for column in zip(*rounds, strict=True))
-    return CpuCeilings(
-        gemm_fp32_tflops=4 * 2 * SIDE**3 / gemm_s / 1e12,
-        copy_gb_per_s=2 * 4 * COPY_ELEMENTS / copy_s / 1e9,
-        launch_us=launch_s / LAUNCHES * 1e6,
-        gemm_over_yardstick=tuple(g / y for g, y, _, _ in rounds),
-    )
+    return {
+        "ceilings": {
+            "gemm_fp32_tflops": 4 * 2 * SIDE**3 / gemm_s / 1e12,
+            "copy_gb_per_s": 2 * 4 * COPY_ELEMENTS / copy_s / 1e9,
+            "launch_us": launch_s / LAUNCHES * 1e6,
+        },
+        "canary": {"gemm_over_yardstick": [g / y for g, y, _, _ in rounds]},
+    }
