@@ -6,9 +6,7 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import sys
 import time
 import urllib.error
@@ -247,12 +245,9 @@ def test_an_address_that_cannot_be_listened_on_is_one_line(data_place: Path) -> 
 
 
 def test_a_service_that_cannot_start_says_why_in_one_line_and_leaves_nothing(data_place: Path) -> None:
-    taken = socket.create_server(("127.0.0.1", 0))
-    with taken:
-        broken = f"postgresql://nobody@127.0.0.1:{taken.getsockname()[1]}/none?connect_timeout=1"
-        shutil.rmtree(data_place, ignore_errors=True)
-        done = tidemark(
-            "up", "--data-dir", str(data_place), "--port", str(ports.private_port()), TIDEMARK_DATABASE_URL=broken
-        )
+    broken = f"postgresql://nobody@127.0.0.1:{ports.private_port()}/none"
+    done = tidemark(
+        "up", "--data-dir", str(data_place), "--port", str(ports.private_port()), TIDEMARK_DATABASE_URL=broken
+    )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "prepare failed" in done.stderr
