@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -31,7 +32,9 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="host names it answers to besides loopback and the public address, separated by commas"
     )
-    public_read: bool = Field(True, description="whether pages and API reads need no signing in")
+    public_read: bool | None = Field(
+        None, description="whether pages and API reads need no signing in; unless set, only where loopback alone is served"
+    )
     github_webhook_secret: str | None = Field(None, description="the secret of the webhook on GitHub")
     url: str | None = Field(None, description="the service that commands and workers talk to")
     token: str | None = Field(None, description="the bearer token that commands and workers use")
@@ -65,6 +68,13 @@ class Settings(BaseSettings):
         shown = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host
         return f"http://[{shown}]:{self.port}" if ":" in shown else f"http://{shown}:{self.port}"
 
+    @property
+    def reads_are_public(self) -> bool:
+        """Without a word on it, only who sits at this machine may read without signing in."""
+        if self.public_read is not None:
+            return self.public_read
+        return self.host in LOOPBACK and urlsplit(self.address).hostname in LOOPBACK
+
     def changed(self, **given: object) -> Settings:
         """These settings with the options that a command was given (None: not given)."""
         return checked({**self.model_dump(exclude_unset=True), **{k: v for k, v in given.items() if v is not None}})
@@ -97,7 +107,7 @@ def service_config(settings: Settings) -> ServiceConfig:
         data_dir=settings.data_dir,
         public_url=settings.address,
         allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
-        public_read=settings.public_read,
+        public_read=settings.reads_are_public,
         github_webhook_secret=settings.github_webhook_secret,
         version=version(),
         lease_s=settings.lease_s,

@@ -87,3 +87,18 @@ def test_a_service_without_its_servers_says_what_to_set() -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in Settings.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "public"),
+    [
+        ({}, True),
+        ({"host": "::1"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"public_url": "https://tidemark.example.org"}, False),
+        ({"host": "0.0.0.0", "public_read": True}, True),
+        ({"public_read": False}, False),
+    ],
+)
+def test_reading_is_public_on_loopback_alone_unless_it_is_said(given: dict[str, object], public: bool) -> None:
+    assert read_settings(**given).reads_are_public is public
