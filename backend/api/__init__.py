@@ -13,6 +13,7 @@ from backend.api import (
     events,
     fleet,
     health,
+    imports,
     openapi,
     problems,
     projects,
@@ -64,6 +65,7 @@ def _routes() -> APIRouter:
     routes = APIRouter()
     modules = (
         runs,
+        imports,
         worker_protocol,
         artifacts,
         board,

@@ -52,6 +52,8 @@ def body_limit(method: str, path: str, config: ServiceConfig) -> int:
         return config.max_webhook_bytes
     if method == "PUT" and path.startswith("/api/v1/runs/"):
         return config.max_body_bytes if "/artifacts/" in path else min(config.max_body_bytes, MAX_BODY_BYTES)
+    if path.startswith("/api/v1/import/"):
+        return min(config.max_body_bytes, MAX_BODY_BYTES)
     if path.startswith("/api/v1/runs/") and path.endswith("/events"):
         return EVENTS_BODY_BYTES
     return SMALL_BODY_BYTES

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from backend.contract import Invalid, parse_run
+from backend.contract import Invalid, Run, parse_run, to_json
 from backend.importers.asv import read_asv
 from backend.importers.logs import TOKEN, read_mllog, read_nccl_tests
 from backend.importers.microbenchmarks import (
@@ -19,7 +19,17 @@ from backend.importers.model import Context, Draft, Imported, Problem, Unreadabl
 from backend.importers.pytorch import SERVING, read_userbenchmark, read_v3, read_vllm
 from backend.importers.table import read_csv
 
-__all__ = ["FORMATS", "Context", "Imported", "Problem", "Unreadable", "detect_format", "read_file"]
+__all__ = [
+    "FORMATS",
+    "RUN_FORMAT",
+    "Context",
+    "Imported",
+    "Problem",
+    "Unreadable",
+    "delivered_bytes",
+    "detect_format",
+    "read_file",
+]
 
 Reader = Callable[[str, bytes, Context], Draft]
 
@@ -126,3 +136,13 @@ def _detect_json(data: bytes) -> str | None:
             "name it with --format custom-smaller-is-better or --format custom-bigger-is-better"
         )
     return found
+
+
+def delivered_bytes(imported: Imported, run: Run, data: bytes) -> bytes:
+    """The run as it is delivered: the same bytes for the same content, so that importing twice stores nothing twice.
+
+    A file that is a run already is delivered as it is, so that importing it and submitting it are the same thing.
+    """
+    if imported.format == RUN_FORMAT:
+        return data
+    return json.dumps(to_json(run), ensure_ascii=False, separators=(",", ":")).encode()

@@ -19,14 +19,15 @@ def deliver_run(
     run = contract.parse_run(body)
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
-    _check_project(c, run.project, principal)
+    check_project(c, run.project, principal)
     recorded = record_run(c, run, body, now=now, lease=lease)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     live_store.notify_work(c)
     return recorded
 
 
-def _check_project(c: Connection, slug: str, principal: Principal) -> None:
+def check_project(c: Connection, slug: str, principal: Principal) -> None:
+    """Refuse who may write to one project only, and this is another."""
     if principal.project_id is None:
         return
     project = projects.find(c, slug)

@@ -1,0 +1,128 @@
+"""Foreign result files over HTTP: raw and as a form, twice, in part, and by whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.importers import FORMATS
+from backend.services import projects
+from tests.backend.api.conftest import run_document
+
+FIXTURES = Path(__file__).parents[1] / "importers" / "fixtures"
+SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
+STATED = {"project": "northsea/loom", "testbed": "h200-sxm", "commit": SHA}
+
+
+@pytest.fixture
+def writer(live_server: Any) -> Iterator[httpx.Client]:
+    with live_server.client("write") as made:
+        yield made
+
+
+def send(client: httpx.Client, file: str, format_name: str = "auto", **query: Any) -> httpx.Response:
+    data = (FIXTURES / file).read_bytes()
+    return client.post(f"/api/v1/import/{format_name}", params={**STATED, "file": file, **query}, content=data)
+
+
+def test_every_format_comes_in_by_its_name_and_a_second_time_stores_nothing(writer: httpx.Client) -> None:
+    named = {
+        "mllog": "result_0.txt", "nccl-tests": "nccl.json", "pytest-benchmark": "pytest.json",
+        "google-benchmark": "google.json", "asv": "asv.json", "github-action-benchmark": "data.js",
+        "vllm": "vllm.json", "pytorch-v3": "v3.json", "torchbench": "torchbench.json", "csv": "table.csv",
+        "custom-smaller-is-better": "custom.json", "custom-bigger-is-better": "custom.json",
+    }  # fmt: skip
+    assert set(named) == set(FORMATS)
+    for format_name, file in named.items():
+        # A suite each: one series cannot be better both ways.
+        stated = {"suite": format_name, "testbed": format_name}
+        first = send(writer, file, format_name, **stated).json()
+        assert first["format"] == format_name and first["counts"]["refused"] == 0, first
+        assert first["counts"]["stored"] == len(first["runs"]) > 0
+        again = send(writer, file, format_name, **stated).json()
+        assert again["counts"]["stored"] == 0 and again["counts"]["duplicate"] == len(first["runs"])
+        assert again["problems"] == first["problems"]
+
+
+def test_what_could_not_be_taken_is_counted_and_named_with_its_place(writer: httpx.Client) -> None:
+    answer = send(writer, "table.csv").json()
+    assert answer["counts"]["problems"] == len(answer["problems"]) == 1 and answer["counts"]["measurements"] == 1
+    assert "oops" in answer["problems"][0]["reason"] and answer["problems"][0]["where"]
+
+
+def test_a_dry_run_stores_nothing_and_says_what_it_would_store(writer: httpx.Client) -> None:
+    told = send(writer, "data.js", dry_run=True).json()
+    assert told["counts"]["new"] == 3 and told["counts"]["stored"] == 0
+    assert writer.get(f"/api/v1/runs/{told['runs'][0]['run_id']}").status_code == 404
+    send(writer, "data.js")
+    assert send(writer, "data.js", dry_run=True).json()["counts"]["duplicate"] == 3
+
+
+def test_a_run_that_does_not_fit_its_series_leaves_the_others_in(writer: httpx.Client) -> None:
+    def table(*rows: tuple[str, str, str]) -> bytes:
+        header = "benchmark,metric,value,unit,direction,commit"
+        return "\n".join([header, *(f"b,step,1.5,{unit},{way},{at}" for at, unit, way in rows)]).encode()
+
+    def post(data: bytes) -> dict[str, Any]:
+        query = {"project": "northsea/loom", "testbed": "cpu"}
+        return dict(writer.post("/api/v1/import/csv", params=query, content=data).json())
+
+    assert post(table(("a" * 40, "ms", "lower")))["counts"]["stored"] == 1
+    answer = post(table(("b" * 40, "ms", "lower"), ("c" * 40, "s", "lower"), ("d" * 40, "ms", "lower")))
+    assert (answer["counts"]["stored"], answer["counts"]["refused"]) == (2, 1)
+    (refused,) = [run for run in answer["runs"] if run["outcome"] == "refused"]
+    assert refused["commit"] == "c" * 40 and "unit" in refused["error"]
+    assert writer.get(f"/api/v1/runs/{refused['run_id']}").status_code == 404
+
+
+def test_a_form_carries_the_file_and_its_options(writer: httpx.Client) -> None:
+    answer = writer.post(
+        "/api/v1/import/auto",
+        files={"file": ("v.json", (FIXTURES / "vllm.json").read_bytes())},
+        data={**STATED, "direction": ["mystery=lower"]},
+    ).json()
+    assert answer["counts"]["stored"] == 1 and answer["file"] == "v.json"
+    assert answer["runs"][0]["testbed"] == "h200-sxm"
+
+
+def test_a_run_of_our_own_is_the_same_run_by_either_door(writer: httpx.Client) -> None:
+    run = run_document(0)
+    body = json.dumps(run).encode()
+    put = writer.put(f"/api/v1/runs/{run['id']}", content=body)
+    posted = writer.post("/api/v1/import/run", params={"project": "demo/tinygpt"}, content=body)
+    assert put.status_code == 201 and posted.json()["counts"]["duplicate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("format_name", "query", "body", "status", "said"),
+    [
+        ("nonsense", {}, b"{}", 404, "unknown format 'nonsense'; known: auto, run, mllog"),
+        ("auto", {}, b'{"a": 1}', 422, "JSON of no known format"),
+        ("asv", {}, b"{", 422, "no JSON at line 1"),
+        ("csv", {"direction": ["step"]}, b"", 400, "NAME=VALUE"),
+        ("csv", {"direction": ["step=down"]}, b"", 400, "lower, higher"),
+        ("csv", {"project": ""}, b"", 400, "owner/name"),
+    ],
+)
+def test_a_refusal_says_what_was_wrong_and_what_is_accepted(
+    writer: httpx.Client, format_name: str, query: dict[str, Any], body: bytes, status: int, said: str
+) -> None:
+    answer = writer.post(f"/api/v1/import/{format_name}", params={**STATED, **query}, content=body)
+    assert answer.status_code == status and said in answer.json()["detail"]
+
+
+def test_who_may_not_write_to_the_project_may_not_import(live_server: Any) -> None:
+    with live_server.engine.begin() as c:
+        projects.save_project(c, "northsea/loom", repository_url=None, now=datetime.now(UTC))
+        other = projects.save_project(c, "northsea/other", repository_url=None, now=datetime.now(UTC))
+    assert send(live_server.client(), "v3.json").status_code == 401
+    assert send(live_server.client("read"), "v3.json").status_code == 403
+    headers = {"Authorization": f"Bearer {live_server.token('write', project_id=other.id)}"}
+    with httpx.Client(base_url=live_server.url, headers=headers, timeout=30, trust_env=False) as foreign:
+        assert send(foreign, "v3.json").status_code == 403
