@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.contract import Run
@@ -30,7 +30,17 @@ class Arrival:
     environment_hash: str
     overrides: tuple[Override, ...]
 
+    policies: dict[tuple[str, str], Policy] = field(default_factory=dict, compare=False, repr=False)
+    """Found so far, by benchmark and metric."""
+
     def policy_of(self, series: SeriesRow) -> Policy:
+        key = series.benchmark, series.metric
+        policy = self.policies.get(key)
+        if policy is None:
+            policy = self.policies[key] = self._resolve(series)
+        return policy
+
+    def _resolve(self, series: SeriesRow) -> Policy:
         return Policy.resolve(
             self.overrides,
             project=self.run.project,

@@ -36,9 +36,7 @@ def triage(
     note: str | None = None,
 ) -> RegressionDetail:
     """Do what a person says, as a further event of the regression."""
-    row = views.lock(c, regression_id)
-    if row is None:
-        raise NotFound.of("regression", regression_id)
+    row = _locked(c, regression_id)
     if action not in set(Action):
         raise BadRequest.field("action", action, [known.value for known in Action])
     wanted = Action(action)
@@ -53,7 +51,6 @@ def triage(
             f"regression {regression_id} is {row['state']}: {wanted.value} is not possible; possible: {possible}",
             state=row["state"],
         )
-    store.lock(c, row["project_id"], row["testbed_id"])
     kind = _act(c, row, wanted, actor, reason, note, now)
     payload = {
         "regression_id": regression_id,
@@ -64,6 +61,19 @@ def triage(
     }
     live.publish(c, "regression", row["project_id"], payload)
     return get_regression(c, regression_id)
+
+
+def _locked(c: Connection, regression_id: int) -> RowMapping:
+    """The regression, in the order in which a result that arrives takes its locks: series, testbed, regression."""
+    seen = views.one(c, regression_id)
+    if seen is None:
+        raise NotFound.of("regression", regression_id)
+    series_store.lock_by_id(c, {point.series_id for point in store.points_of(c, [regression_id])})
+    store.lock(c, seen["project_id"], seen["testbed_id"])
+    row = views.lock(c, regression_id)
+    if row is None:
+        raise NotFound.of("regression", regression_id)
+    return row
 
 
 def _words(name: str, text: str | None) -> str | None:

@@ -101,6 +101,8 @@ WHERE s.id = ANY (ARRAY(
     LIMIT 1) AS found))
 ORDER BY s.id FOR NO KEY UPDATE OF s
 """
+NEW_SERIES_LOCK = "tidemark new series"
+_TURN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), %(project)s::int)"
 _INSERT = """
 INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key, preset, metric, unit,
                     direction, role, exact)
@@ -136,8 +138,10 @@ def lock_or_make(
     by_key = {_key_of(row): row for row in rows}
     missing = [series for series in wanted if _key_wanted(series) not in by_key]
     if missing:
+        # One after the other: two runs with the same new series, each in its own order, would wait for each other.
+        turn = (_TURN, {"lock": NEW_SERIES_LOCK, "project": project_id})
         make = _insert_statement(project_id, testbed_id, missing)
-        _, rows = wire.send(c, make, lock_statement(project_id, testbed_id, wanted))
+        *_, rows = wire.send(c, turn, make, lock_statement(project_id, testbed_id, wanted))
         by_key = {_key_of(row): row for row in rows}
     return [series_row(by_key[_key_wanted(series)]) for series in wanted]
 
