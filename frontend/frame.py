@@ -13,6 +13,7 @@ from backend.regression.policy import Policy
 from backend.services import access, overview
 from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
+from backend.services.overview import Project
 from frontend import numbers
 from frontend.links import Here
 from frontend.render import html_response, render
@@ -103,14 +104,14 @@ class Visit:
     here: Here
     now: datetime
     config: ServiceConfig
+    projects: tuple[Project, ...]
 
     def project(self, asked: str | None = None) -> str | None:
         """The project asked for, else the one that was busy last."""
-        known = overview.list_projects(self.c)
         wanted = asked or self.here.get("project")
         if wanted:
             return wanted
-        newest = max(known, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
+        newest = max(self.projects, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
         return newest.slug if newest is not None else None
 
     def check_action(self, csrf_token: str) -> None:
@@ -127,11 +128,10 @@ class Visit:
 
     def repository_url(self, project: str) -> str | None:
         """Where the project's commits can be seen."""
-        return next((each.repository_url for each in overview.list_projects(self.c) if each.slug == project), None)
+        return next((each.repository_url for each in self.projects if each.slug == project), None)
 
     def frame(self, project: str | None, path: str = "/board") -> Frame:
-        projects = overview.list_projects(self.c)
-        mine = next((each for each in projects if each.slug == project), None)
+        mine = next((each for each in self.projects if each.slug == project), None)
         session = self.request.cookies.get(access.SESSION_COOKIE)
         signed_in = self.principal.via is Via.SESSION
         here = (
@@ -140,7 +140,7 @@ class Visit:
             else Here(self.here.path, [*self.here.pairs, ("project", project or "")])
         )
         return Frame(
-            projects=tuple(each.slug for each in projects),
+            projects=tuple(each.slug for each in self.projects),
             project=project,
             project_path=path,
             open_regressions=0 if mine is None else mine.open_regressions,
@@ -186,7 +186,15 @@ class Visit:
 def visit(request: Request, c: Database, principal: Reader) -> Visit:
     config = cast(ServiceConfig, request.app.state.config)
     here = Here(request.url.path, request.query_params.multi_items())
-    return Visit(request=request, c=c, principal=principal, here=here, now=datetime.now(UTC), config=config)
+    return Visit(
+        request=request,
+        c=c,
+        principal=principal,
+        here=here,
+        now=datetime.now(UTC),
+        config=config,
+        projects=overview.list_projects(c),
+    )
 
 
 Visiting = Annotated[Visit, Depends(visit)]

@@ -32,7 +32,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
+    "Cache-Control": "private, no-cache",
     "Vary": "Accept-Encoding, Cookie",
 }
 COMPRESS_FROM = 1024

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import frontend_history as history
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site, free_port, serving
@@ -81,6 +82,20 @@ def test_the_grid_is_walked_with_the_keyboard_alone(loom: Site, visit: Enter) ->
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/regressions/\d+$"))
+
+
+def test_a_token_is_made_shown_once_and_revoked(own_site: Site, visit: Enter) -> None:
+    page = visit(own_site, signed_in=True).open("/settings")
+    page.get_by_label("Who uses the token").fill("nightly <ci>")
+    page.get_by_label("write").check()
+    page.get_by_role("button", name="Make a token").click()
+    secret = page.locator("#made").inner_text()
+    assert httpx.get(f"{own_site.url}/api/v1/queue", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    page.goto(own_site.url + "/settings")
+    assert secret not in page.content()
+    page.get_by_role("button", name="Revoke nightly <ci>").click()
+    expect(page.get_by_text("revoked")).to_be_visible()
+    assert httpx.get(f"{own_site.url}/api/v1/queue", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
 
 
 def test_keys_lead_from_page_to_page_and_can_be_turned_off(loom: Site, visit: Enter) -> None:
@@ -317,6 +332,7 @@ AXE_PAGES = (
     "/fleet/cpu-01",
     "/rule",
     "/search?q=router",
+    "/settings",
     "/sign-in",
     "/nothing-here",
     "REGRESSION",

@@ -13,7 +13,17 @@ from frontend_site import Site
 
 PROJECT = "northsea/loom"
 GUILTY = 18
-PAGES = ("/board", "/regressions", "/series", "/compare", "/fleet", "/rule", "/search?q=router", "/sign-in")
+PAGES = (
+    "/board",
+    "/regressions",
+    "/series",
+    "/compare",
+    "/fleet",
+    "/rule",
+    "/search?q=router",
+    "/settings",
+    "/sign-in",
+)
 
 
 @pytest.fixture

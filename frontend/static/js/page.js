@@ -87,6 +87,8 @@ for (const box of $$("[data-toggle]")) {
 // ---- live indicator
 const live = $("#live");
 let lostAt = null;
+// A page that comes back from the browser's own cache missed whatever happened meanwhile.
+addEventListener("pageshow", (event) => { if (event.persisted) dispatchEvent(new CustomEvent("livereturn")); });
 on("state", (state) => {
   live.dataset.state = state;
   if (state === "live") {
