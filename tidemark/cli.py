@@ -224,6 +224,61 @@ def submit(
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
 
 
+@app.command("import")
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Result files, or directories of them; - is standard input.")
+    ],
+    project: Annotated[str, typer.Option(help="The project they belong to, e.g. owner/name.")],
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="Their format; told from the content when not named.")
+    ] = None,
+    testbed: Annotated[str | None, typer.Option(help="The hardware class, for files that name none.")] = None,
+    suite: Annotated[str | None, typer.Option(help="The suite (default: the file's, else the format's name).")] = None,
+    commit: Annotated[str | None, typer.Option(help="The full commit id, for files that name none.")] = None,
+    branch: Annotated[str | None, typer.Option(help="The branch, for files that name none.")] = None,
+    at: Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")] = None,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC=WAY", help="lower or higher is better; METRIC may hold * and ?."),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored. Needs no service.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Take over the results of other tools.
+
+    Twelve formats, described in docs/formats.md. Importing a file again stores nothing twice, so an import that was
+    interrupted is started again. The exit status is 1 when a file or a run was refused.
+    """
+    from dataclasses import asdict
+
+    from backend.importers import Context
+    from tidemark import importing, remote
+
+    context = Context(
+        project=project,
+        testbed=testbed,
+        suite=suite,
+        commit=commit,
+        branch=branch,
+        at=at,
+        directions=importing.directions(direction or []),
+        columns=importing.pairs("--column", column or []),
+    )
+    found = importing.read_files(importing.find_files(files), context, format_name, _say_aside)
+    if dry_run:
+        report = importing.preview(found)
+    else:
+        report = importing.deliver(found, remote.service(url, token), _say_aside)
+    print(json.dumps(asdict(report)) if as_json else importing.describe(report, found, dry_run=dry_run))
+    raise typer.Exit(0 if report.ok else 1)
+
+
 @app.command()
 def gate(
     files: Annotated[list[Path], typer.Argument(help="One run.json to be judged by the service, or base and head.")],

@@ -34,6 +34,11 @@ class Service:
             raise Refusal("the file is no tidemark.run/1: it has no id") from None
         return self._ask("PUT", f"/api/v1/runs/{urllib.parse.quote(str(run_id), safe='')}", body=body)
 
+    def deliver(self, run_id: str, body: bytes) -> tuple[dict[str, Any], bool]:
+        """Delivers a run of this id; the answer, and whether it is new there."""
+        status, answer = self._exchange("PUT", f"/api/v1/runs/{urllib.parse.quote(run_id, safe='')}", body=body)
+        return answer, status == 201
+
     def regressions(self, limit: int, **filters: str | None) -> dict[str, Any]:
         return self.get("/api/v1/regressions", limit=limit, **filters)
 
@@ -45,6 +50,9 @@ class Service:
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
 
     def _ask(self, method: str, path: str, *, body: bytes | None = None) -> dict[str, Any]:
+        return self._exchange(method, path, body=body)[1]
+
+    def _exchange(self, method: str, path: str, *, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(f"{self.url}{path}", data=body, method=method)
         request.add_header("Accept", "application/json")
         if body is not None:
@@ -53,7 +61,7 @@ class Service:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                answer = json.load(response)
+                status, answer = response.status, json.load(response)
         except urllib.error.HTTPError as error:
             raise Refusal(_problem(error)) from None
         except (urllib.error.URLError, OSError) as error:
@@ -61,7 +69,7 @@ class Service:
             raise Refusal(f"no answer from {self.url} ({reason}); is it running, and is --url right?") from None
         except ValueError:
             raise Refusal(f"{self.url} does not speak Tidemark's API; is --url right?") from None
-        return answer if isinstance(answer, dict) else {"items": answer}
+        return status, answer if isinstance(answer, dict) else {"items": answer}
 
 
 def service(url: str | None, token: str | None) -> Service:

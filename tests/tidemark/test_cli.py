@@ -14,8 +14,8 @@ from helpers_tidemark import ROOT, environment, tidemark
 
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
-    "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "gate", "compare", "detect",
-    "regressions", "explain", "token", "token create", "token list", "token revoke",
+    "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
+    "detect", "regressions", "explain", "token", "token create", "token list", "token revoke",
     "db", "db upgrade", "db backup", "db restore",
 )  # fmt: skip
 
