@@ -48,12 +48,21 @@ def pack_detector(d: Detector) -> dict[str, Any]:
         "replicated": d.replicated,
         "model": None
         if model is None
-        else [model.level, model.scale, model.correlation, model.spread, model.runs, pack_ints(model.density, "<i2")],
+        else [
+            model.level,
+            model.scale,
+            model.correlation,
+            model.spread,
+            model.runs,
+            pack_ints(model.density, "<i2"),
+            [[a, *ends] for a, ends in model.bands.items()],
+        ],
         "cusum": pack_ints(d.cusum),
         "started": pack_ints(d.started, "<i2"),
         "notice": d.notice,
         "next_look": d.next_look,
         "next_fit": d.next_fit,
+        "fitted": d.fitted,
         "anchor": d.anchor,
         "levels": list(d.levels),
         "opened": [
@@ -75,12 +84,21 @@ def unpack_detector(data: dict[str, Any]) -> Detector:
         replicated=data["replicated"],
         model=None
         if model is None
-        else NoiseModel(model[0], model[1], model[2], model[3], unpack_ints(model[5], "<i2"), model[4]),
+        else NoiseModel(
+            model[0],
+            model[1],
+            model[2],
+            model[3],
+            unpack_ints(model[5], "<i2"),
+            model[4],
+            {b[0]: (b[1], b[2]) for b in model[6]},
+        ),
         cusum=unpack_ints(data["cusum"]),
         started=unpack_ints(data["started"], "<i2"),
         notice=data["notice"],
         next_look=data["next_look"],
         next_fit=data["next_fit"],
+        fitted=data["fitted"],
         anchor=data["anchor"],
         levels=tuple(data["levels"]),
         opened=tuple(

@@ -8,7 +8,7 @@ Log densities are whole numbers (1/256 nat), so that sums of them do not depend 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +48,23 @@ class NoiseModel:
     """Mean square of clipped residuals, in units of scale squared: above 1 for heavy tails."""
     density: Ints
     runs: int
+    bands: dict[float, tuple[int, int]] = field(default_factory=dict)
+    """Cells within which all but a share of the runs lie, by that share; filled as they are asked for."""
+
+    def band(self, alpha: float) -> tuple[float, float]:
+        """Distances from the level within which all but `alpha` of the harmless runs lie (low is negative)."""
+        if alpha not in self.bands:
+            below = np.cumsum(np.exp(self.density / NAT))
+            ends = below.searchsorted((0.5 * alpha * below[-1], (1 - 0.5 * alpha) * below[-1]))
+            self.bands[alpha] = (int(ends[0]) - REACH, int(ends[1]) - REACH)
+        low, high = self.bands[alpha]
+        step = self.scale / CELLS_PER_SD * math.sqrt(1 + 1 / max(1, self.runs))
+        return (low - 0.5) * step, (high + 0.5) * step
 
     def cells(self, x: Floats) -> Ints:
         """Residuals of x in cells of 1/8 standard deviation."""
         cells: Ints = np.rint((x - self.level) * (CELLS_PER_SD / self.scale)).astype(np.int64)
         return cells
-
-    def surprise(self, cell: int) -> float:
-        """How much less likely than the commonest residual this one is, in nats."""
-        at = min(max(cell, -REACH), REACH) + REACH
-        return float(self.density.max() - self.density[at]) / NAT
 
 
 def inflation(correlation: float, runs: Floats) -> Floats:
@@ -67,6 +74,15 @@ def inflation(correlation: float, runs: Floats) -> Floats:
     left = 1 - correlation
     tail: Floats = 2 * correlation * (1 - correlation**runs) / (runs * left * left)
     return np.maximum((1 + correlation) / left - tail, 1.0)
+
+
+def inflation_of(correlation: float, runs: float) -> float:
+    """The same for one number of runs."""
+    if correlation <= 0:
+        return 1.0
+    left = 1 - correlation
+    tail: float = 2 * correlation * (1 - correlation**runs) / (runs * left * left)
+    return max(1.0, (1 + correlation) / left - tail)
 
 
 def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: float) -> NoiseModel:

@@ -10,7 +10,6 @@ before the suspect block, and the evidence for every onset and size is weighed.
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, field, replace
 
@@ -20,24 +19,38 @@ from scipy.special import stdtrit
 from backend.regression.density import CELLS_PER_SD, NAT, REACH, Floats, Ints, NoiseModel, fit, inflation, middle
 from backend.regression.policy import Policy
 
-SHIFTS = 0.0125 * 1.32 ** np.arange(14)
-"""Sizes of shifts that are watched for: 1.25 % to 46 %, up and down."""
+# Constants of the method: how it looks. What counts as a regression is policy.
+SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
+"""Sizes of shifts that are watched for: 1.25 % to 46 %."""
+BOTH_WAYS = np.concatenate((SHIFTS, -SHIFTS))
 NOTICE = 5 * NAT
 """A CUSUM past this asks for a close look."""
-CARRIED = 150
-SUSPECT_RUNS = 12
-SHORT = 6.0
-DRIFTN = 0.4
-LATE_RUNS = 30
-CALM = 1.3
-EXCURSION = 1.2
 PATIENCE = 1.0
-LOC = 0.6
+"""After a look that refused, a CUSUM must rise by this share of the evidence that was missing."""
+BLOCK = 128
+"""Runs that are watched at a time, at most."""
+WINDOW = 160
+"""Runs among which a close look seeks the onset."""
+SUSPECT_RUNS = 12
+"""The model is not refitted on the first runs of what looks like a change."""
+REUSE = 1.25
+"""A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
+SHORT = 6.0
+"""A reference of n runs is worth n / (n + this) of its evidence."""
+LATE_RUNS = 30
+CALM = 1.5
+"""Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
+EXCURSION = 1.2
+"""A block must be this much higher than any earlier stretch of its length."""
+SHARPEN = 0.6
+"""Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
-WINDOW = 160
-BLOCK = 64
 DRIFT_EVERY = 10
+DRIFT_NOISE = 0.4
+"""The noise of a drifting series is that between neighbours, and at least this share of its spread."""
+CARRIED = 150
+"""Residuals of earlier levels that are kept."""
 SHELF = 40
 """Runs before a regression that are kept, to be the baseline again once it is fixed."""
 
@@ -112,6 +125,8 @@ class Detector:
     """A CUSUM this high gets a close look; raised after a look that refused."""
     next_look: int = 0
     next_fit: int = 0
+    fitted: int = 0
+    """Runs of the segment in the model."""
     anchor: float | None = None
     """Level that small losses add up against: that before the first of them since the last told change."""
     levels: tuple[float, ...] = ()
@@ -120,7 +135,10 @@ class Detector:
 
     def snapshot(self) -> Detector:
         """A copy that later feeding of this one does not change."""
-        return copy.copy(self)
+        twin = object.__new__(Detector)
+        for name in FIELDS:
+            setattr(twin, name, getattr(self, name))
+        return twin
 
     def least(self, policy: Policy) -> int:
         """Runs a level must have before anything is compared with it."""
@@ -169,7 +187,7 @@ class Detector:
         self.notice = NOTICE
 
     def _refit(self) -> None:
-        n = len(self.segment)
+        n = self.fitted = len(self.segment)
         self.model = fit(self.segment, self.carried, self.correlation, self.assumed_noise)
         self.next_fit = n + max(2, 3 * n // 5)
 
@@ -204,7 +222,7 @@ class Detector:
 
     def _cumulate(self, model: NoiseModel, x: Floats) -> Ints:
         """CUSUMs of every bank after every run of the block."""
-        gain = np.concatenate((_gains(model, x, 1), _gains(model, x, -1)))
+        gain = _gains(model, x, BOTH_WAYS)
         total = np.cumsum(gain, axis=1) + self.cusum[:, None]
         return total - np.minimum(np.minimum.accumulate(total, axis=1), 0)
 
@@ -236,11 +254,10 @@ class Detector:
         if drop >= 40 and self.model is not None:
             self.carried = _single(np.concatenate((self.carried, history[:drop] - self.model.level))[-CARRIED:])
             history, where = history[drop:], where[drop:]
-            self.started, self.next_look, self.next_fit = (
-                self.started - drop,
-                self.next_look - drop,
-                self.next_fit - drop,
-            )
+            self.started = self.started - drop
+            self.next_look -= drop
+            self.next_fit -= drop
+            self.fitted -= drop
         self.segment, self.places = history, where
         if len(history) >= self.next_fit:
             self._refit_unless_suspect(policy)
@@ -264,9 +281,11 @@ class Detector:
         cut = max(least, min(hint, n - policy.sustained_runs))
         if n - cut < policy.sustained_runs:
             return None, 0.0
-        model = fit(y[:cut], self.carried, self.correlation, self.assumed_noise)
+        model = self.model
+        if model is None or not self.fitted <= cut <= REUSE * self.fitted:
+            model = fit(y[:cut], self.carried, self.correlation, self.assumed_noise)
         low = max(least, cut - 40, n - WINDOW)
-        gain = _gains(model, y[low:], sign)
+        gain = _gains(model, y[low:], SHIFTS if sign > 0 else -SHIFTS)
         evidence = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1] / NAT
         starts = np.arange(low, n)
         length = (n - starts).astype(np.float64)
@@ -277,7 +296,7 @@ class Detector:
         best = int(np.argmax(np.where(enough, weighed.max(axis=0), -np.inf)))
         block = y[low + best :]
         unruly = _unruly(block, model)
-        weighed = weighed * (min(1.0, 1.0 / unruly) * _calm(y[:low + best], model))
+        weighed = weighed * (min(1.0, 1.0 / unruly) * _calm(y[: low + best], model))
         bank = int(np.argmax(weighed[:, best]))
         top = float(weighed[bank, best])
         mixture = _log_sum(weighed[:, enough]) - math.log(len(SHIFTS))
@@ -289,7 +308,7 @@ class Detector:
             return None, needed - total
         elif not _without_best(gain[bank, best:] / NAT, top, policy):
             return None, 0.0
-        onset, first, last = _locate(weighed if LOC == 0 else weighed + LOC * (evidence - weighed), low)
+        onset, first, last = _locate(weighed + SHARPEN * (evidence - weighed), low)
         at = (min(onset, n - policy.sustained_runs), first, last)
         return self._settle(y, where, at, total, sign, model, policy), 0.0
 
@@ -349,14 +368,17 @@ class Detector:
         model = self.model
         if n < new + old or model is None:
             return None
-        first, now = middle(y[:old]), middle(y[-new:])
+        now = middle(y[-new:])
+        if now - model.level < 0.1 * math.log1p(policy.min_change):
+            return None
+        first = middle(y[:old])
         start = first if self.anchor is None else min(first, self.anchor)
         size = now - start
         if size < math.log1p(policy.min_change) or now - first < 0.3 * size:
             return None
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
-        noise = max(DRIFTN * model.scale, min(model.scale, _local_noise(y)))
+        noise = max(DRIFT_NOISE * model.scale, min(model.scale, _local_noise(y)))
         if size < policy.drift_z * noise * math.sqrt(1.57 * variance):
             return None
         above = y - (first + 0.5 * (now - first))
@@ -490,23 +512,26 @@ def _without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
     return rest * min(1.0, 1.5 * weighed / max(raw, 1e-9)) >= policy.evidence_without_best
 
 
-def _gains(model: NoiseModel, y: Floats, sign: int) -> Ints:
-    """Log-likelihood ratios of every run for every size of shift.
+FIELDS = tuple(Detector.__dataclass_fields__)
 
-    A run beyond the reach of the density speaks for the two sizes just below it, so that none falls between two sizes.
+
+def _gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
+    """Log-likelihood ratios of every run for every shift.
+
+    A run beyond the reach of the density speaks for the two sizes just short of it: none falls between two sizes.
     """
-    cell = sign * model.cells(y)
-    table = model.density if sign > 0 else model.density[::-1]
-    shift = np.rint(SHIFTS * (CELLS_PER_SD / model.scale)).astype(np.int64)
-    moved = np.maximum(np.minimum(cell + REACH - shift[:, None], 2 * REACH), 0)
-    far = cell > REACH
+    cell = model.cells(y)
+    shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
+    moved = cell - shift[:, None]
+    size = np.abs(cell)
+    far = size > REACH
     if far.any():
-        below = np.searchsorted(shift, cell[far], side="right")
-        rank = np.arange(len(shift))[:, None]
-        near = (rank < below) & (rank >= below - 2)
-        moved[:, far] = np.where(near, np.minimum(moved[:, far], REACH), moved[:, far])
-    plain = np.maximum(np.minimum(cell, REACH), -REACH) + REACH
-    gain: Ints = table.take(moved) - table.take(plain)
+        for i in np.flatnonzero(far):
+            short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
+            moved[short, i] = 0
+    moved = np.maximum(np.minimum(moved, REACH), -REACH)
+    plain = np.maximum(np.minimum(cell, REACH), -REACH)
+    gain: Ints = model.density.take(moved + REACH) - model.density.take(plain + REACH)
     return gain
 
 

@@ -52,7 +52,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but under the {gate} that count.",
         Reason.KNOWN_MODE: "The series goes back and forth between values it has had before.",
         Reason.EXACT_SAME: "The counter has the same value as before.",
-        Reason.EXACT_CHANGED: f"The counter is exact: any change is real, and this one is past the {gate} of its policy.",
+        Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; it is past the {gate} of its policy.",
         Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",
         Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
     }

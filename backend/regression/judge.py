@@ -86,7 +86,7 @@ class SeriesState:
 
     @property
     def process_spread(self) -> float | None:
-        """Relative standard deviation of one process, learnt from at least 20 past values; what a session tests with."""
+        """Relative standard deviation of one process, from at least 20 past values; what a session tests with."""
         return self.within if self.within_runs >= 10 else None
 
     @property
@@ -158,7 +158,6 @@ def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, 
         )
     if not point.values:
         raise ValueError(f"point at position {point.position} has no values")
-    state = replace(state, last_position=point.position, points=state.points + 1)
     if state.kind.exact:
         return _judge_exact(state, point, policy)
     return _judge_noisy(state, point, policy)
@@ -197,7 +196,7 @@ def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
             fixed=record.fixed + len(change.fixed),
             improvements=record.improvements + (change.told and change.change < 0),
         )
-    return judgement, replace(state, counter=counter, record=record)
+    return judgement, _advance(state, point, counter=counter, record=record)
 
 
 # ---- noisy series
@@ -206,16 +205,20 @@ def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
 def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
     direction = state.kind.direction
     raw = [log_cost(v, direction) for v in point.values]
-    value = statistics.median(point.values)
-    state = _learn_within(state, raw, policy)
+    value = _median(point.values)
+    within, within_runs = _learn_within(state, raw)
     x = typical(raw)
     workers, offset, ready = _offset(state, point.worker, x, policy)
-    state = replace(state, workers=workers)
-    if not ready:
-        return verdicts.calibrating(state.kind, point, value, state.detector, state.smooth, workers, policy), state
-    x = float(np.float32(x - offset))
     before = state.detector
+    if not ready:
+        judgement = verdicts.calibrating(state.kind, point, value, before, state.smooth, workers, policy)
+        return judgement, _advance(state, point, workers=workers)
+    x = float(np.float32(x - offset))
     detector = before.snapshot()
+    detector.replicated = within_runs >= 2
+    detector.assumed_noise = policy.prior_noise
+    if detector.replicated:
+        detector.assumed_noise = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
     changes = detector.feed(np.array([x]), np.array([point.position]), policy)
     accepted = changes[-1] if changes else None
     if accepted is not None and _was_disproved(accepted, state.disproved):
@@ -226,8 +229,8 @@ def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
         smooth = restart(detector.segment[-12:], noise)
     else:
         smooth = state.smooth.take(x, noise)
-    suspect, suspect_events = _suspect(state, x, point, detector, before, accepted, policy)
-    returning = _returning(state, x, detector, policy)
+    suspect, suspect_events = _suspect(state, x, point, before, accepted, policy)
+    returning = _returning(state, x, detector)
     judgement = verdicts.of_run(
         verdicts.Facts(
             kind=state.kind,
@@ -246,28 +249,42 @@ def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
             policy=policy,
         )
     )
-    record = _keep_record(state.record, judgement.events)
-    return judgement, replace(
-        state, detector=detector, suspect=suspect, returning=returning, smooth=smooth, record=record
+    after = SeriesState(
+        kind=state.kind,
+        last_position=point.position,
+        points=state.points + 1,
+        detector=detector,
+        counter=state.counter,
+        suspect=suspect,
+        returning=returning,
+        disproved=state.disproved,
+        smooth=smooth,
+        within=within,
+        within_runs=within_runs,
+        workers=workers,
+        record=_keep_record(state.record, judgement.events) if judgement.events else state.record,
     )
+    return judgement, after
 
 
-def _learn_within(state: SeriesState, raw: Sequence[float], policy: Policy) -> SeriesState:
-    """Learn the usual spread between processes, which stands in for the noise while the series is young."""
-    within, runs = state.within, state.within_runs
-    if len(raw) >= 2:
-        # Not `statistics.stdev`, whose exact fractions cost a quarter of the time that judging takes.
-        centre = sum(raw) / len(raw)
-        spread = math.sqrt(sum((x - centre) ** 2 for x in raw) / (len(raw) - 1))
-        runs = min(runs + 1, 50)
-        within = math.sqrt(within**2 + (spread**2 - within**2) / runs)
-    assumed = policy.prior_noise
-    if runs >= 2:
-        assumed = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
-    detector = state.detector.snapshot()
-    detector.assumed_noise = assumed
-    detector.replicated = runs >= 2
-    return replace(state, within=within, within_runs=runs, detector=detector)
+def _advance(state: SeriesState, point: Point, **changed: Any) -> SeriesState:
+    return replace(state, last_position=point.position, points=state.points + 1, **changed)
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _learn_within(state: SeriesState, raw: Sequence[float]) -> tuple[float, int]:
+    """The usual spread between processes, which stands in for the noise while the series is young."""
+    n = len(raw)
+    if n < 2:
+        return state.within, state.within_runs
+    mean = sum(raw) / n
+    variance = sum([(v - mean) ** 2 for v in raw]) / (n - 1)
+    runs = min(state.within_runs + 1, 50)
+    return math.sqrt(state.within**2 + (variance - state.within**2) / runs), runs
 
 
 def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tuple[WorkerOffset, ...], float, bool]:
@@ -281,7 +298,8 @@ def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tu
         return put(state.workers, worker), 0.0, False
     if not worker.ready and model is None:
         worker = replace(worker, ready=True)
-    return put(state.workers, worker), worker.offset, worker.ready
+    known = state.workers if worker in state.workers else put(state.workers, worker)
+    return known, worker.offset, worker.ready
 
 
 def _was_disproved(change: Change, disproved: tuple[int, ...]) -> bool:
@@ -292,7 +310,6 @@ def _suspect(
     state: SeriesState,
     x: float,
     point: Point,
-    detector: Detector,
     before: Detector,
     accepted: Change | None,
     policy: Policy,
@@ -306,7 +323,7 @@ def _suspect(
     if model is None or not before.settled(policy):
         return _end_suspect(old, point, state)
     level = model.level if old is None else old.baseline
-    worse = x - level > max(math.log1p(policy.min_change), verdicts.band(model, policy)[1])
+    worse = x - level > max(math.log1p(policy.min_change), model.band(policy.alpha)[1])
     if old is None:
         if not worse or any(abs(point.position - onset) <= 2 for onset in state.disproved):
             return None, ()
@@ -327,7 +344,7 @@ def _end_suspect(
     return None, (verdicts.suspect_event(old, ChangeState.WITHDRAWN, point.position, state.kind.direction),)
 
 
-def _returning(state: SeriesState, x: float, detector: Detector, policy: Policy) -> int:
+def _returning(state: SeriesState, x: float, detector: Detector) -> int:
     """How many runs in a row look as before the open regression, while it has not been closed."""
     if not detector.opened or detector.model is None:
         return 0

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from backend.regression.cost import value_of
-from backend.regression.density import CELLS_PER_SD, NAT, REACH, NoiseModel, inflation
+from backend.regression.density import NoiseModel, inflation_of
 from backend.regression.detector import Change, Detector, Opened
 from backend.regression.exact import Counter, ExactChange, exact_change
 from backend.regression.policy import Policy
@@ -55,17 +53,6 @@ class Facts:
 
 
 @lru_cache(maxsize=16)
-def band(model: NoiseModel, policy: Policy) -> tuple[float, float]:
-    """Log-cost distances from the level within which all but `alpha` of the harmless runs lie (low is negative)."""
-    mass = np.exp(model.density / NAT)
-    below = np.cumsum(mass)
-    below /= below[-1]
-    low = int(np.searchsorted(below, policy.alpha / 2)) - REACH
-    high = int(np.searchsorted(below, 1 - policy.alpha / 2)) - REACH
-    step = model.scale / CELLS_PER_SD * math.sqrt(1 + 1 / max(1, model.runs))
-    return (low - 0.5) * step, (high + 0.5) * step
-
-
 def of_run(facts: Facts) -> Judgement:
     """The judgement of one run of a noisy series."""
     detector, policy, model = facts.detector, facts.policy, facts.detector.model
@@ -85,7 +72,7 @@ def of_run(facts: Facts) -> Judgement:
     level = detector.opened[0].before if detector.opened else model.level
     verdict, reason, since, onset = _verdict(facts, level)
     change = math.expm1(facts.x - level)
-    low, high = band(model, policy)
+    low, high = model.band(policy.alpha)
     common.update(_limits(facts, model, level, low, high))
     common["numbers"] = {
         "min_change": policy.min_change,
@@ -140,7 +127,7 @@ def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
 def _quiet_reason(facts: Facts, level: float) -> Reason:
     model = facts.detector.model
     assert model is not None
-    low, high = band(model, facts.policy)
+    low, high = model.band(facts.policy.alpha)
     away = facts.x - level
     if away < low and -away > math.log1p(facts.policy.min_change):
         return Reason.IMPROVEMENT_PENDING
@@ -174,8 +161,8 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
     half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
     anchor = facts.detector.anchor if facts.detector.anchor is not None else level
     runs = float(facts.policy.sustained_runs)
-    found, known = np.array([runs]), np.array([float(min(model.runs, 150))])
-    spread = inflation(model.correlation, found)[0] / runs + inflation(model.correlation, known)[0] / known[0]
+    known = float(min(model.runs, 150))
+    spread = inflation_of(model.correlation, runs) / runs + inflation_of(model.correlation, known) / known
     return {
         "change_low": math.expm1(facts.x - level - half),
         "change_high": math.expm1(facts.x - level + half),
@@ -185,9 +172,7 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
         "anchor": value_of(anchor + offset, direction),
         "anchor_change": math.expm1(facts.x - anchor),
         "noise": model.scale,
-        "minimum_detectable_effect": math.expm1(
-            model.scale * math.sqrt(2 * facts.policy.evidence_regression * float(spread))
-        ),
+        "minimum_detectable_effect": math.expm1(model.scale * math.sqrt(2 * facts.policy.evidence_regression * spread)),
         "n_baseline": len(facts.detector.opened[0].runs) if facts.detector.opened else model.runs,
         **_smooth_band(facts.kind, facts.smooth, model.scale, offset),
     }
