@@ -18,6 +18,7 @@ pytestmark = pytest.mark.browser
 
 PROJECT = "northsea/loom"
 GUILTY = 18
+MANIFEST = '[suite.coll]\ncommand = "make bench"\ntestbeds = ["cpu"]\ntimeout_s = 60\n'
 Enter = Callable[..., Any]
 
 
@@ -67,6 +68,7 @@ def test_pointing_at_a_cell_shows_value_baseline_change_and_why(loom: Site, visi
 
 def test_the_grid_is_walked_with_the_keyboard_alone(loom: Site, visit: Enter) -> None:
     page = visit(loom).open("/board")
+    live(page)
     page.locator("#main").focus()
     page.keyboard.press("]")
     red = page.locator("td.c:focus")
@@ -100,9 +102,11 @@ def test_a_token_is_made_shown_once_and_revoked(own_site: Site, visit: Enter) ->
 
 def test_keys_lead_from_page_to_page_and_can_be_turned_off(loom: Site, visit: Enter) -> None:
     page = visit(loom).open("/board")
+    live(page)
     page.keyboard.press("g")
     page.keyboard.press("r")
     expect(page).to_have_url(re.compile("/regressions"))
+    live(page)  # the page's scripts are at work
     page.keyboard.press("/")
     expect(page.locator("#find")).to_be_focused()
     page.keyboard.press("Escape")
@@ -176,6 +180,23 @@ def test_an_open_board_turns_red_by_itself_and_nothing_moves(own_site: Site, vis
     assert page.evaluate("window.shifts") == []
 
 
+def test_the_first_result_opens_the_board_before_ones_eyes(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "first", 3, manifest=MANIFEST)
+    page = visit(own_site).open("/")
+    live(page)
+    expect(page.locator("#steps")).to_contain_text("Connect a project")
+    own_site.add_project(PROJECT, tmp_path / "first", commits)
+    page.goto(own_site.url + "/")
+    live(page)
+    expect(page.locator("#steps")).to_contain_text(f"Project connected: {PROJECT}")
+    expect(page.locator("#steps .now")).to_contain_text("Start a worker for cpu")
+    worker = {"name": "cpu-01", "testbed": "cpu", "version": "0.1.0", "capabilities": {}, "protection": "user"}
+    assert own_site.client.post("/api/v1/workers", json=worker).status_code == 200
+    expect(page.locator("#steps .now")).to_contain_text("First results", timeout=10_000)
+    own_site.put(history.run_document(PROJECT, commits[0], "coll"))
+    expect(page.locator("#grid")).to_be_visible(timeout=10_000)
+
+
 def test_new_commits_enter_the_board(own_site: Site, visit: Enter, tmp_path: Path) -> None:
     commits = history.make_repository(tmp_path / "grow", 4)
     own_site.add_project(PROJECT, tmp_path / "grow", commits)
@@ -211,9 +232,6 @@ def test_a_page_comes_back_to_life_when_the_service_does(
             page.locator(f"tr[data-c='{commits[4].sha}'] td.vc.n, tr[data-c='{commits[4].sha}'] td.vc.s")
         ).to_have_count(2, timeout=10_000)
     reader.complaints.clear()  # the browser itself reports the lost connection
-
-
-MANIFEST = '[suite.coll]\ncommand = "make bench"\ntestbeds = ["cpu"]\ntimeout_s = 60\n'
 
 
 def test_a_run_is_watched_from_the_queue_to_its_failure(own_site: Site, visit: Enter, tmp_path: Path) -> None:

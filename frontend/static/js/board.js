@@ -300,6 +300,8 @@ function steps(data) {
 const soon = settle(refresh, 60, 400);
 for (const kind of ["run", "queue", "commits", "regression", "worker", "project"]) on(kind, soon);
 addEventListener("livereturn", soon);
+// Whether a worker lives is told by the clock, not by an event: while one waits for the first result, look again.
+if (!wrap) setInterval(() => { if (!document.hidden) soon(); }, 4000);
 
 if (wrap) {
   index();

@@ -13,3 +13,4 @@ async function refresh() {
 const soon = settle(refresh, 300, 1500);
 for (const kind of ["run", "queue", "worker"]) on(kind, soon);
 addEventListener("livereturn", soon);
+setInterval(() => { if (!document.hidden) soon(); }, 15000); // a worker falls silent without an event
