@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-EPSILON = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-7, "fp16": 2.0**-10}
+ALLOWANCE = {"fp64": 2.0**-50, "fp32": 2.0**-21, "tf32": 2.0**-10, "fp16": 2.0**-10, "bf16": 2.0**-8}
+"""What two right answers may differ by where the naive path happens to be exact: a rounding or a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,5 @@ def norm_error(measured: Iterable[Tensor], reference: Iterable[Tensor]) -> float
 
 
 def relative_limit(naive_error: float, dtype: str) -> float:
-    """At most twice the error of the naive path in the same precision, plus four roundings where that path happens to
-    be exact.
-    """
-    return 2.0 * naive_error + 4.0 * EPSILON[dtype]
+    """At most twice the error of the naive path in the same precision, and a small allowance."""
+    return 2.0 * naive_error + ALLOWANCE[dtype]

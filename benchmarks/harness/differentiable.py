@@ -29,9 +29,15 @@ class Tensors:
     constant: dict[str, Tensor]
 
     def to(self, dtype: torch.dtype, device: str) -> Tensors:
-        """A copy in that precision; integers stay integers, and the learned ones are leaves again."""
+        """A copy in that precision; the learned ones are leaves again.
+
+        Constants keep single precision at least, for routes and angles decide more than they weigh; integers stay.
+        """
+        at_least = torch.promote_types(dtype, torch.float32)
         learned = {k: v.detach().to(device, dtype).clone().requires_grad_() for k, v in self.learned.items()}
-        constant = {k: v.to(device, dtype) if v.is_floating_point() else v.to(device) for k, v in self.constant.items()}
+        constant = {
+            k: v.to(device, at_least) if v.is_floating_point() else v.to(device) for k, v in self.constant.items()
+        }
         return Tensors(learned, constant)
 
     def gradients(self) -> list[Tensor]:

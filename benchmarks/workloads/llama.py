@@ -27,7 +27,7 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 def rotate(x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
     """Rotary positions on halves, as Llama's released code lays them out."""
     first, second = x_BHTD.chunk(2, -1)
-    return x_BHTD * cos_TD + torch.cat((-second, first), -1) * sin_TD
+    return (x_BHTD * cos_TD + torch.cat((-second, first), -1) * sin_TD).to(x_BHTD.dtype)
 
 
 def angles(length: int, head_dim: int) -> tuple[Tensor, Tensor]:

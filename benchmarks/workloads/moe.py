@@ -22,6 +22,7 @@ from benchmarks.harness.workload import Counter, Job, Work, fact
 CAPACITY_FACTOR = 1.25
 CHECK_TOKENS = 96
 ZIPF_EXPONENT = 0.8
+BIAS_SCALE = 2000.0
 PARTS = ("router", "dispatch", "gemm", "combine")
 PART_ROUNDS = 15
 
@@ -162,8 +163,8 @@ def load_bias(load: str, tokens: int, experts: int, generator: torch.Generator) 
         raise ValueError(f"unknown load '{load}'; known: uniform, zipf, hot")
     uniform = torch.rand(tokens, experts, generator=generator, dtype=torch.float64).clamp_min(1e-12)
     gumbel = -torch.log(-torch.log(uniform))
-    # Scaled up so that the router's own scores, of order one, seldom turn a choice round.
-    return (20.0 * (torch.log(wanted) + gumbel)).float()
+    # So large that neither the router's own scores, of order one, nor their rounding turns a choice round.
+    return (BIAS_SCALE * (torch.log(wanted) + gumbel)).float()
 
 
 def moe_flop(config: MoeConfig, tokens: int) -> float:
@@ -236,7 +237,7 @@ class MoeLayer(Differentiable):
         """The load as drawn, with the router's gradient required; then an expert that gets no token at all."""
         drawn = self.inputs(reduced=True)
         starved = drawn.constant["bias"].clone()
-        starved[:, self.config.experts - 1] = -1e4
+        starved[:, self.config.experts - 1] = -1e9
         return [
             Scene(name=f"{self.load} load", inputs=drawn),
             Scene(

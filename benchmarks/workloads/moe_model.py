@@ -36,13 +36,18 @@ class MoeMlp(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         x_TC = x_BTC.reshape(-1, x_BTC.shape[-1])
-        weights = MoeWeights(self.router, self.gate, self.up, self.down)
+        tensors = [x_TC, self.router, self.gate, self.up, self.down]
+        kind = x_BTC.device.type
+        if torch.is_autocast_enabled(kind):
+            # Grouped products are not among the operations that autocast knows.
+            tensors = [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+        x_TC, weights = tensors[0], MoeWeights(*tensors[1:])
         bias = self.bias[: x_TC.shape[0]]
         if self.plugin is not None:
             y_TC = self.plugin.function(x_TC, bias, weights, self.config)
         else:
             y_TC = IMPLEMENTATIONS[self.how](x_TC, bias, weights, self.config, NoMarks())
-        return y_TC.view_as(x_BTC)
+        return y_TC.to(x_BTC.dtype).view_as(x_BTC)
 
 
 class MoeModel(GptWorkload):

@@ -62,6 +62,25 @@ def test_the_built_in_implementation_passes_its_check(benchmark_, case):
     assert found.findings, "a check that asks nothing cannot fail"
 
 
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("gpt.train", {}),
+        ("llama.block", {}),
+        ("moe.model", {}),
+        ("moe.layer", {"impl": "grouped_mm", "experts": 64, "top_k": 8}),
+        ("moe.layer", {"impl": "capacity", "experts": 64, "top_k": 8}),
+        ("attn.train", {"backend": "sdpa_flash"}),
+        ("attn.decode", {}),
+    ],
+)
+def test_the_check_holds_in_the_half_precision_of_accelerators(name, changed):
+    case = case_of(name)
+    halved = replace(case, config={**case.config, **changed, "dtype": "bf16"})
+    found = workload_of(job_of(BY_ID[name], halved)).check()
+    assert found.failed is None, found.sentence()
+
+
 def test_a_gpu_case_without_a_gpu_says_so():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
