@@ -14,7 +14,7 @@ def cost(value: float, direction: Direction) -> float:
 
 
 def cost_change(base: float, head: float, direction: Direction) -> float:
-    """Cost change from base to head as a fraction: +0.05 is five percent worse."""
+    """Cost change from base to head as a fraction: +0.2 is twenty percent worse."""
     return cost(head, direction) / cost(base, direction) - 1.0
 
 

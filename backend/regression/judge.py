@@ -56,6 +56,8 @@ class Record:
     withdrawn: int = 0
     fixed: int = 0
     improvements: int = 0
+    disproved: int = 0
+    """Confirmed regressions that a session or a person found to be none: false alarms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +124,13 @@ class SeriesState:
             "smooth": [self.smooth.level, self.smooth.runs],
             "within": [self.within, self.within_runs],
             "workers": [[w.name, w.offset, list(w.residuals), w.ready] for w in self.workers],
-            "record": [self.record.confirmed, self.record.withdrawn, self.record.fixed, self.record.improvements],
+            "record": [
+                self.record.confirmed,
+                self.record.withdrawn,
+                self.record.fixed,
+                self.record.improvements,
+                self.record.disproved,
+            ],
         }
 
     @classmethod
@@ -204,6 +212,7 @@ def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
 
 def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
     direction = state.kind.direction
+    policy = policy.after_false_alarms(state.record.disproved)
     raw = [log_cost(v, direction) for v in point.values]
     value = _median(point.values)
     within, within_runs = _learn_within(state, raw)

@@ -61,6 +61,7 @@ def _withdraw(state: SeriesState, onset: int) -> tuple[tuple[ChangePoint, ...], 
         if earlier.onset == onset:
             event = verdicts.withdrawn_event(earlier, state.last_position, state.kind.direction)
             forgotten = _forget(state, onset)
+            record = replace(record, disproved=record.disproved + 1)
             return (event,), replace(forgotten, disproved=disproved, record=record)
     return (), state
 
@@ -73,8 +74,11 @@ def accept_change(state: SeriesState, onset_position: int) -> SeriesState:
 
 
 def dismiss_change(state: SeriesState, onset_position: int) -> SeriesState:
-    """A person says this was no regression; it counts against the record of the series."""
-    record = replace(state.record, withdrawn=state.record.withdrawn + 1)
+    """A person says this was no regression: a false alarm, after which the series asks for more runs by itself."""
+    false = any(o.onset_position == onset_position for o in state.open_regressions)
+    record = replace(
+        state.record, withdrawn=state.record.withdrawn + 1, disproved=state.record.disproved + (1 if false else 0)
+    )
     return replace(accept_change(state, onset_position), record=record)
 
 

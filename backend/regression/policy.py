@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 
@@ -193,6 +194,10 @@ class Policy:
             drift_z=min(50.0, round(math.sqrt(self.drift_z**2 + 2 * extra), 2)),
         )
 
+    def after_false_alarms(self, count: int) -> Policy:
+        """The policy for a series that raised so many false alarms: it asks for more runs and evidence by itself."""
+        return self if count == 0 else _stricter(self, min(count, 5))
+
     def describe(self) -> list[PolicyRow]:
         """Every threshold as a row for people, in the order of importance."""
         rows = []
@@ -293,6 +298,16 @@ def _interned(key: tuple[tuple[str, Any], ...]) -> Policy:
     if key not in _CACHE:
         _CACHE[key] = Policy(**dict(key))
     return _CACHE[key]
+
+
+@lru_cache(maxsize=256)
+def _stricter(policy: Policy, count: int) -> Policy:
+    """One more run and two more nats for every false alarm; named by the version it is derived from."""
+    return replace(
+        policy,
+        sustained_runs=min(20, policy.sustained_runs + count),
+        evidence_regression=min(100.0, policy.evidence_regression + 2 * count),
+    )
 
 
 def _version(policy: Policy) -> str:
