@@ -33,7 +33,7 @@ class Settings(BaseSettings):
         (), description="host names it answers to besides loopback and the public address, separated by commas"
     )
     public_read: bool | None = Field(
-        None, description="whether pages and API reads need no signing in; unless set, only where loopback alone is served"
+        None, description="whether reading needs no signing in; unless set, only where loopback alone is served"
     )
     github_webhook_secret: str | None = Field(None, description="the secret of the webhook on GitHub")
     url: str | None = Field(None, description="the service that commands and workers talk to")
