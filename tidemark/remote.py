@@ -102,7 +102,8 @@ def read_run(file: Path) -> bytes:
 
 
 def regressed(answer: Mapping[str, Any]) -> bool:
-    return bool(answer.get("regressions")) or any(v.get("verdict") == "regression" for v in answer.get("verdicts", ()))
+    """Whether a gate is red in this answer. A suspect is none, nor is what a run fixed, nor a metric that is watched."""
+    return any(v.get("verdict") == "regression" and v.get("role") == "gate" for v in answer.get("verdicts", ()))
 
 
 def describe_verdicts(answer: Mapping[str, Any]) -> str:

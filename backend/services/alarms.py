@@ -248,11 +248,13 @@ class _Telling:
         )
 
     def _values(self, found: Group, *, state: str, cause: Cause) -> RegressionValues:
-        lead = self.by_series.get(int(found.lead.series_id))
+        lead_series = int(found.lead.series_id)
+        lead = self.by_series.get(lead_series)
+        noise = store.noise_of(self.c, lead_series) if lead is None else lead.noise
         low = high = None
-        if lead is not None:
+        if noise is not None:
             # Of a change between two levels, each known from a few runs.
-            half = 1.96 * lead.noise * sqrt(2 / 3)
+            half = 1.96 * noise * sqrt(2 / 3)
             low, high = found.magnitude - half, found.magnitude + half
         return RegressionValues(
             state=state,
@@ -261,7 +263,7 @@ class _Telling:
             evidence=cause.evidence,
             first_bad=found.onset_position,
             last_good=found.last_good_position,
-            lead_series=int(found.lead.series_id),
+            lead_series=lead_series,
             change=found.magnitude,
             change_low=low,
             change_high=high,

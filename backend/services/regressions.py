@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -203,7 +204,7 @@ class PhaseChange:
     after: float | None
     difference: float | None
     share: float | None
-    """Of the sum of all phases' differences."""
+    """Of the sum of the differences of all phases in this unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +414,9 @@ def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) 
         None if phase["before"] is None or phase["after"] is None else phase["after"] - phase["before"]
         for phase in found
     ]
-    total = sum(difference for difference in differences if difference is not None)
+    totals: defaultdict[str, float] = defaultdict(float)
+    for phase, difference in zip(found, differences, strict=True):
+        totals[phase["unit"]] += difference or 0.0
     return tuple(
         PhaseChange(
             metric=phase["metric"],
@@ -421,7 +424,7 @@ def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) 
             before=phase["before"],
             after=phase["after"],
             difference=difference,
-            share=difference / total if difference is not None and total > 0 else None,
+            share=difference / totals[phase["unit"]] if difference is not None and totals[phase["unit"]] > 0 else None,
         )
         for phase, difference in zip(found, differences, strict=True)
     )

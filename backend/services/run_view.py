@@ -1,5 +1,6 @@
 """Everything about one run: how it went, where it ran, what it measured, what was judged, and what came before it."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -103,7 +104,7 @@ class Phase:
     unit: str
     value: float
     before: float | None
-    share: float | None  # of the sum of all phases of this result
+    share: float | None  # of the sum of all phases of this result in this unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,14 +418,16 @@ def _measured(said: Mapping[str, Any], series_id: int | None, before: float | No
 
 
 def _phases(metrics: Sequence[Measured]) -> tuple[Phase, ...]:
-    total = sum(metric.value for metric in metrics)
+    totals: defaultdict[str, float] = defaultdict(float)
+    for metric in metrics:
+        totals[metric.unit] += metric.value
     return tuple(
         Phase(
             name=metric.metric.removesuffix(PHASE_SUFFIX),
             unit=metric.unit,
             value=metric.value,
             before=metric.before,
-            share=metric.value / total if total > 0 else None,
+            share=metric.value / totals[metric.unit] if totals[metric.unit] > 0 else None,
         )
         for metric in metrics
     )

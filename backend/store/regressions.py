@@ -237,8 +237,7 @@ _UPDATE_REGRESSION = text(
           first_bad_commit_id = {_COMMIT_AT.format(":first_bad")},
           last_good_commit_id = {_COMMIT_AT.format(":last_good")},
           lead_series_id = :lead_series, lead_change = :change,
-          lead_change_low = coalesce(CAST(:change_low AS real), lead_change_low),
-          lead_change_high = coalesce(CAST(:change_high AS real), lead_change_high), updated_at = :now,
+          lead_change_low = :change_low, lead_change_high = :change_high, updated_at = :now,
           confirmed_at = CASE WHEN :state = 'confirmed' THEN coalesce(confirmed_at, :now) ELSE confirmed_at END
         WHERE id = :id"""
 )
@@ -284,6 +283,12 @@ def _parameters(branch_id: int, known: RegressionValues, now: datetime) -> dict[
         "change_low": known.change_low,
         "change_high": known.change_high,
     }
+
+
+def noise_of(c: Connection, series_id: int) -> float | None:
+    """Relative standard deviation between runs of a series, as its newest judgement knew it."""
+    noise = c.scalar(text("SELECT profile->>'noise' FROM series WHERE id = :id"), {"id": series_id})
+    return None if noise is None else float(noise)
 
 
 def insert_regression(
