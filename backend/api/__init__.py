@@ -9,6 +9,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import (
     artifacts,
+    badges,
     board,
     events,
     fleet,
@@ -52,6 +53,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.metrics = Metrics(config.version)
     app.include_router(health.router, responses=openapi.PROBLEMS)
     app.include_router(sign_in.router)
+    app.include_router(badges.router, responses=openapi.PROBLEMS)
     app.include_router(_routes(), prefix=API_PREFIX, responses=openapi.PROBLEMS)
     problems.install(app)
     openapi.install(app)

@@ -8,8 +8,9 @@ from backend.api.answers import Page, StateAnswer, StoredRunEvent
 from backend.api.bodies import RunId
 from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
+from backend.api.downloads import FormatName, attachment, exported
 from backend.api.responses import Json
-from backend.services import delivery, dispatch, ingest, run_events, run_view
+from backend.services import delivery, dispatch, exports, ingest, run_events, run_view
 from backend.services.ingest import Recorded
 from backend.services.run_view import RunView
 
@@ -46,10 +47,15 @@ def put(
     return Json(recorded, status_code=201 if recorded.created else 200)
 
 
-@router.get("/runs/{run_id}", response_model=None, responses=answer(RunView, "The run"))
-def get(run_id: RunId, c: Transaction, _: Reader) -> Any:
-    """Everything of a run: its place, state, results with verdicts, environment."""
-    return Json(run_view.load_run(c, run_id))
+@router.get(
+    "/runs/{run_id}", response_model=None, responses=exported(RunView, "The run; in the format that was asked for")
+)
+def get(run_id: RunId, c: Transaction, _: Reader, format: FormatName = None) -> Any:
+    """Everything of a run: its place, state, results with verdicts, environment; or what it delivered, in a format
+    for other tools: run.json, mllog, v3, csv, parquet."""
+    if format is None:
+        return Json(run_view.load_run(c, run_id))
+    return attachment(exports.export_run(ingest.get_document(c, run_id), exports.run_format(format)))
 
 
 @router.get("/runs/{run_id}/document", response_model=dict[str, Any])

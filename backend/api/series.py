@@ -8,8 +8,10 @@ from fastapi import APIRouter, Query
 from backend.api.bodies import PLAIN, RowId, Slug
 from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
+from backend.api.downloads import FormatName, attachment, exported
 from backend.api.responses import Json
-from backend.services import history
+from backend.services import exports, history
+from backend.services.exports import PointsFormat
 from backend.services.history import Explanation, Points, Sampled, Series, SeriesPage, SeriesQuery
 
 router = APIRouter(tags=["series"])
@@ -55,7 +57,9 @@ def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
     return Json(history.load_series(c, series_id))
 
 
-@router.get("/series/{series_id}/points", response_model=None, responses=answer(Points, "Points, a list per column"))
+@router.get(
+    "/series/{series_id}/points", response_model=None, responses=exported(Points, "Points, a list per column")
+)
 def points(
     series_id: RowId,
     c: Transaction,
@@ -68,9 +72,12 @@ def points(
     until: datetime | None = None,
     range: Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="24h, 7d, 30d, 90d, 1y, all")] = None,
     last: Annotated[int | None, Query(ge=1, le=20_000, description="only the newest points")] = None,
+    format: FormatName = None,
 ) -> Any:
-    """The history of a series, oldest first, with its change points."""
-    return Json(history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now))
+    """The history of a series, oldest first, with its change points; as csv or parquet, the points as a table."""
+    wanted = exports.points_format(format or "json")
+    found = history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now)
+    return Json(found) if wanted is PointsFormat.JSON else attachment(exports.export_points(found, wanted))
 
 
 @router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))

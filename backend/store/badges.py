@@ -1,0 +1,23 @@
+"""What a badge shows: a project's open regressions, and whether it has any result."""
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, text
+
+
+class Standing(NamedTuple):
+    open_regressions: int
+    suspects: int
+    has_results: bool
+
+
+_STANDING = text(
+    """SELECT count(*) FILTER (WHERE r.state IN ('confirmed', 'acknowledged')),
+         count(*) FILTER (WHERE r.state = 'suspect'),
+         EXISTS (SELECT FROM series s WHERE s.project_id = :project)
+       FROM regression r WHERE r.project_id = :project AND r.still_bad AND r.cause IS DISTINCT FROM 'noise'"""
+)
+
+
+def standing(c: Connection, project_id: int) -> Standing:
+    return Standing(*c.execute(_STANDING, {"project": project_id}).one())
