@@ -206,19 +206,19 @@ def profile_rows(series: history.Series) -> list[tuple[str, str]]:
     rows = []
     titles = {
         "noise": "Run to run (relative spread)",
-        "noise_between_runs": "Run to run",
-        "noise_between_processes": "Process to process",
-        "minimum_detectable_effect": "Smallest change seen with one run",
-        "autocorrelation": "Each run resembles the one before",
-        "modes": "Levels it jumps between",
-        "runs": "Runs it was learnt from",
+        "autocorrelation": "A run resembles the one before",
+        "bimodal": "Jumps between two levels",
+        "mode_gap": "Distance of the two levels",
+        "minimum_detectable_effect": "Smallest change that sustained runs show",
+        "runs_to_show_min_change": "Runs until the smallest regression is clear",
+        "precision": "Alarms nobody disproved",
     }
+    fractions = ("noise", "mode_gap", "minimum_detectable_effect", "precision")
     for key, value in series.profile.items():
         if isinstance(value, bool):
             text = "yes" if value else "no"
         elif isinstance(value, int | float):
-            fraction = key.startswith("noise") or key.endswith("effect") or key.endswith("offset")
-            text = numbers.percent(value) if fraction else numbers.significant(value)
+            text = numbers.percent(value) if key in fractions else numbers.significant(value)
         elif isinstance(value, str):
             text = value
         else:
