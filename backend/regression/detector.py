@@ -42,7 +42,7 @@ CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
 EXCURSION = 1.2
 """A block must be this much higher than any earlier stretch of its length."""
-SHARPEN = 0.6
+SHARPEN = 0.4
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
