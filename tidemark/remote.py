@@ -102,7 +102,7 @@ def read_run(file: Path) -> bytes:
 
 
 def regressed(answer: Mapping[str, Any]) -> bool:
-    """Whether a gate is red in this answer. A suspect is none, nor is what a run fixed, nor a metric that is watched."""
+    """Whether a gate is red here. A suspect is none, nor is what a run fixed, nor a metric that is only watched."""
     return any(v.get("verdict") == "regression" and v.get("role") == "gate" for v in answer.get("verdicts", ()))
 
 
