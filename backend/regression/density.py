@@ -111,9 +111,9 @@ def _scale(seen: Floats, n: int, assumed_noise: float) -> float:
         size[:n] *= math.sqrt(n / (n - 1))
     count = len(size)
     at68, at90 = min(count - 1, int(0.68 * count)), min(count - 1, int(0.90 * count))
-    part = np.partition(size, (at68, at90))
-    least = 0.35 * float(part[at90]) if count >= 12 else math.sqrt(float(size @ size) / count)
-    own = max(float(part[at68]), least)
+    size.partition((at68, at90))
+    least = 0.35 * float(size[at90]) if count >= 12 else math.sqrt(float(size @ size) / count)
+    own = max(float(size[at68]), least)
     weight = 6.0 * math.exp(-count / SETTLED)
     return max(math.sqrt((count * own * own + weight * assumed_noise**2) / (count + weight)), FLOOR)
 
@@ -122,10 +122,12 @@ def middle(y: Floats) -> float:
     """The median (faster than numpy's on short arrays)."""
     n = len(y)
     half = n >> 1
+    part = y.copy()
     if n & 1:
-        return float(np.partition(y, half)[half])
-    part = np.partition(y, (half - 1, half))
-    return float(part[half - 1] + part[half]) / 2
+        part.partition(half)
+        return float(part[half])
+    part.partition((half - 1, half))
+    return (float(part[half - 1]) + float(part[half])) / 2
 
 
 def _log_density(seen: Floats, scale: float) -> Ints:

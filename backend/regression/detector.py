@@ -42,6 +42,8 @@ CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
 EXCURSION = 1.2
 """A block must be this much higher than any earlier stretch of its length."""
+FAR = 5.0
+"""A change of so many standard deviations needs no more proof after a short reference than after a long one."""
 SHARPEN = 0.4
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
@@ -223,7 +225,8 @@ class Detector:
     def _cumulate(self, model: NoiseModel, x: Floats) -> Ints:
         """CUSUMs of every bank after every run of the block."""
         gain = _gains(model, x, BOTH_WAYS)
-        total = np.cumsum(gain, axis=1) + self.cusum[:, None]
+        total = gain.cumsum(axis=1)
+        total += self.cusum[:, None]
         return total - np.minimum(np.minimum.accumulate(total, axis=1), 0)
 
     def _notice(self, y: Floats, where: Ints, sums: Ints, t: int, policy: Policy) -> Change | None:
@@ -286,7 +289,7 @@ class Detector:
             model = fit(y[:cut], self.carried, self.correlation, self.assumed_noise)
         low = max(least, cut - 40, n - WINDOW)
         gain = _gains(model, y[low:], SHIFTS if sign > 0 else -SHIFTS)
-        evidence = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1] / NAT
+        evidence = gain[:, ::-1].cumsum(axis=1)[:, ::-1] / NAT
         starts = np.arange(low, n)
         length = (n - starts).astype(np.float64)
         before = np.minimum(starts, 200).astype(np.float64)
@@ -303,7 +306,7 @@ class Detector:
         total = max(top, mixture)
         needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
         if self.replicated and low + best < YOUNG and _far_beyond(y, low + best, sign, model, unruly, policy):
-            total = max(total, needed)
+            total = max(total, 2 * needed)
         elif total < needed:
             return None, needed - total
         elif not _without_best(gain[bank, best:] / NAT, top, policy):
@@ -333,7 +336,7 @@ class Detector:
         bad = sign * (block - before) > 0.5 * abs(size)
         if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
             return None
-        if _seen_before(y, onset, size, model):
+        if _seen_before(y, onset, size, model) or _little_known(onset, size, evidence, model, policy):
             return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])
@@ -573,6 +576,11 @@ def _seen_before(y: Floats, onset: int, size: float, model: NoiseModel) -> bool:
     total = np.concatenate(([0.0], np.cumsum(np.maximum(np.minimum(residual, 5.0), -5.0))))
     highest = float((total[m:] - total[:-m]).max()) / m
     return abs(size) < EXCURSION * highest * model.scale
+
+
+def _little_known(onset: int, size: float, evidence: float, model: NoiseModel, policy: Policy) -> bool:
+    """Of a short reference neither level nor spread is well known: what is not far off needs twice the proof."""
+    return onset < LATE_RUNS and 0 < size < FAR * model.scale and evidence < 2 * policy.evidence_regression
 
 
 def _log_sum(values: Floats) -> float:
