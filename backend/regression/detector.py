@@ -14,14 +14,24 @@ import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
-from backend.regression.density import CELLS_PER_SD, NAT, REACH, Floats, Ints, NoiseModel, fit, inflation, middle
+from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, inflation, middle
+from backend.regression.evidence import (
+    SHIFTS,
+    calm,
+    far_beyond,
+    gains,
+    little_known,
+    local_noise,
+    locate,
+    log_sum,
+    seen_before,
+    unruly,
+    without_best,
+)
 from backend.regression.policy import Policy
 
 # Constants of the method: how it looks. What counts as a regression is policy.
-SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
-"""Sizes of shifts that are watched for: 1.25 % to 46 %."""
 BOTH_WAYS = np.concatenate((SHIFTS, -SHIFTS))
 NOTICE = 5 * NAT
 """A CUSUM past this asks for a close look."""
@@ -37,13 +47,6 @@ REUSE = 1.25
 """A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
-LATE_RUNS = 30
-CALM = 1.5
-"""Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
-EXCURSION = 1.2
-"""A block must be this much higher than any earlier stretch of its length."""
-FAR = 5.0
-"""A change of so many standard deviations needs no more proof after a short reference than after a long one."""
 SHARPEN = 0.4
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
@@ -224,7 +227,7 @@ class Detector:
 
     def _cumulate(self, model: NoiseModel, x: Floats) -> Ints:
         """CUSUMs of every bank after every run of the block."""
-        gain = _gains(model, x, BOTH_WAYS)
+        gain = gains(model, x, BOTH_WAYS)
         total = gain.cumsum(axis=1)
         total += self.cusum[:, None]
         return total - np.minimum(np.minimum.accumulate(total, axis=1), 0)
@@ -288,7 +291,7 @@ class Detector:
         if model is None or not self.fitted <= cut <= REUSE * self.fitted:
             model = fit(y[:cut], self.carried, self.correlation, self.assumed_noise)
         low = max(least, cut - 40, n - WINDOW)
-        gain = _gains(model, y[low:], SHIFTS if sign > 0 else -SHIFTS)
+        gain = gains(model, y[low:], SHIFTS if sign > 0 else -SHIFTS)
         evidence = gain[:, ::-1].cumsum(axis=1)[:, ::-1] / NAT
         starts = np.arange(low, n)
         length = (n - starts).astype(np.float64)
@@ -298,20 +301,20 @@ class Detector:
         enough = length >= policy.sustained_runs
         best = int(np.argmax(np.where(enough, weighed.max(axis=0), -np.inf)))
         block = y[low + best :]
-        unruly = _unruly(block, model)
-        weighed = weighed * (min(1.0, 1.0 / unruly) * _calm(y[: low + best], model))
+        wildness = unruly(block, model)
+        weighed = weighed * (min(1.0, 1.0 / wildness) * calm(y[: low + best], model))
         bank = int(np.argmax(weighed[:, best]))
         top = float(weighed[bank, best])
-        mixture = _log_sum(weighed[:, enough]) - math.log(len(SHIFTS))
+        mixture = log_sum(weighed[:, enough]) - math.log(len(SHIFTS))
         total = max(top, mixture)
         needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
-        if self.replicated and low + best < YOUNG and _far_beyond(y, low + best, sign, model, unruly, policy):
+        if self.replicated and low + best < YOUNG and far_beyond(y, low + best, sign, model, wildness, policy):
             total = max(total, 2 * needed)
         elif total < needed:
             return None, needed - total
-        elif not _without_best(gain[bank, best:] / NAT, top, policy):
+        elif not without_best(gain[bank, best:] / NAT, top, policy):
             return None, 0.0
-        onset, first, last = _locate(weighed + SHARPEN * (evidence - weighed), low)
+        onset, first, last = locate(weighed + SHARPEN * (evidence - weighed), low)
         at = (min(onset, n - policy.sustained_runs), first, last)
         return self._settle(y, where, at, total, sign, model, policy), 0.0
 
@@ -336,7 +339,7 @@ class Detector:
         bad = sign * (block - before) > 0.5 * abs(size)
         if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
             return None
-        if _seen_before(y, onset, size, model) or _little_known(onset, size, evidence, model, policy):
+        if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
             return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])
@@ -381,7 +384,7 @@ class Detector:
             return None
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
-        noise = max(DRIFT_NOISE * model.scale, min(model.scale, _local_noise(y)))
+        noise = max(DRIFT_NOISE * model.scale, min(model.scale, local_noise(y)))
         if size < policy.drift_z * noise * math.sqrt(1.57 * variance):
             return None
         above = y - (first + 0.5 * (now - first))
@@ -508,104 +511,7 @@ class Detector:
             self.anchor = None
 
 
-def _without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
-    """Enough evidence remains when the two clearest runs are ignored."""
-    raw = float(gains.sum())
-    rest = float(np.sort(gains)[: max(1, len(gains) - 2)].sum())
-    return rest * min(1.0, 1.5 * weighed / max(raw, 1e-9)) >= policy.evidence_without_best
-
-
 FIELDS = tuple(Detector.__dataclass_fields__)
-
-
-def _gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
-    """Log-likelihood ratios of every run for every shift.
-
-    A run beyond the reach of the density speaks for the two sizes just short of it: none falls between two sizes.
-    """
-    cell = model.cells(y)
-    shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
-    moved = cell - shift[:, None]
-    size = np.abs(cell)
-    far = size > REACH
-    if far.any():
-        for i in np.flatnonzero(far):
-            short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
-            moved[short, i] = 0
-    moved = np.maximum(np.minimum(moved, REACH), -REACH)
-    plain = np.maximum(np.minimum(cell, REACH), -REACH)
-    gain: Ints = model.density.take(moved + REACH) - model.density.take(plain + REACH)
-    return gain
-
-
-def _far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: float, policy: Policy) -> bool:
-    """Even the lower confidence limit of the change is past the gate: enough for a series with a short history."""
-    m = len(y) - onset
-    block, before = y[onset:], middle(y[:onset])
-    size = sign * (middle(block) - before)
-    variance = inflation(model.correlation, np.array([float(m), float(onset)])) / np.array([m, onset])
-    error = model.scale * math.sqrt(max(1.0, unruly) * float(variance.sum()))
-    limit = float(stdtrit(onset + 2, 1 - policy.alpha))
-    return size - limit * error >= math.log1p(policy.min_change) and size >= 3 * math.log1p(policy.min_change)
-
-
-def _unruly(block: Floats, model: NoiseModel) -> float:
-    """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
-    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, 6.0), -6.0)
-    n = len(block)
-    return float((inside @ inside + 4 * model.spread) / (n + 4)) / model.spread
-
-
-def _calm(before: Floats, model: NoiseModel) -> float:
-    """Evidence is worth less when the newest runs before the block were already wilder than the series usually is."""
-    late = before[-LATE_RUNS:]
-    if len(late) < LATE_RUNS // 2:
-        return 1.0
-    away = np.abs(late - middle(late))
-    at = int(0.68 * len(late))
-    ratio = float(np.partition(away, at)[at]) / (CALM * model.scale)
-    return min(1.0, 1.0 / ratio**2) if ratio > 0 else 1.0
-
-
-def _seen_before(y: Floats, onset: int, size: float, model: NoiseModel) -> bool:
-    """The series made excursions of this length and nearly this size before: this may be another."""
-    m = len(y) - onset
-    if onset < m:
-        return False
-    residual = (y[:onset] - model.level) * (math.copysign(1.0, size) / model.scale)
-    total = np.concatenate(([0.0], np.cumsum(np.maximum(np.minimum(residual, 5.0), -5.0))))
-    highest = float((total[m:] - total[:-m]).max()) / m
-    return abs(size) < EXCURSION * highest * model.scale
-
-
-def _little_known(onset: int, size: float, evidence: float, model: NoiseModel, policy: Policy) -> bool:
-    """Of a short reference neither level nor spread is well known: what is not far off needs twice the proof."""
-    return onset < LATE_RUNS and 0 < size < FAR * model.scale and evidence < 2 * policy.evidence_regression
-
-
-def _log_sum(values: Floats) -> float:
-    top = float(values.max())
-    return top + math.log(float(np.exp(values - top).sum()))
-
-
-def _locate(weighed: Floats, low: int) -> tuple[int, int, int]:
-    """Onset and its range: the start whose neighbourhood of three runs holds most of the posterior."""
-    top = float(weighed.max())
-    mass = np.exp(weighed - top).sum(axis=0)
-    mass /= mass.sum()
-    near = np.convolve(mass, np.ones(7), mode="same") if len(mass) >= 7 else np.full(len(mass), 1.0)
-    likely = near >= near.max() - 0.02
-    onset = int(np.argmax(np.where(likely, mass, -1.0)))
-    below = np.cumsum(mass)
-    first = int(np.searchsorted(below, 0.025))
-    last = int(np.searchsorted(below, 0.975))
-    return low + onset, low + min(first, onset), low + max(min(last, len(mass) - 1), onset)
-
-
-def _local_noise(y: Floats) -> float:
-    """Spread between neighbouring runs, which a drift does not inflate."""
-    step = np.abs(np.diff(y))
-    return max(middle(step) / 0.954, 3e-4)
 
 
 def _single(x: Floats) -> Floats:

@@ -1,0 +1,118 @@
+"""What a block of runs says: its log-likelihood ratios, how far to trust them, and where a change began."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+
+from backend.regression.density import CELLS_PER_SD, REACH, Floats, Ints, NoiseModel, inflation, middle
+from backend.regression.policy import Policy
+
+SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
+"""Sizes of shifts that are watched for: 1.25 % to 46 %."""
+EXCURSION = 1.2
+"""A block must be this much higher than any earlier stretch of its length."""
+FAR = 5.0
+"""A change of so many standard deviations needs no more proof after a short reference than after a long one."""
+LATE_RUNS = 30
+CALM = 1.5
+"""Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
+
+
+def without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
+    """Enough evidence remains when the two clearest runs are ignored."""
+    raw = float(gains.sum())
+    rest = float(np.sort(gains)[: max(1, len(gains) - 2)].sum())
+    return rest * min(1.0, 1.5 * weighed / max(raw, 1e-9)) >= policy.evidence_without_best
+
+
+def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
+    """Log-likelihood ratios of every run for every shift.
+
+    A run beyond the reach of the density speaks for the two sizes just short of it: none falls between two sizes.
+    """
+    cell = model.cells(y)
+    shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
+    moved = cell - shift[:, None]
+    size = np.abs(cell)
+    far = size > REACH
+    if far.any():
+        for i in np.flatnonzero(far):
+            short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
+            moved[short, i] = 0
+    moved = np.maximum(np.minimum(moved, REACH), -REACH)
+    plain = np.maximum(np.minimum(cell, REACH), -REACH)
+    gain: Ints = model.density.take(moved + REACH) - model.density.take(plain + REACH)
+    return gain
+
+
+def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: float, policy: Policy) -> bool:
+    """Even the lower confidence limit of the change is past the gate: enough for a series with a short history."""
+    m = len(y) - onset
+    block, before = y[onset:], middle(y[:onset])
+    size = sign * (middle(block) - before)
+    variance = inflation(model.correlation, np.array([float(m), float(onset)])) / np.array([m, onset])
+    error = model.scale * math.sqrt(max(1.0, unruly) * float(variance.sum()))
+    limit = float(stdtrit(onset + 2, 1 - policy.alpha))
+    return size - limit * error >= math.log1p(policy.min_change) and size >= 3 * math.log1p(policy.min_change)
+
+
+def unruly(block: Floats, model: NoiseModel) -> float:
+    """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
+    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, 6.0), -6.0)
+    n = len(block)
+    return float((inside @ inside + 4 * model.spread) / (n + 4)) / model.spread
+
+
+def calm(before: Floats, model: NoiseModel) -> float:
+    """Evidence is worth less when the newest runs before the block were already wilder than the series usually is."""
+    late = before[-LATE_RUNS:]
+    if len(late) < LATE_RUNS // 2:
+        return 1.0
+    away = np.abs(late - middle(late))
+    at = int(0.68 * len(late))
+    ratio = float(np.partition(away, at)[at]) / (CALM * model.scale)
+    return min(1.0, 1.0 / ratio**2) if ratio > 0 else 1.0
+
+
+def seen_before(y: Floats, onset: int, size: float, model: NoiseModel) -> bool:
+    """The series made excursions of this length and nearly this size before: this may be another."""
+    m = len(y) - onset
+    if onset < m:
+        return False
+    residual = (y[:onset] - model.level) * (math.copysign(1.0, size) / model.scale)
+    total = np.concatenate(([0.0], np.cumsum(np.maximum(np.minimum(residual, 5.0), -5.0))))
+    highest = float((total[m:] - total[:-m]).max()) / m
+    return abs(size) < EXCURSION * highest * model.scale
+
+
+def little_known(onset: int, size: float, evidence: float, model: NoiseModel, policy: Policy) -> bool:
+    """Of a short reference neither level nor spread is well known: what is not far off needs twice the proof."""
+    return onset < LATE_RUNS and 0 < size < FAR * model.scale and evidence < 2 * policy.evidence_regression
+
+
+def log_sum(values: Floats) -> float:
+    top = float(values.max())
+    return top + math.log(float(np.exp(values - top).sum()))
+
+
+def locate(weighed: Floats, low: int) -> tuple[int, int, int]:
+    """Onset and its range: the start whose neighbourhood of three runs holds most of the posterior."""
+    top = float(weighed.max())
+    mass = np.exp(weighed - top).sum(axis=0)
+    mass /= mass.sum()
+    near = np.convolve(mass, np.ones(7), mode="same") if len(mass) >= 7 else np.full(len(mass), 1.0)
+    likely = near >= near.max() - 0.02
+    onset = int(np.argmax(np.where(likely, mass, -1.0)))
+    below = np.cumsum(mass)
+    first = int(np.searchsorted(below, 0.025))
+    last = int(np.searchsorted(below, 0.975))
+    return low + onset, low + min(first, onset), low + max(min(last, len(mass) - 1), onset)
+
+
+def local_noise(y: Floats) -> float:
+    """Spread between neighbouring runs, which a drift does not inflate."""
+    step = np.abs(np.diff(y))
+    return max(middle(step) / 0.954, 3e-4)
