@@ -18,6 +18,7 @@ from backend.api import (
     openapi,
     problems,
     projects,
+    pull_requests,
     regressions,
     requests,
     runs,
@@ -32,6 +33,7 @@ from backend.api.edge import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.services.config import ServiceConfig
 from backend.services.live import Hub
+from backend.services.oidc_access import Workflows
 
 GZIP_FROM_BYTES = 1024
 GZIP_LEVEL = 5  # 9 costs three times the time for 2 % less
@@ -50,6 +52,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.config = config
     app.state.engine = engine
     app.state.hub = Hub(engine)
+    app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
     app.state.metrics = Metrics(config.version)
     app.include_router(health.router, responses=openapi.PROBLEMS)
     app.include_router(sign_in.router)
@@ -76,6 +79,7 @@ def _routes() -> APIRouter:
         requests,
         fleet,
         projects,
+        pull_requests,
         tokens,
         webhooks,
         events,

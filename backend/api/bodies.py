@@ -113,6 +113,13 @@ class ProjectBody(Body):
     trusted: bool = Field(default=False, description="its commits may run on workers that cannot isolate them")
 
 
+class ApprovalBody(Body):
+    project: Slug
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] = Field(
+        description="the exact commit that was looked at; another head needs another approval"
+    )
+
+
 class TokenBody(Body):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
     scopes: list[Literal["read", "write", "worker", "admin"]] = Field(min_length=1)

@@ -8,7 +8,8 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
 
-from backend.services import access
+from backend.github.oidc import looks_like_oidc
+from backend.services import access, oidc_access
 from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
 from backend.services.live import Hub
@@ -65,6 +66,8 @@ async def caller(request: Request, c: Transaction, config: Config, now: Now) -> 
     if authorization is None and not session:
         # Most reads; they need not wait for a thread to learn that they are anonymous.
         return access.stranger(public_read=config.public_read)
+    if authorization is not None and looks_like_oidc(secret := authorization.partition(" ")[2].strip()):
+        return await run_in_threadpool(oidc_access.identify, c, secret, request.app.state.workflows, now)
     principal = await run_in_threadpool(
         access.identify, c, authorization=authorization, session=session, public_read=config.public_read, now=now
     )
@@ -93,6 +96,14 @@ def _with(*scopes: Scope) -> Callable[[Principal], Awaitable[Principal]]:
 Reader = Annotated[Principal, Depends(_with(Scope.READ))]
 Writer = Annotated[Principal, Depends(_with(Scope.WRITE))]
 WorkerCaller = Annotated[Principal, Depends(_with(Scope.WORKER))]
-# Results come from workers, and from CI jobs that measured something themselves.
-Deliverer = Annotated[Principal, Depends(_with(Scope.WRITE, Scope.WORKER))]
+
+
+async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:
+    """Results come from workers, and from CI jobs that measured something themselves."""
+    if principal.via is Via.WORKFLOW:
+        return principal
+    return await _with(Scope.WRITE, Scope.WORKER)(principal)
+
+
+Deliverer = Annotated[Principal, Depends(deliverer)]
 Admin = Annotated[Principal, Depends(_with(Scope.ADMIN))]

@@ -47,6 +47,7 @@ class Via(StrEnum):
     ANONYMOUS = "anonymous"
     TOKEN = "token"
     SESSION = "session"
+    WORKFLOW = "workflow"  # of GitHub, by its own token: reads, and delivers to one project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

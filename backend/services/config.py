@@ -1,6 +1,6 @@
 """What the service must be told: one frozen object, made at the edge (the launcher, a test), handed to every part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +23,12 @@ class ServiceConfig:
     # Pages and API reads without signing in. Writes never are public.
     public_read: bool = True
     github_webhook_secret: str | None = None
+    # What tells GitHub of results: an app (its id and private key, PEM), else a token; neither: nothing is told.
+    github_app_id: str | None = None
+    github_app_key: str | None = field(default=None, repr=False)
+    github_token: str | None = field(default=None, repr=False)
+    github_api_url: str = "https://api.github.com"
+    github_oidc_issuer: str | None = None  # None: GitHub's own
     version: str = "0.1.0"
 
     lease_s: int = 30

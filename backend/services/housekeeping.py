@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, sync
+from backend.services import dispatch, pull_requests, sync
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Broker, CeleryBroker
 from backend.store import access, deliveries, live, projects, queue, schema
@@ -102,6 +102,8 @@ class _Keeper:
     def _sync_all(self) -> None:
         with _reported("sync"):
             sync_all(self._engine, self._config, utc_now, self._stop.is_set)
+        with _reported("pull requests"):
+            pull_requests.prepare_all(self._engine, self._config, utc_now, self._stop.is_set)
 
     def _wait(self) -> None:
         """Until somebody tells of work, the tick is over, or we should stop."""

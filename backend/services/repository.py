@@ -22,6 +22,7 @@ LOOK_UP_S = 0.25  # how often a running git is looked after
 MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
 MAX_BRANCHES = 200
+MAX_PULL_REQUEST = 250  # commits of a pull request that are looked at: as many as GitHub shows
 PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 # A parent process may be a git hook; its repository is not ours.
@@ -92,6 +93,19 @@ class Mirror:
             "fetch", "--prune", "--no-tags", "--force", "--quiet", "--no-write-fetch-head", "origin",
             "+refs/heads/*:refs/heads/*",
         )  # fmt: skip
+
+    def fetch_pull_request(self, number: int) -> None:
+        """Bring the head of a pull request, forced ones too."""
+        self._git(
+            "fetch", "--no-tags", "--force", "--quiet", "--no-write-fetch-head", "origin",
+            f"+refs/pull/{int(number)}/head:refs/tidemark/pull/{int(number)}",
+        )  # fmt: skip
+
+    def commits_off(self, sha: str, branch: str) -> list[str]:
+        """The commit and its first parents that are not on the branch, newest first; at least itself."""
+        count, off = f"--max-count={MAX_PULL_REQUEST}", f"^refs/heads/{branch}"
+        found = _text(self._git("rev-list", "--first-parent", count, _checked(sha), off, "--")).split()
+        return found or [sha]
 
     def _initialise(self) -> None:
         if not self.exists():

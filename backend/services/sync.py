@@ -238,7 +238,7 @@ def _too_large(blob: Blob) -> ManifestInvalid:
 
 def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
     """Store what was read: commits, branches and their order, notes, run requests."""
-    store.save_commits(c, project.id, (_row(info) for info in reading.commits))
+    store.save_commits(c, project.id, (row_of(info) for info in reading.commits))
     _record_default(c, project, reading.default, now)
     for line in reading.others:
         branch_id = store.save_branch(c, project.id, line.name, line.head, now)
@@ -261,7 +261,8 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
     )
 
 
-def _row(info: CommitInfo) -> dict[str, object]:
+def row_of(info: CommitInfo) -> dict[str, object]:
+    """A commit as the store keeps it."""
     return {
         "sha": info.sha,
         "parents": list(info.parents),

@@ -1,9 +1,9 @@
-"""What GitHub tells us: verified, remembered by its delivery id, and turned into a wish to synchronise."""
+"""What GitHub tells us: verified, remembered by its delivery id, and turned into wishes that the loop fulfils."""
 
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,14 +12,19 @@ from urllib.parse import parse_qs
 from sqlalchemy import Connection
 
 from backend.github import signature
-from backend.services import projects
+from backend.services import projects, pull_requests, requests
+from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
-from backend.services.errors import BadRequest, Unauthenticated, shown
+from backend.services.dispatch import Kind
+from backend.services.errors import BadRequest, ServiceError, Unauthenticated, shown
+from backend.services.requests import RunRequest
 from backend.store import deliveries
 from backend.store import projects as project_store
+from backend.store.projects import ProjectRow
 
 log = logging.getLogger("tidemark.webhooks")
 
+SHA = re.compile(r"[0-9a-f]{40,64}\Z")
 TOKEN = re.compile(r"[0-9A-Za-z_.-]{1,100}\Z")
 REPOSITORY_URLS = ("clone_url", "ssh_url", "git_url", "html_url", "url")
 FORM = "application/x-www-form-urlencoded"
@@ -51,7 +56,7 @@ def receive(c: Connection, delivery: Delivery, config: ServiceConfig, now: datet
     payload = _payload(delivery)
     if not deliveries.claim(c, delivery_id, event, now):
         return Received(delivery=delivery_id, event=event, outcome=deliveries.outcome_of(c, delivery_id))
-    outcome, project_id = _act(c, event, payload, now)
+    outcome, project_id = _act(c, event, payload, config, now)
     deliveries.set_outcome(c, delivery_id, outcome, project_id)
     log.info("webhook %s (%s): %s", delivery_id, event, outcome)
     return Received(delivery=delivery_id, event=event, outcome=outcome)
@@ -89,32 +94,120 @@ def _payload(delivery: Delivery) -> Mapping[str, Any]:
     return payload
 
 
-def _act(c: Connection, event: str, payload: Mapping[str, Any], now: datetime) -> tuple[str, int | None]:
+def _act(
+    c: Connection, event: str, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> tuple[str, int | None]:
     """What came of it, and the project it was about."""
     if event == "ping":
         return "pong", None
-    if event == "push":
-        return _on_push(c, payload, now)
-    return f"nothing to do for {event}", None
+    if event == "installation":
+        return _on_installation(c, payload), None
+    handler = HANDLERS.get(event)
+    if handler is None:
+        return f"nothing to do for {event}", None
+    name, watching = _watching(c, payload)
+    if not watching:
+        return f"no project watches {name}", None
+    said = []
+    for project in watching:
+        _remember(c, project, name, payload)
+        said.append(f"{project.slug}: {handler(c, project, payload, config, now)}")
+    return "; ".join(said), watching[0].id
 
 
-def _on_push(c: Connection, payload: Mapping[str, Any], now: datetime) -> tuple[str, int | None]:
-    repository, ref = payload.get("repository"), payload.get("ref")
+def _watching(c: Connection, payload: Mapping[str, Any]) -> tuple[str, list[ProjectRow]]:
+    """The repository's name, and the projects that watch it."""
+    repository = payload.get("repository")
     if not isinstance(repository, dict):
         raise BadRequest.field("repository", repository, "an object with full_name and clone_url")
-    if not isinstance(ref, str):
-        raise BadRequest.field("ref", ref, "a text like refs/heads/main")
-    if not ref.startswith("refs/heads/"):
-        return f"{_plain(ref)} is no branch", None
     name = repository.get("full_name")
     if not isinstance(name, str) or not name:
         raise BadRequest.field("repository.full_name", name, "a text like owner/name")
-    watching = project_store.of_repository(c, [_plain(name)], _urls(repository))
-    for project in watching:
-        projects.request_sync(c, project.id, now)
-    if not watching:
-        return f"no project watches {_plain(name)}", None
-    return f"synchronising {', '.join(project.slug for project in watching)}", watching[0].id
+    return _plain(name), project_store.of_repository(c, [_plain(name)], _urls(repository))
+
+
+def _remember(c: Connection, project: ProjectRow, name: str, payload: Mapping[str, Any]) -> None:
+    """GitHub vouched for this project being that repository: what is found may be told there."""
+    stated = project.settings.get("github")
+    known = stated if isinstance(stated, dict) else {}
+    installation = payload.get("installation")
+    number = installation.get("id") if isinstance(installation, dict) else None
+    wanted = {**known, "repository": name, **({"installation_id": number} if isinstance(number, int) else {})}
+    if wanted != known:
+        project_store.set_setting(c, project.id, "github", wanted)
+
+
+def _on_installation(c: Connection, payload: Mapping[str, Any]) -> str:
+    """The app was installed or removed. Its number comes with every later event; only a removal must be acted on."""
+    installation = payload.get("installation")
+    number = installation.get("id") if isinstance(installation, dict) else None
+    if payload.get("action") not in ("deleted", "suspend") or not isinstance(number, int):
+        return f"installation {_plain(str(payload.get('action')))}"
+    removed = project_store.forget_installation(c, number)
+    return f"installation removed; {removed} projects are not reported to GitHub any more"
+
+
+def _on_push(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    """Commits came, or a branch was made, forced or deleted: a sync sees which."""
+    ref = payload.get("ref")
+    if not isinstance(ref, str):
+        raise BadRequest.field("ref", ref, "a text like refs/heads/main")
+    if not ref.startswith("refs/heads/"):
+        return f"{_plain(ref)} is no branch"
+    projects.request_sync(c, project.id, now)
+    return "synchronising"
+
+
+def _on_branch(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    """A branch or tag was made or deleted without a commit."""
+    if payload.get("ref_type") != "branch":
+        return f"nothing to do for a {_plain(str(payload.get('ref_type')))}"
+    projects.request_sync(c, project.id, now)
+    return "synchronising"
+
+
+def _on_pull_request(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    return pull_requests.note(c, project, payload, now)
+
+
+def _on_check(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    """Somebody who may write to the repository pressed "re-run"."""
+    action = payload.get("action")
+    if action not in ("rerequested", "requested_action"):
+        return f"nothing to do for {_plain(str(action))}"
+    check = payload.get("check_run") or payload.get("check_suite")
+    sha = check.get("head_sha") if isinstance(check, dict) else None
+    if not isinstance(sha, str) or not SHA.match(sha):
+        raise BadRequest.field("head_sha", sha, "a full commit id")
+    sender = payload.get("sender")
+    login = sender.get("login") if isinstance(sender, dict) else None
+    who = Principal(name=f"{_plain(str(login))} on GitHub", via=Via.TOKEN, scopes=frozenset({Scope.WRITE}))
+    try:
+        request = RunRequest(project=project.slug, commit=sha, kind=Kind.PULL_REQUEST, again=True)
+        accepted = requests.request_commit(c, request, config, who, now)
+    except ServiceError as error:
+        # An unknown commit (such as an unapproved one of a fork) is no fault of the delivery.
+        return f"not run again: {error.detail}"
+    return f"{len(accepted.runs)} runs requested again"
+
+
+Handler = Callable[[Connection, ProjectRow, Mapping[str, Any], ServiceConfig, datetime], str]
+HANDLERS: Mapping[str, Handler] = {
+    "push": _on_push,
+    "create": _on_branch,
+    "delete": _on_branch,
+    "pull_request": _on_pull_request,
+    "check_run": _on_check,
+    "check_suite": _on_check,
+}
 
 
 def _urls(repository: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables import project, regression
@@ -41,6 +41,25 @@ PROJECTS = select(
 def find(c: Connection, slug: str) -> ProjectRow | None:
     row = c.execute(PROJECTS.where(project.c.slug == slug)).one_or_none()
     return None if row is None else ProjectRow(**row._mapping)
+
+
+def by_id(c: Connection, project_id: int) -> ProjectRow | None:
+    row = c.execute(PROJECTS.where(project.c.id == project_id)).one_or_none()
+    return None if row is None else ProjectRow(**row._mapping)
+
+
+def set_setting(c: Connection, project_id: int, name: str, value: Any) -> None:
+    """Change one of a project's settings; None removes it."""
+    row = c.execute(select(project.c.settings).where(project.c.id == project_id).with_for_update()).scalar_one()
+    changed = {key: kept for key, kept in row.items() if key != name} | ({} if value is None else {name: value})
+    c.execute(update(project).where(project.c.id == project_id).values(settings=changed))
+
+
+def forget_installation(c: Connection, installation_id: int) -> int:
+    """The app was removed there: its projects are not connected to GitHub any more."""
+    stated = project.c.settings["github"]["installation_id"].as_string()
+    statement = update(project).where(stated == str(installation_id)).values(settings=text("settings - 'github'"))
+    return c.execute(statement).rowcount
 
 
 def slugs(c: Connection, limit: int) -> list[str]:
@@ -96,6 +115,13 @@ def of_repository(c: Connection, names: list[str], urls: list[str]) -> list[Proj
         | func.lower(project.c.slug).in_([name.lower() for name in names])
     )
     return [ProjectRow(**row._mapping) for row in c.execute(statement.order_by(project.c.id))]
+
+
+def with_oidc_repository(c: Connection, name: str) -> list[ProjectRow]:
+    """Projects whose rules name another repository than their own as the one whose workflows deliver."""
+    stated = func.lower(project.c.settings["oidc"]["repository"].as_string())
+    rows = c.execute(PROJECTS.where(stated == name.lower()).order_by(project.c.id))
+    return [ProjectRow(**row._mapping) for row in rows]
 
 
 def request_overdue_syncs(c: Connection, *, synced_before: datetime, now: datetime) -> int:

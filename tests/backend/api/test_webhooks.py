@@ -65,7 +65,7 @@ def test_a_ping_is_answered(client: httpx.Client) -> None:
 
 def test_a_push_asks_for_a_sync(client: httpx.Client, live_server: Any) -> None:
     answer = send(client, push())
-    assert answer.json()["outcome"] == "synchronising northsea/loom" and sync_requested(live_server)
+    assert answer.json()["outcome"] == "northsea/loom: synchronising" and sync_requested(live_server)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_delivery_that_comes_twice_is_acted_on_once(client: httpx.Client, live
 @pytest.mark.parametrize(
     ("payload", "event", "outcome"),
     [
-        (push(ref="refs/tags/v1"), "push", "refs/tags/v1 is no branch"),
+        (push(ref="refs/tags/v1"), "push", "northsea/loom: refs/tags/v1 is no branch"),
         (push(repository={"full_name": "some/one"}), "push", "no project watches some/one"),
         ({"action": "created"}, "star", "nothing to do for star"),
-        ({}, "pull_request", "nothing to do for pull_request"),
+        ({}, "workflow_run", "nothing to do for workflow_run"),
     ],
 )
 def test_what_is_of_no_interest_is_accepted_and_ignored(

@@ -1,0 +1,26 @@
+"""The migrations make exactly the tables that the code describes, and go down as far as they came."""
+
+from __future__ import annotations
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, inspect
+
+from backend.store import schema
+from backend.store.tables import metadata
+
+
+def test_the_migrated_schema_is_what_the_code_describes(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        command.check(schema.alembic_config(c))
+
+
+def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        schema.downgrade(c, "base")
+        assert set(inspect(c).get_table_names()) <= {"alembic_version"}
+        schema.upgrade(c)
+        context = MigrationContext.configure(c, opts={"include_object": lambda item, name, kind, *_: kind != "index"})
+        missing = [difference for difference in compare_metadata(context, metadata) if difference[0] == "add_table"]
+    assert missing == []
