@@ -16,10 +16,10 @@ def explain(judgement: Judgement, metric: str, unit: str = "", commit_names: Map
 
 
 def _opening(j: Judgement, metric: str, unit: str) -> str:
-    value = f"{metric} is {number(j.value)}{' ' + unit if unit and unit != '1' else ''} here"
+    value = f"{metric} is {number(j.value)}{_after(unit)} here"
     if j.change is None or j.baseline is None:
         return f"{value}: not judged."
-    base = f"{number(j.baseline)}{' ' + unit if unit and unit != '1' else ''}"
+    base = f"{number(j.baseline)}{_after(unit)}"
     return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {j.verdict.value}."
 
 
@@ -44,7 +44,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         f"the evidence is {evidence:.0f} nats.",
         Reason.SUSTAINED_DRIFT: f"No single step explains it, but many small losses add up to {percent(step)}.",
         Reason.CONFIRMED_BY_SESSION: "A confirming session proved it.",
-        Reason.STILL_WORSE: f"The regression that began at {since} has not ended.",
+        Reason.STILL_WORSE: f"It is part of the regression that began at {since}.",
         Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
         Reason.SUSTAINED_IMPROVEMENT: f"The level fell by {percent(abs(step), sign=False)} at {since} and stayed; "
@@ -65,8 +65,8 @@ def _limits(j: Judgement, unit: str) -> str:
     if j.noise == 0.0:
         return f"Judged by policy {j.policy_version}."
     return (
-        f"The band is {number(j.band_low)} to {number(j.band_high)} {unit if unit != '1' else ''}".rstrip()
-        + f", from {j.n_baseline} runs with a noise of {percent(j.noise, sign=False)}; "
+        f"The band is {number(j.band_low)} to {number(j.band_high)}{_after(unit)}, "
+        f"from {j.n_baseline} runs with a noise of {percent(j.noise, sign=False)}; "
         f"{j.numbers.get('sustained_runs', 3):.0f} runs would show a change of "
         f"{percent(j.minimum_detectable_effect or 0.0, sign=False)}. Judged by policy {j.policy_version}."
     )
@@ -83,6 +83,11 @@ def _event(event: ChangePoint, names: Mapping[int, str]) -> str:
         was = names.get(event.previous_onset_position, f"position {event.previous_onset_position}")
         return f"Its onset, first thought to be {was}, is {onset}."
     return ""
+
+
+def _after(unit: str) -> str:
+    """The unit as it follows a value; a plain number or ratio has none."""
+    return "" if unit in ("", "1", "ratio") else f" {unit}"
 
 
 def _more(runs: int) -> str:

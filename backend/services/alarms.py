@@ -165,7 +165,7 @@ class _Telling:
 
     def _open(self, found: Group, point_ids: Sequence[int]) -> None:
         """A new regression. It begins as a suspect; `_settle` moves it on when its change points are confirmed."""
-        values = self._values(found, state="suspect", cause=self._cause(found))
+        values = self._values(found, state="suspect", cause=self._cause(found, moved=len(found.members)))
         arrival = self.arrival
         number = store.insert_regression(
             self.c, arrival.project_id, arrival.testbed_id, arrival.default_branch_id, values, arrival.now
@@ -188,7 +188,7 @@ class _Telling:
         confirmed = [point for point in alive if point.state == "confirmed"]
         leading = [self._change(point) for point in confirmed or alive]
         found = Group(lead_of(leading), tuple(leading))
-        cause = self._cause(found)
+        cause = self._cause(found, moved=sum(point.state in LIVE for point in members))
         state = row.state
         newly = bool(confirmed) and row.state == "suspect"
         if newly and not cause.suppress:
@@ -232,7 +232,7 @@ class _Telling:
 
     # --- shared
 
-    def _cause(self, found: Group) -> Cause:
+    def _cause(self, found: Group, *, moved: int) -> Cause:
         lead = self.by_series.get(int(found.lead.series_id))
         exact = {int(member.series_id) for member in found.members} & {
             item.series.id for item in self.by_series.values() if item.series.exact and item.series.role == Role.GATE
@@ -243,7 +243,7 @@ class _Telling:
             found,
             noise=0.0 if lead is None else lead.noise,
             exact=bool(exact),
-            moved=len(found.members),
+            moved=moved,
             watched=self.watched,
         )
 

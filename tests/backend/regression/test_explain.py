@@ -22,7 +22,7 @@ def test_every_point_of_a_history_is_explained_with_its_numbers():
     assert "within the band" in told[15] and Policy().version in told[15]
     assert "suspect" in told[20] and "it must be sustained" in told[20]
     assert re.search(r"The level rose by \+(29|30)\.\d % at abc1234", told[22])
-    assert "The regression that began at abc1234 has not ended" in told[24]
+    assert "It is part of the regression that began at abc1234" in told[24]
     assert "ended at def5678" in told[27]
     assert all("None" not in text and "nan" not in text for text in told)
 
