@@ -218,8 +218,8 @@ class Policy:
         return rows
 
 
-# The first is what the detector raises on labelled histories, rounded up (tests/detection/score_table.py); the second is an
-# estimate from the tail of its evidence there, not a measurement.
+# The first is what the detector raises on labelled histories, rounded up (tests/detection/score_table.py); the second
+# is an estimate from the tail of its evidence there, not a measurement.
 FALSE_ALARMS_PER_POINT = 5e-5
 NATS_PER_E_FOLD = 1.5
 
