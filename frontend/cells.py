@@ -224,7 +224,7 @@ def _measured(cell: Cell, mode: CellMode) -> str:
     size = "" if change is None else numbers.bare_percent(change)
     if mode is CellMode.CHANGE and change is not None:
         return size if state is CellState.UNCHANGED else f"{'▼' if change > 0 else '▲'}{size}"
-    if state is CellState.IMPROVEMENT and change is not None and abs(change) < SMALLEST_SHOWN:
+    if state is CellState.IMPROVEMENT and change is not None and change > -SMALLEST_SHOWN:
         size = ""  # back where it was: the gain is not against this baseline
     return SIZED[state] + size if state in SIZED else "▽" if state in STILL else ""
 
