@@ -330,6 +330,7 @@ def regressions(
     project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
     state: Annotated[str | None, typer.Option(help="Only in this state, e.g. confirmed.")] = None,
     cause: Annotated[str | None, typer.Option(help="Only of this cause, e.g. code.")] = None,
+    still_bad: Annotated[bool, typer.Option("--still-bad", help="Only what is slow to this day.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
     url: Url = None,
     token: Token = None,
@@ -338,7 +339,9 @@ def regressions(
     """List regressions, the newest first."""
     from tidemark import remote
 
-    found = remote.service(url, token).regressions(limit, project=project, state=state, cause=cause)
+    found = remote.service(url, token).regressions(
+        limit, project=project, state=state, cause=cause, still_bad="true" if still_bad else None
+    )
     print(json.dumps(found) if as_json else remote.describe_regressions(found))
 
 

@@ -124,6 +124,8 @@ def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(servi
     assert token.read_text().strip() not in service.said
     listed = tidemark("regressions", TIDEMARK_DATA_DIR=str(service.data))
     assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
+    listed = tidemark("regressions", "--still-bad", TIDEMARK_DATA_DIR=str(service.data))
+    assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
 
 
 def test_every_child_that_is_killed_is_back_within_five_seconds(service: Service) -> None:
