@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -27,6 +27,7 @@ from backend.store import judgements as judgement_store
 from backend.store import regressions as regression_store
 from backend.store import series as series_store
 from backend.store import wire
+from backend.store.github_outbox import want_statement
 from backend.store.ingest import MeasurementRow, Place
 from backend.store.live import event_statement
 from backend.store.schema import ensure_partitions
@@ -77,7 +78,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     arrival = _arrive(c, run, place, measured_at, fingerprint, now)
     judged = _store_and_judge(c, arrival, replace(place, commit_id=arrival.commit_id), raw, digest)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
-    wire.send(c, *judged.statements, _told_to_pages(arrival, summary))
+    wire.send(c, *judged.statements, _told_to_pages(arrival, summary), want_statement([run.id]))
     return Recorded(
         run_id=run.id,
         status=run.status.value,
@@ -100,9 +101,9 @@ def get_document(c: Connection, run_id: str) -> dict[str, Any]:
 
 
 def _measured_at(run: Run, now: datetime) -> datetime:
-    started = run.started
-    if started is None:
+    if run.started is None:
         return now
+    started = run.started.astimezone(UTC)  # partitions begin at midnight UTC, wherever the worker stands
     if started.year < EARLIEST_YEAR or started > now + LATEST_START:
         accepted = f"a time from the year {EARLIEST_YEAR} to {(now + LATEST_START).isoformat(timespec='seconds')}"
         raise Invalid.one("started_at", run.started_at, accepted)

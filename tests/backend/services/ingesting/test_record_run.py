@@ -142,6 +142,15 @@ def test_an_old_run_gets_a_partition_of_its_month(loom: Any) -> None:
     assert loom.rows("SELECT tableoid::regclass::text FROM measurement") == [("measurement_2019_03",)]
 
 
+@pytest.mark.parametrize(
+    ("started_at", "month"),
+    [("2019-12-01T01:00:00+05:00", "2019_11"), ("2019-12-31T23:00:00-05:00", "2020_01")],
+)
+def test_the_month_of_a_run_is_the_one_in_utc(loom: Any, started_at: str, month: str) -> None:
+    loom.run(0, 100.0, started_at=started_at)
+    assert loom.rows("SELECT tableoid::regclass::text FROM measurement") == [(f"measurement_{month}",)]
+
+
 def test_a_run_that_was_asked_for_must_be_that_run(loom: Any) -> None:
     loom.run(0, 100.0)
     _ask_for(loom, "ASKED-0001", loom.sha_of(0))
