@@ -249,16 +249,22 @@ class Choice:
 class Moment:
     """A point in time with its offset, as RFC 3339 writes it; kept as text, so that it is written back unchanged."""
 
-    accepted: ClassVar[str] = 'an RFC 3339 time with its offset, such as "2026-11-18T11:20:04.120Z"'
+    accepted: ClassVar[str] = (
+        'an RFC 3339 time with its offset, such as "2026-11-18T11:20:04.120Z", from the year 1970 to 9000'
+    )
+    # Further out, some zone of the world is before the first or after the last year that a datetime can say.
+    years: ClassVar[range] = range(1970, 9001)
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         if type(value) is not str or len(value) > 40 or "T" not in value:
             return problems.add(path, value, self.accepted)
         try:
-            known_offset = datetime.fromisoformat(value).utcoffset() is not None
+            moment = datetime.fromisoformat(value)
         except ValueError:
-            known_offset = False
-        return value if known_offset else problems.add(path, value, self.accepted)
+            return problems.add(path, value, self.accepted)
+        if moment.utcoffset() is None or moment.year not in self.years:
+            return problems.add(path, value, self.accepted)
+        return value
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "string", "format": "date-time"}
