@@ -351,10 +351,11 @@ def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
 
 def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: datetime) -> None:
     """Judge a series again from a position on: a decision was taken back, or its policy changed."""
+    # Locked before its points are read: a result that is just arriving would be missing among them, and be lost.
+    (series,) = series_store.lock_by_id(c, [series_id])
     points = _points_to_replay(c, [series_id], from_position)[series_id]
     if not points:
         return
-    (series,) = series_store.lock_by_id(c, [series_id])
     arrival = _arrival_of(c, points[-1], now)
     found = _Outcome()
     _judge_again(c, arrival, [series], {series_id: points}, from_position, found)

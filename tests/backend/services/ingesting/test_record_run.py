@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from backend.contract import Invalid, parse_run
 from backend.services.dispatch import lease_hash
 from backend.services.errors import Conflict, NotFound
 from backend.services.ingest import get_document, record_run
+from backend.services.judging import rejudge_series
+from tidemark.processes import wait_until
 
 
 def test_a_run_that_nobody_asked_for_brings_its_project_commit_and_series(loom: Any) -> None:
@@ -194,6 +197,25 @@ def test_runs_of_the_same_series_at_once_are_judged_one_after_the_other(committi
         positions = c.execute(text("SELECT position FROM judgement WHERE superseded_at IS NULL ORDER BY 1")).scalars()
         assert list(positions) == list(range(8))
         assert c.scalar(text("SELECT state_position FROM series")) == 7
+
+
+def test_judging_again_waits_for_a_result_that_is_just_arriving(committing_engine: Engine, loom: Any) -> None:
+    assert all(_deliver_at_once(committing_engine, [loom.run_of(0, [loom.measurement("step_ms", 100.0)])], loom.now))
+
+    def judge_again() -> None:
+        with committing_engine.begin() as c:
+            rejudge_series(c, c.scalar(text("SELECT id FROM series")), 0, now=loom.now)
+
+    raw = json.dumps(loom.run_of(1, [loom.measurement("step_ms", 100.0)])).encode()
+    with ThreadPoolExecutor(1) as other, committing_engine.connect() as watching:
+        with committing_engine.begin() as c:
+            record_run(c, parse_run(raw), raw, now=loom.now)
+            judging = other.submit(judge_again)
+            waits = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+            assert wait_until(lambda: bool(watching.scalar(waits)), 20)
+        judging.result(20)
+        standing = text("SELECT position FROM judgement WHERE superseded_at IS NULL ORDER BY 1")
+        assert list(watching.scalars(standing)) == [0, 1]
 
 
 def _deliver_at_once(engine: Engine, documents: list[dict[str, Any]], now: Any) -> list[bool]:
