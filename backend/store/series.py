@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -71,6 +71,10 @@ class StoredPoint:
     processes: tuple[float, ...]
     environment_hash: str
     worker: str
+
+    def pooled_with(self, other: StoredPoint) -> StoredPoint:
+        """Both as one point: runs of one commit that were judged apart on a branch, which has been merged since."""
+        return replace(other, runs=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
 
     def as_point(self, suite_version: str) -> Point:
         return Point(
@@ -247,7 +251,7 @@ LEFT JOIN worker w ON w.id = r.worker_id
 CROSS JOIN LATERAL (
   SELECT array_agg(v) AS processes FROM measurement x, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
   WHERE x.series_id = j.series_id AND x.run_id = ANY (coalesce(j.runs, ARRAY[j.run_id]))) AS m
-ORDER BY j.series_id, j.position
+ORDER BY j.series_id, j.position, j.measured_at, j.run_id
 """
 NO_LIMIT = 2**31 - 1
 
@@ -260,20 +264,23 @@ def load_points(
     points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in series_ids}
     (rows,) = wire.send(c, (_POINTS, {"ids": list(points), "around": around, "before": before, "until": until}))
     for row in rows:
-        points[row.series_id].append(
-            StoredPoint(
-                position=row.position,
-                commit=row.commit,
-                commit_id=row.commit_id,
-                run_id=row.run_id,
-                measured_at=row.measured_at,
-                value=row.value,
-                runs=tuple(row.runs),
-                processes=tuple(row.processes or ()),
-                environment_hash=row.environment_hash,
-                worker=row.worker,
-            )
+        known = points[row.series_id]
+        point = StoredPoint(
+            position=row.position,
+            commit=row.commit,
+            commit_id=row.commit_id,
+            run_id=row.run_id,
+            measured_at=row.measured_at,
+            value=row.value,
+            runs=tuple(row.runs),
+            processes=tuple(row.processes or ()),
+            environment_hash=row.environment_hash,
+            worker=row.worker,
         )
+        if known and known[-1].position == point.position:
+            known[-1] = known[-1].pooled_with(point)
+        else:
+            known.append(point)
     return points
 
 

@@ -131,6 +131,21 @@ def test_results_of_a_branch_count_for_the_default_branch_once_it_is_merged(
     assert standing(committing_engine)[-1][:2] == (10, own)
 
 
+def test_a_commit_that_was_measured_twice_on_its_branch_is_one_point_once_it_is_merged(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    repository.git("checkout", "-q", "-b", "release/1")
+    own = repository.commit("own", tinygpt__x="own")
+    sync()
+    for _ in range(2):
+        deliver(committing_engine, own, 5, branch="release/1", parent=shas[-1])
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "--ff-only", "release/1")
+    sync()
+    assert [place[:2] for place in standing(committing_engine)] == list(enumerate([*shas, own]))
+
+
 def test_a_history_that_was_replaced_altogether_begins_anew(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
