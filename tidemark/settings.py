@@ -36,6 +36,11 @@ class Settings(BaseSettings):
         None, description="whether reading needs no signing in; unless set, only where loopback alone is served"
     )
     github_webhook_secret: str | None = Field(None, description="the secret of the webhook on GitHub")
+    github_app_id: str | None = Field(None, description="the GitHub App that checks and comments are written as")
+    github_app_key_file: Path | None = Field(None, description="the file with the private key (PEM) of that app")
+    github_token: str | None = Field(None, description="a token for statuses and comments, where there is no app")
+    github_api_url: str = Field("https://api.github.com", description="where GitHub's REST API is (GitHub Enterprise)")
+    github_oidc_issuer: str | None = Field(None, description="who signs workflows' tokens, if not GitHub itself")
     url: str | None = Field(None, description="the service that commands and workers talk to")
     token: str | None = Field(None, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
@@ -109,11 +114,29 @@ def service_config(settings: Settings) -> ServiceConfig:
         allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
         public_read=settings.reads_are_public,
         github_webhook_secret=settings.github_webhook_secret,
+        github_app_id=settings.github_app_id,
+        github_app_key=_app_key(settings),
+        github_token=settings.github_token,
+        github_api_url=settings.github_api_url,
+        github_oidc_issuer=settings.github_oidc_issuer,
         version=version(),
         lease_s=settings.lease_s,
         heartbeat_s=settings.heartbeat_s,
         max_body_bytes=settings.max_body_mb * MIB,
     )
+
+
+def _app_key(settings: Settings) -> str | None:
+    """The app's private key, read once; an app with half of its settings is a mistake worth a word."""
+    if (settings.github_app_id is None) != (settings.github_app_key_file is None):
+        missing = "APP_ID" if settings.github_app_id is None else "APP_KEY_FILE"
+        raise Refusal(f"TIDEMARK_GITHUB_{missing} is not set; an app needs TIDEMARK_GITHUB_APP_ID and _APP_KEY_FILE")
+    if settings.github_app_key_file is None:
+        return None
+    try:
+        return settings.github_app_key_file.read_text()
+    except OSError as error:
+        raise Refusal(f"TIDEMARK_GITHUB_APP_KEY_FILE {settings.github_app_key_file}: {error.strerror}") from None
 
 
 def version() -> str:

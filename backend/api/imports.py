@@ -71,6 +71,7 @@ def stated(
     branch: Word = None,
     worker: Word = None,
     at: Annotated[str | None, Query(max_length=40, description="when it was measured (RFC 3339)")] = None,
+    stated_wins: Annotated[bool, Query(description="do not believe the file's own commit and branch")] = False,
     direction: Annotated[Words, Query(description="METRIC=lower or METRIC=higher; METRIC may hold * and ?")] = [],  # noqa: B006
     column: Annotated[Words, Query(description="CSV: NAME=PART")] = [],  # noqa: B006
 ) -> Context:
@@ -91,6 +92,7 @@ def stated(
         branch=branch or sent.get("branch"),
         worker=worker or sent.get("worker"),
         at=at or sent.get("at"),
+        stated_wins=stated_wins or sent.get("stated_wins") == "true",
         directions=ways,
         columns=_pairs("column", (*upload.fields.get("column", ()), *column)),
     )

@@ -8,7 +8,8 @@ from backend.api.bodies import ApprovalBody, Slug
 from backend.api.dependencies import Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.services import pull_requests
+from backend.services import github_outbox, pull_requests
+from backend.store.github_outbox import OutboxRow
 from backend.store.pull_requests import PullRequestRow
 
 router = APIRouter(tags=["pull requests"])
@@ -26,6 +27,14 @@ def list_pull_requests(
 ) -> Any:
     """Pull requests of a project as GitHub told of them."""
     return Json(pull_requests.list_pull_requests(c, project, state, limit))
+
+
+@router.get("/github/outbox", response_model=None, responses=answer(tuple[OutboxRow, ...], "The newest first"))
+def outbox(
+    c: Transaction, _: Reader, project: Annotated[Slug, Query()], limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> Any:
+    """What GitHub is to be told of a project: waiting, sent, or given up and why."""
+    return Json(github_outbox.outbox(c, project, limit))
 
 
 @router.post(

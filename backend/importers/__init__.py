@@ -70,17 +70,21 @@ def read_file(name: str, data: bytes, context: Context, format_name: str | None 
     """
     chosen = format_name or detect_format(name, data)
     if chosen == RUN_FORMAT:
-        return _read_run(name, data)
+        return _read_run(name, data, context)
     if chosen not in FORMATS:
         raise Unreadable(f"unknown format {chosen!r}; known: {', '.join((*FORMATS, RUN_FORMAT))}")
     return assemble(chosen, FORMATS[chosen].read(name, data, context), context)
 
 
-def _read_run(name: str, data: bytes) -> Imported:
+def _read_run(name: str, data: bytes, context: Context) -> Imported:
     try:
         run = parse_run(data)
     except Invalid as error:
         raise Unreadable(f"{name}: {error}") from None
+    believed = {"project": context.project, "commit": context.commit, "branch": context.branch, "pull_request": None}
+    for field, stated in believed.items():
+        if context.stated_wins and getattr(run, field) != stated:
+            raise Unreadable(f"{name}: {field} is {getattr(run, field)!r}; stated, and alone believed here: {stated!r}")
     return Imported(RUN_FORMAT, (run,), sum(len(result.measurements) for result in run.results), (), ())
 
 

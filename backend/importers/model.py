@@ -52,7 +52,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the caller states for what the file does not say. A file's own word wins, except for the project."""
+    """What the caller states for what the file does not say. A file's own word wins, except for the project.
+
+    With `stated_wins` it does not: what a stranger's file says of commit and branch is not believed.
+    """
 
     project: str
     testbed: str | None = None
@@ -62,6 +65,7 @@ class Context:
     branch: str | None = None
     worker: str | None = None
     at: str | None = None  # RFC 3339
+    stated_wins: bool = False
     directions: Mapping[str, str] = field(default_factory=dict)  # shell pattern of a metric -> lower | higher
     columns: Mapping[str, str] = field(default_factory=dict)  # CSV: what each column is
 
@@ -224,7 +228,11 @@ def _place(
     reading: Reading, context: Context, problems: list[Problem], notes: list[str], format_name: str
 ) -> tuple[tuple[str, str, str, str | None], Direction] | None:
     """Where a reading belongs and which way it is better, or None after saying what is missing."""
-    commit = (reading.commit or context.commit or "").lower()
+    stated, said = context.commit, reading.commit
+    commit = ((stated or said if context.stated_wins else said or stated) or "").lower()
+    if context.stated_wins and not stated:
+        problems.append(Problem(reading.where, "the file's own commit is not to be believed, and none is stated"))
+        return None
     if not commit:
         problems.append(Problem(reading.where, "the file names no commit; state it with --commit"))
         return None
@@ -235,8 +243,8 @@ def _place(
     if min((*reading.values, *reading.samples), default=0.0) < 0 and reading.role is not Role.DERIVED:
         problems.append(Problem(reading.where, f"{reading.metric} is negative; a cost cannot be"))
         return None
-    stated = next((way for pattern, way in context.directions.items() if fnmatch(reading.metric, pattern)), None)
-    direction = Direction(stated) if stated else reading.direction
+    way_stated = next((way for pattern, way in context.directions.items() if fnmatch(reading.metric, pattern)), None)
+    direction = Direction(way_stated) if way_stated else reading.direction
     if direction is None:
         direction = guess_direction(reading.metric, reading.unit)
         if direction is None:
@@ -288,7 +296,7 @@ def _document(
         "project": context.project,
         "commit": commit,
         "parents": list(context.parents),
-        "branch": context.branch or first.branch,
+        "branch": context.branch if context.stated_wins else context.branch or first.branch,
         "suite": suite,
         "suite_version": "1",
         "testbed": testbed,

@@ -49,6 +49,7 @@ class ServiceConfig:
     run_event_days: int = 30
     live_event_days: int = 2
     webhook_delivery_days: int = 30
+    github_outbox_days: int = 90
 
     @property
     def hosts(self) -> frozenset[str]:

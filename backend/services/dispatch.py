@@ -19,6 +19,7 @@ from backend.services import live
 from backend.services.access import Principal
 from backend.services.config import ServiceConfig
 from backend.services.errors import Conflict, Gone, NotFound
+from backend.store import github_outbox
 from backend.store import live as live_store
 from backend.store import queue as store
 from backend.store.queue import HeldRun, LeaseableRun, RunKey
@@ -190,6 +191,7 @@ def request_runs(
         )
     store.insert_runs(c, rows)
     if rows:
+        github_outbox.want(c, [str(row["id"]) for row in rows])
         live_store.notify_work(c)
         live.publish(c, "queue", project_id, {"queued": len(rows)})
     return answers
@@ -384,8 +386,9 @@ def _hand_back(
 
 
 def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more: Any) -> None:
-    """Tell live pages that a run has changed."""
+    """Tell live pages, and GitHub, that a run has changed."""
     live.publish(c, "run", project_id, {"run_id": run_id, "state": state, **more})
+    github_outbox.want(c, [run_id])
 
 
 # --- publishing ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from backend.services import dispatch, pull_requests, sync
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Broker, CeleryBroker
-from backend.store import access, deliveries, live, projects, queue, schema
+from backend.services.github_outbox import Teller
+from backend.store import access, deliveries, github_outbox, live, projects, queue, schema
 
 log = logging.getLogger("tidemark.housekeeping")
 
@@ -60,6 +61,10 @@ class _Keeper:
         # Fetching a repository may take minutes; leases and nudges must not wait for it.
         self._syncing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync")
         self._sync: Future[None] | None = None
+        # GitHub may be slow as well, and neither waits for the other.
+        self._telling = ThreadPoolExecutor(max_workers=1, thread_name_prefix="github")
+        self._tell: Future[None] | None = None
+        self._teller = Teller(engine, config)
         self._next_hourly = 0.0
 
     def __enter__(self) -> "_Keeper":
@@ -76,6 +81,8 @@ class _Keeper:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
         self._syncing.shutdown(wait=True, cancel_futures=True)
+        self._telling.shutdown(wait=True, cancel_futures=True)
+        self._teller.close()
 
     def keep(self) -> None:
         while not self._stop.is_set():
@@ -95,15 +102,22 @@ class _Keeper:
         tick(self._engine, self._config, self._broker, utc_now())
         if self._sync is None or self._sync.done():
             self._sync = self._syncing.submit(self._sync_all)
+        if self._teller.is_configured and (self._tell is None or self._tell.done()):
+            self._tell = self._telling.submit(self._tell_github)
         if time.monotonic() >= self._next_hourly:
             tidy(self._engine, self._config, utc_now())
             self._next_hourly = time.monotonic() + HOURLY_S
+
+    def _tell_github(self) -> None:
+        with _reported("telling GitHub"):
+            self._teller.send_due(utc_now, self._stop.is_set)
 
     def _sync_all(self) -> None:
         with _reported("sync"):
             sync_all(self._engine, self._config, utc_now, self._stop.is_set)
         with _reported("pull requests"):
             pull_requests.prepare_all(self._engine, self._config, utc_now, self._stop.is_set)
+            pull_requests.confirm_all(self._engine, utc_now)
 
     def _wait(self) -> None:
         """Until somebody tells of work, the tick is over, or we should stop."""
@@ -153,6 +167,7 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
         access.prune(c, now)
         live.prune(c, now - timedelta(days=config.live_event_days))
         queue.prune_run_events(c, now - timedelta(days=config.run_event_days))
+        github_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
         deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))
 
 

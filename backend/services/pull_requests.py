@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from backend.services import dispatch, manifest, sync
 from backend.services.access import Principal
+from backend.services.commit_report import runs_needed
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import BadRequest, Conflict, NotFound
@@ -21,10 +22,10 @@ from backend.services.projects import find_project
 from backend.services.repository import GitFailure, Mirror
 from backend.services.sync import why_not
 from backend.store import commits as commit_store
+from backend.store import github_outbox, queue
 from backend.store import live as live_store
 from backend.store import projects as project_store
 from backend.store import pull_requests as store
-from backend.store import queue
 from backend.store.projects import ProjectRow
 from backend.store.pull_requests import PullRequestRow
 
@@ -174,6 +175,31 @@ def prepare_all(
                 store.set_error(c, project.id, row.number, str(failure), now() + RETRY_AFTER)
 
 
+def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
+    """Measure suspects again at once, until as many runs as the policy asks for agree or one does not."""
+    requested = 0
+    with engine.begin() as c:
+        for found in store.doubtful(c):
+            project = project_store.by_id(c, found.project_id)
+            if project is None or found.runs >= runs_needed(project):
+                continue
+            wanted = Wanted(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
+            requested += len(
+                dispatch.request_runs(
+                    c,
+                    project.id,
+                    [wanted],
+                    kind=Kind.CONFIRM,
+                    requested_by=f"suspect in #{found.number}",
+                    now=now(),
+                    branch=f"pull/{found.number}",
+                    pull_request=found.number,
+                    again=True,
+                )
+            )
+    return requested
+
+
 def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullRequestRow, now: datetime) -> None:
     if not mirror.exists():
         raise GitFailure("the repository has not been read yet")
@@ -188,6 +214,8 @@ def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullReque
         commit_id = commit_store.ids_of(c, project.id, [row.head_sha]).get(row.head_sha)
         if commit_id is not None:
             _request(c, project, row, commit_id, content, paths, now)
+        # Also where nothing is to be run: a check that branch protection waits for must come.
+        github_outbox.want_check(c, project.id, row.head_sha)
         store.set_prepared(c, project.id, row.number, row.head_sha)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, func, literal, or_, select, update
+from sqlalchemy import Connection, case, func, literal, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables import commit, project, pull_request, run
@@ -116,6 +116,39 @@ def open_runs(c: Connection, project_id: int, number: int, *, except_sha: str | 
     if except_sha is not None:
         statement = statement.where(commit.c.sha != except_sha)
     return list(c.execute(statement).scalars())
+
+
+class Doubtful(NamedTuple):
+    """A suite of a pull request's head whose runs so far are suspect and too few to be sure."""
+
+    project_id: int
+    number: int
+    commit_id: int
+    suite: str
+    testbed: str
+    spec: dict[str, Any]
+    runs: int
+
+
+_DOUBTFUL = text(
+    """SELECT p.project_id, p.number, k.id, r.suite, t.name, (array_agg(r.spec ORDER BY r.requested_at))[1], count(*)
+       FROM pull_request p
+       JOIN commit k ON k.project_id = p.project_id AND k.sha = p.head_sha
+       JOIN run r ON r.commit_id = k.id AND r.pull_request = p.number AND r.kind IN ('pull_request', 'confirm')
+         AND r.state NOT IN ('cancelled', 'superseded')
+       JOIN testbed t ON t.id = r.testbed_id
+       WHERE p.state = 'open' AND p.prepared_sha = p.head_sha
+       GROUP BY p.project_id, p.number, k.id, r.suite, t.name
+       HAVING bool_and(r.state = 'done') AND bool_and(EXISTS (
+         SELECT FROM judgement j JOIN series s ON s.id = j.series_id
+         WHERE j.run_id = r.id AND j.superseded_at IS NULL AND s.role = 'gate'
+           AND j.verdict IN ('suspect', 'regression')))
+       LIMIT 100"""
+)
+
+
+def doubtful(c: Connection) -> list[Doubtful]:
+    return [Doubtful(*row) for row in c.execute(_DOUBTFUL)]
 
 
 def pull_request_of(c: Connection, project_id: int, sha: str) -> int | None:

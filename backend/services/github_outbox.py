@@ -1,0 +1,226 @@
+"""Telling GitHub: a check run (or a commit status) per commit, one comment per pull request, updated in place.
+
+The housekeeping loop sends what waits. What GitHub asks to have later is sent later; what it refuses, or what failed
+too often, is given up and says so: in the log, on live pages and in `GET /api/v1/github/outbox`.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from backend.github.client import AppInstallation, Credentials, GitHub, Later, PlainToken, Refused
+from backend.services import github_text, live
+from backend.services.commit_report import CommitReport, load_report
+from backend.services.config import ServiceConfig
+from backend.services.errors import NotFound
+from backend.services.github_text import WasRed
+from backend.services.projects import find_project
+from backend.store import github_outbox as store
+from backend.store import projects as project_store
+from backend.store import pull_requests as pull_request_store
+from backend.store.github_outbox import OutboxRow
+from backend.store.projects import ProjectRow
+
+log = logging.getLogger("tidemark.github")
+
+NAME = "Tidemark"
+AT_ONCE = 20
+MOST_ATTEMPTS = 8
+GONE = (404, 410)
+
+
+class Api(Protocol):
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any: ...
+
+    def pages(self, path: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something is told, and how we may tell it."""
+
+    api: Api
+    repository: str
+    is_app: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    remote_id: str | None
+    memory: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Teller:
+    """Sends what waits. Keeps one connection for each installation."""
+
+    engine: Engine
+    config: ServiceConfig
+    _apis: dict[int, GitHub] = field(default_factory=dict)
+
+    @property
+    def is_configured(self) -> bool:
+        return bool(self.config.github_token or (self.config.github_app_id and self.config.github_app_key))
+
+    def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
+        """Send what waits; how many were told. A rate limit ends the round: it is the same for all."""
+        if not self.is_configured:
+            return 0
+        with self.engine.begin() as c:
+            rows = store.due(c, now(), AT_ONCE)
+        sent = 0
+        for row in rows:
+            if is_stopping():
+                break
+            try:
+                self._send(row, now())
+                sent += 1
+            except Later as later:
+                self._not_now(row, later, now())
+                break
+            except Refused as refused:
+                self._give_up(row, str(refused))
+        return sent
+
+    def close(self) -> None:
+        for api in self._apis.values():
+            api.close()
+
+    def _send(self, row: OutboxRow, now: datetime) -> None:
+        with self.engine.begin() as c:
+            project = project_store.by_id(c, row.project_id)
+            place = None if project is None else self._place(store.connected(c, row.project_id))
+            report = None if project is None else _report(c, project, row, self.config.public_url)
+        if place is None or report is None:
+            told = Told(remote_id=row.remote_id, memory=row.memory)  # closed, or not connected any more
+        else:
+            told = tell_check(place, row, report) if row.kind == "check" else tell_comment(place, row, report)
+        with self.engine.begin() as c:
+            store.set_sent(c, row, remote_id=told.remote_id, memory=told.memory, now=now)
+
+    def _place(self, connected: Mapping[str, Any] | None) -> Place | None:
+        if connected is None:
+            return None
+        installation = connected.get("installation_id")
+        app_id, key = self.config.github_app_id, self.config.github_app_key
+        is_app = bool(app_id and key and isinstance(installation, int))
+        number = installation if is_app and isinstance(installation, int) else 0
+        if not is_app and not self.config.github_token:
+            return None
+        if number not in self._apis:
+            credentials: Credentials = PlainToken(self.config.github_token or "")
+            if is_app:
+                credentials = AppInstallation(app_id or "", key or "", number)
+            self._apis[number] = GitHub(credentials, api_url=self.config.github_api_url)
+        return Place(api=self._apis[number], repository=str(connected["repository"]), is_app=is_app)
+
+    def _not_now(self, row: OutboxRow, later: Later, now: datetime) -> None:
+        if row.attempts + 1 >= MOST_ATTEMPTS:
+            self._give_up(row, f"{later} (tried {row.attempts + 1} times)")
+            return
+        wait = max(later.after_s, 2.0**row.attempts)
+        with self.engine.begin() as c:
+            store.set_failed(c, row, str(later), now + timedelta(seconds=wait))
+        log.info("GitHub %s %s: again in %.0f s: %s", row.kind, row.key, wait, later)
+
+    def _give_up(self, row: OutboxRow, reason: str) -> None:
+        with self.engine.begin() as c:
+            store.set_failed(c, row, reason, None)
+            live.publish(c, "project", row.project_id, {"github": "gave up", "what": row.kind, "error": reason})
+        log.warning("GitHub %s %s given up: %s", row.kind, row.key, reason)
+
+
+def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str) -> CommitReport | None:
+    sha: str | None = row.key
+    if row.kind == "comment":
+        pull_request = pull_request_store.find(c, project.id, int(row.key))
+        sha = pull_request.head_sha if pull_request is not None and pull_request.state == "open" else None
+    try:
+        return None if sha is None else load_report(c, project, sha, public_url)
+    except NotFound:
+        return None  # the commit is not in the store (any more): nothing is known of it
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def tell_check(place: Place, row: OutboxRow, report: CommitReport) -> Told:
+    """The commit's check run; without an app, which alone may make one, its status."""
+    said = github_text.check(report)
+    if not place.is_app:
+        state, description = github_text.commit_status(report)
+        status = {"state": state, "description": description, "context": NAME.lower(), "target_url": report.url}
+        path = f"/repos/{place.repository}/statuses/{row.key}"
+        return _once(row, status, lambda: _id(place.api.request("POST", path, status)))
+    body: dict[str, Any] = {
+        "name": NAME,
+        "head_sha": row.key,
+        "status": said.status,
+        "details_url": report.url,
+        "external_id": f"{report.project}@{row.key}",
+        "output": {"title": said.title, "summary": said.summary[:65_000]},
+        **({"conclusion": said.conclusion} if said.conclusion else {}),
+    }
+    # A check run that is over stays over; measuring again is a new one.
+    is_over = row.memory.get("status") == "completed" and said.status != "completed"
+    path = f"/repos/{place.repository}/check-runs"
+    told = _once(row, body, lambda: _make_or_change(place, path, path, None if is_over else row.remote_id, body))
+    return Told(remote_id=told.remote_id, memory={**told.memory, "status": said.status})
+
+
+def tell_comment(place: Place, row: OutboxRow, report: CommitReport) -> Told:
+    """The pull request's one comment. There is none before there is something to say."""
+    remembered = row.memory.get("was_red")
+    was_red = WasRed(**remembered) if isinstance(remembered, dict) else None
+    if row.remote_id is None and not report.complete and not report.of("regression"):
+        return Told(remote_id=None, memory=row.memory)
+    body = {"body": github_text.comment(report, was_red)}
+    made_at = f"/repos/{place.repository}/issues/{row.key}/comments"
+    changed_at = f"/repos/{place.repository}/issues/comments"
+    known = row.remote_id or _comment_of(place, made_at, github_text.marker(report.project))
+    told = _once(row, body, lambda: _make_or_change(place, made_at, changed_at, known, body))
+    red = github_text.remembered(report) or was_red
+    return Told(remote_id=told.remote_id, memory={**told.memory, **({"was_red": asdict(red)} if red else {})})
+
+
+def _comment_of(place: Place, path: str, marker: str) -> str | None:
+    """A comment of ours that an earlier attempt left without our hearing of it."""
+    for item in place.api.pages(path):
+        if isinstance(item, dict) and str(item.get("body", "")).startswith(marker):
+            return _id(item)
+    return None
+
+
+def _once(row: OutboxRow, body: Mapping[str, Any], send: Callable[[], str | None]) -> Told:
+    """Send, unless exactly this is there already."""
+    digest = hashlib.sha256(repr(sorted(body.items())).encode()).hexdigest()
+    if row.memory.get("digest") == digest:
+        return Told(remote_id=row.remote_id, memory=row.memory)
+    return Told(remote_id=send(), memory={**row.memory, "digest": digest})
+
+
+def _make_or_change(
+    place: Place, made_at: str, changed_at: str, known: str | None, body: Mapping[str, Any]
+) -> str | None:
+    """Change what is there; where somebody removed it, make it anew."""
+    if known is not None:
+        try:
+            return _id(place.api.request("PATCH", f"{changed_at}/{known}", body))
+        except Refused as refused:
+            if refused.status not in GONE:
+                raise
+    return _id(place.api.request("POST", made_at, body))
+
+
+def _id(answer: Any) -> str | None:
+    return str(answer["id"]) if isinstance(answer, dict) and "id" in answer else None
+
+
+def outbox(c: Connection, project_name: str, limit: int) -> list[OutboxRow]:
+    """What waits, was told or was given up, the newest first."""
+    return store.listed(c, find_project(c, project_name).id, limit)

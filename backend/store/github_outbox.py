@@ -1,0 +1,115 @@
+"""What GitHub is to be told: wanted by whoever changes something, sent by the housekeeping loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, or_, select, text, update
+
+from backend.store import wire
+from backend.store.tables import github_outbox, project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    project_id: int
+    kind: str
+    key: str
+    state: str
+    wanted_at: datetime
+    send_after: datetime | None
+    attempts: int
+    error: str | None
+    remote_id: str | None
+    memory: dict[str, Any]
+    sent_at: datetime | None
+
+
+ROWS = select(*(github_outbox.c[name] for name in OutboxRow.__dataclass_fields__))
+
+# Projects that no webhook has vouched for are connected to nothing, and leave nothing here.
+_WANT = """
+INSERT INTO github_outbox (project_id, kind, key, state, wanted_at)
+SELECT DISTINCT p.id, w.kind, w.key, 'waiting', clock_timestamp()
+FROM run r JOIN project p ON p.id = r.project_id AND p.settings ? 'github' JOIN commit k ON k.id = r.commit_id
+LEFT JOIN pull_request pr ON pr.project_id = p.id AND pr.head_sha = k.sha AND pr.state = 'open'
+CROSS JOIN LATERAL (VALUES ('check', k.sha), ('comment', pr.number::text)) AS w (kind, key)
+WHERE r.id = ANY(%(runs)s) AND w.key IS NOT NULL
+ORDER BY 2, 3
+ON CONFLICT (project_id, kind, key)
+DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, error = NULL
+"""
+_WANT_CHECK = text(
+    """INSERT INTO github_outbox (project_id, kind, key, state, wanted_at)
+       SELECT id, 'check', :sha, 'waiting', clock_timestamp() FROM project
+       WHERE id = :project AND settings -> 'github' IS NOT NULL
+       ON CONFLICT (project_id, kind, key)
+       DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, error = NULL"""
+)
+
+
+def want_statement(run_ids: Sequence[str]) -> wire.Statement:
+    """The check of these runs' commits, and the comment of their pull requests, are to be brought up to date."""
+    return _WANT, {"runs": list(run_ids)}
+
+
+def want(c: Connection, run_ids: Sequence[str]) -> None:
+    wire.send(c, want_statement(run_ids))
+
+
+def want_check(c: Connection, project_id: int, sha: str) -> None:
+    """The same for a commit that has no run (and may need none)."""
+    c.execute(_WANT_CHECK, {"project": project_id, "sha": sha})
+
+
+def due(c: Connection, now: datetime, limit: int) -> list[OutboxRow]:
+    """Rows that are to be sent now, the longest waiting first."""
+    statement = ROWS.where(
+        github_outbox.c.state == "waiting",
+        or_(github_outbox.c.send_after.is_(None), github_outbox.c.send_after <= now),
+    )
+    rows = c.execute(statement.order_by(github_outbox.c.wanted_at).limit(limit))
+    return [OutboxRow(**row._mapping) for row in rows]
+
+
+def listed(c: Connection, project_id: int, limit: int) -> list[OutboxRow]:
+    statement = ROWS.where(github_outbox.c.project_id == project_id)
+    rows = c.execute(statement.order_by(github_outbox.c.wanted_at.desc()).limit(limit))
+    return [OutboxRow(**row._mapping) for row in rows]
+
+
+def _this(row: OutboxRow) -> Any:
+    return and_(
+        github_outbox.c.project_id == row.project_id,
+        github_outbox.c.kind == row.kind,
+        github_outbox.c.key == row.key,
+    )
+
+
+def set_sent(c: Connection, row: OutboxRow, *, remote_id: str | None, memory: Mapping[str, Any], now: datetime) -> None:
+    """It is told. What was wanted meanwhile stays wanted."""
+    statement = update(github_outbox).where(_this(row))
+    c.execute(statement.values(remote_id=remote_id, memory=dict(memory), sent_at=now, attempts=0, error=None))
+    unchanged = github_outbox.c.wanted_at == row.wanted_at
+    c.execute(statement.where(unchanged).values(state="sent", send_after=None))
+
+
+def set_failed(c: Connection, row: OutboxRow, error: str, send_after: datetime | None) -> None:
+    """Not told: tried again at `send_after`, or given up (None) until something new is wanted."""
+    state = "gave_up" if send_after is None else "waiting"
+    values = {"state": state, "error": error[:2000], "send_after": send_after, "attempts": row.attempts + 1}
+    c.execute(update(github_outbox).where(_this(row)).values(values))
+
+
+def prune(c: Connection, before: datetime) -> int:
+    return c.execute(delete(github_outbox).where(github_outbox.c.wanted_at < before)).rowcount
+
+
+def connected(c: Connection, project_id: int) -> Mapping[str, Any] | None:
+    """What the project's settings say of GitHub; None: it is not connected."""
+    statement = select(project.c.settings).where(project.c.id == project_id)
+    found = (c.execute(statement).scalar_one_or_none() or {}).get("github")
+    return found if isinstance(found, dict) and found.get("repository") else None
+
+

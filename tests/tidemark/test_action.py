@@ -1,0 +1,111 @@
+"""The GitHub Action: its step as the runner starts it, its description, and the workflows of its documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers_tidemark import ROOT
+
+from tests.backend.api.conftest import run_document
+
+WORKFLOWS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(), re.DOTALL)
+
+
+Step = tuple[subprocess.CompletedProcess[str], dict[str, str], str]
+
+
+def step(directory: Path, live: Any, data: str, **inputs: str) -> Step:
+    """The step with these inputs, in an interpreter that has nothing but the standard library."""
+    (directory / "results.json").write_text(data)
+    variables = {
+        "PYTHONPATH": str(ROOT), "TIDEMARK_URL": live.url, "TIDEMARK_TOKEN": live.token("write"),
+        "INPUT_FILE": str(directory / "results.json"), "INPUT_PROJECT": "demo/tinygpt",
+        "GITHUB_OUTPUT": str(directory / "output"), "GITHUB_STEP_SUMMARY": str(directory / "summary.md"), **inputs,
+    }  # fmt: skip
+    command = [sys.executable, "-S", "-m", "tidemark.action"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    files = (directory / "output", directory / "summary.md")
+    output, summary = (file.read_text() if file.exists() else "" for file in files)
+    return done, dict(line.split("=", 1) for line in output.splitlines()), summary
+
+
+@pytest.fixture
+def history(live_server: Any) -> Any:
+    with live_server.client("write") as client:
+        for position in range(13):
+            client.put(f"/api/v1/runs/{run_document(position)['id']}", json=run_document(position)).raise_for_status()
+    return live_server
+
+
+@pytest.mark.parametrize(("fail_on", "status"), [("regression", 1), ("suspect", 1), ("never", 0)])
+def test_a_regression_fails_the_job_by_policy_and_is_in_its_summary(
+    history: Any, tmp_path: Path, fail_on: str, status: int
+) -> None:
+    done, outputs, summary = step(tmp_path, history, json.dumps(run_document(13)), INPUT_FAIL_ON=fail_on)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert outputs["verdict"] == "regression" and outputs["stored"] == "1"
+    assert "| gpt.train rung=r03 | step_ms | +" in summary
+
+
+def test_running_the_job_again_stores_nothing_twice_and_says_the_same(history: Any, tmp_path: Path) -> None:
+    data = json.dumps(run_document(13))
+    assert step(tmp_path, history, data)[0].returncode == 1
+    (tmp_path / "output").unlink()
+    again, outputs, _ = step(tmp_path, history, data)
+    assert again.returncode == 1 and outputs["stored"] == "0" and outputs["verdict"] == "regression"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"INPUT_FAIL_ON": "always"}, "accepted: regression, suspect, never"),
+        ({"INPUT_FILE": "/nowhere.json"}, "cannot read the results file '/nowhere.json'"),
+        ({"TIDEMARK_TOKEN": ""}, "id-token: write"),
+        ({"TIDEMARK_TOKEN": "tm_wrong"}, "401: unknown token"),
+        ({"TIDEMARK_URL": "http://127.0.0.1:9"}, "no answer from"),
+        ({"INPUT_STATED_WINS": "true", "INPUT_COMMIT": "e" * 40}, "alone believed here"),
+    ],
+)
+def test_what_is_wrong_is_one_annotation(
+    live_server: Any, tmp_path: Path, inputs: Mapping[str, str], said: str
+) -> None:
+    done, _, _ = step(tmp_path, live_server, json.dumps(run_document(0)), **inputs)
+    assert done.returncode == 2 and done.stdout.splitlines()[-1].startswith("::error") and said in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_commit_of_a_strangers_file_is_not_believed(live_server: Any, tmp_path: Path) -> None:
+    data = json.dumps({"commit_info": {"id": "a" * 40, "branch": "main"}, "machine_info": {}, "benchmarks": [
+        {"fullname": "t.py::test", "params": None, "stats": {"median": 0.1, "data": [0.1]}}]})  # fmt: skip
+    stated = {"INPUT_STATED_WINS": "true", "INPUT_COMMIT": "e" * 40, "INPUT_BRANCH": "fork/eve", "INPUT_TESTBED": "ci"}
+    done, _, _ = step(tmp_path, live_server, data, **stated)
+    assert done.returncode == 0 and "at eeeeeeeeee" in done.stdout and "aaaaaaaaaa" not in done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(WORKFLOWS)))
+def test_the_workflows_of_the_documentation_are_valid(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "workflow.yml"
+    file.write_text(WORKFLOWS[number])
+    check("vendor.github-workflows", file)
+    uses = re.findall(r"uses: northsea/tidemark@v0\n\s+with:\n((?:\s{10}\S.*\n)+)", WORKFLOWS[number])
+    known = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    for block in uses:
+        assert {line.split(":")[0].strip() for line in block.splitlines()} <= set(known)
+
+
+def test_the_description_of_the_action_is_valid() -> None:
+    check("vendor.github-actions", ROOT / "action.yml")
+
+
+def check(schema: str, file: Path) -> None:
+    command = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
