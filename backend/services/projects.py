@@ -16,7 +16,7 @@ from backend.store.projects import ProjectRow
 
 SHOWN = 20
 # git's "user@host:path" form of ssh.
-SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z.-]+:(?!//)[^\x00-\x20]+\Z")
+SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z][0-9A-Za-z.-]*:(?!//)[^\x00-\x20]+\Z")
 PROTOCOLS = ("https", "ssh")
 
 
@@ -71,7 +71,10 @@ def request_sync(c: Connection, project_id: int, now: datetime) -> None:
 def check_url(url: str, *, trusted: bool) -> None:
     """Refuse a repository URL that could reach something other than a repository."""
     accepted = "an https:// or ssh:// URL, or user@host:path" + (", or file:///path" if trusted else "")
-    split = urlsplit(url)
+    try:
+        split = urlsplit(url)
+    except ValueError:  # half a pair of brackets around an IPv6 address
+        raise BadRequest.field("repository_url", url, accepted) from None
     if re.search(r"[\x00-\x20]", url) or url.startswith("-"):
         raise BadRequest.field("repository_url", url, accepted)
     if split.scheme == "file" and split.path.startswith("/") and not split.netloc:

@@ -293,6 +293,8 @@ def test_the_policy_of_the_default_branch_is_the_projects(
         ("git://example.org/x", "accepted"),
         ("https://", "accepted"),
         ("ssh://-oProxyCommand=x/y", "accepted"),
+        ("git@-oProxyCommand=x:y", "accepted"),
+        ("https://[::1", "accepted"),
         ("file://host/x", "accepted"),
         ("https://example.org/a b", "accepted"),
     ],
