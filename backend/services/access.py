@@ -24,6 +24,7 @@ SESSION_COOKIE = "tidemark_session"
 CSRF_HEADER = "X-CSRF-Token"
 LINK_LIFE = timedelta(hours=12)
 SESSION_LIFE = timedelta(days=30)
+LONGEST_LIFE = timedelta(days=100 * 365)  # of a token; one that never expires says so
 # `last used` is for people; writing it with every request would make each read a write.
 TOUCH_EVERY = timedelta(minutes=1)
 
@@ -113,8 +114,11 @@ def create_token(
     if not name or len(name) > 100:
         raise BadRequest.field("name", name, "1 to 100 characters that say who uses the token")
     wanted = _scopes(scopes)
-    if expires_at is not None and expires_at <= now:
-        raise BadRequest.field("expires_at", expires_at.isoformat(), "a time in the future")
+    if project_id is not None and Scope.ADMIN in wanted:
+        raise BadRequest.field("scopes", "admin", "read, write, worker: who administers, does so for every project")
+    if expires_at is not None and not now < expires_at < now + LONGEST_LIFE:
+        accepted = f"a time in the future, at most {LONGEST_LIFE.days // 365} years ahead"
+        raise BadRequest.field("expires_at", expires_at.isoformat(), accepted)
     token = secret or TOKEN_PREFIX + secrets.token_urlsafe(32)
     hint = token[:8]
     token_id = store.insert_token(
@@ -159,6 +163,8 @@ def _of_token(c: Connection, secret: str, now: datetime) -> Principal:
     if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
         store.touch_token(c, row.id, now)
     scopes = frozenset().union(*(IMPLIED[Scope(scope)] for scope in row.scopes))
+    if row.project_id is not None:
+        scopes -= {Scope.ADMIN}  # which reaches every project, and makes tokens that do
     return Principal(name=row.name, via=Via.TOKEN, scopes=scopes, project_id=row.project_id)
 
 

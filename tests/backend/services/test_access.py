@@ -68,6 +68,21 @@ def test_a_token_that_is_unknown_revoked_or_expired_says_so(connection: Connecti
         access.revoke_token(connection, revoked.id, NOW)
 
 
+def test_a_token_of_one_project_cannot_administer(connection: Connection) -> None:
+    project = connection.scalar(text("INSERT INTO project (slug) VALUES ('a/b') RETURNING id"))
+    with pytest.raises(BadRequest, match="for every project"):
+        access.create_token(connection, "x", ["read", "admin"], now=NOW, project_id=project)
+    made = access.create_token(connection, "x", ["admin"], now=NOW)
+    connection.execute(text("UPDATE api_token SET project_id = :p WHERE id = :id"), {"p": project, "id": made.id})
+    assert identify(connection, f"Bearer {made.token}").scopes == {"read", "write", "worker"}
+
+
+def test_a_token_may_not_outlive_everybody(connection: Connection) -> None:
+    for expires_at in (NOW, datetime(9999, 12, 31, tzinfo=UTC)):
+        with pytest.raises(BadRequest, match="at most 100 years"):
+            access.create_token(connection, "x", ["read"], now=NOW, expires_at=expires_at)
+
+
 def test_a_secret_from_a_file_is_taken_up_again_and_again(connection: Connection) -> None:
     for _ in range(2):
         access.create_token(connection, "admin", ["admin"], now=NOW, secret="tm_from_the_file")
