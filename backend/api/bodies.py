@@ -4,8 +4,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from backend.contract_rules import Free, Moment, Problems
 from backend.services.dispatch import Kind, Protection, WorkerHello
 from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
 
@@ -25,6 +26,24 @@ RunId = Annotated[str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$", descri
 RowId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
+def _storable(value: dict[str, Any]) -> dict[str, Any]:
+    """As the contract has it for objects whose fields their writer chooses: what is stored can be written back."""
+    problems = Problems()
+    Free().read(value, (None, "capabilities"), problems)
+    problems.raise_if_any()
+    return value
+
+
+def _of_a_calendar(value: datetime) -> datetime:
+    if value.year not in Moment.years:
+        raise ValueError(f"must be {Moment.accepted}")
+    return value
+
+
+Capabilities = Annotated[dict[str, Any], AfterValidator(_storable)]
+Instant = Annotated[AwareDatetime, AfterValidator(_of_a_calendar)]
+
+
 class Body(BaseModel):
     """Unknown fields are refused: a misspelt one would otherwise be silently ignored."""
 
@@ -35,7 +54,7 @@ class LeaseBody(Body):
     worker: Name
     testbed: Name
     version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
-    capabilities: dict[str, Any] = Field(default_factory=dict)
+    capabilities: Capabilities = Field(default_factory=dict)
     protection: Protection = Protection.NONE
 
     def hello(self) -> WorkerHello:
@@ -52,7 +71,7 @@ class WorkerBody(Body):
     name: Name
     testbed: Name
     version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
-    capabilities: dict[str, Any] = Field(default_factory=dict)
+    capabilities: Capabilities = Field(default_factory=dict)
     protection: Protection = Protection.NONE
     starting: bool = Field(default=False, description="the worker has just started: it holds no run any more")
 
@@ -80,7 +99,7 @@ class ReleaseBody(Body):
 
 
 class EventBody(Body):
-    at: Annotated[datetime, Field(description="when it happened, with time zone")]
+    at: Annotated[Instant, Field(description="when it happened, with time zone")]
     kind: EventKind
     detail: dict[str, Any]
 
@@ -124,7 +143,7 @@ class TokenBody(Body):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
     scopes: list[Literal["read", "write", "worker", "admin"]] = Field(min_length=1)
     project: Slug | None = None
-    expires_at: datetime | None = None
+    expires_at: Instant | None = None
 
 
 class TriageBody(Body):

@@ -15,9 +15,11 @@ router = APIRouter(tags=["worker"])
 
 
 @router.post("/workers", response_model=WorkerAnswer)
-def say_hello(body: WorkerBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+def say_hello(body: WorkerBody, c: Transaction, now: Now, caller: WorkerCaller) -> Any:
     """Register a worker, or say that it is still there (every 15 s)."""
-    return Json({"state": dispatch.say_hello(c, body.hello(), now, starting=body.starting)})
+    # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
+    starting = body.starting and caller.project_id is None
+    return Json({"state": dispatch.say_hello(c, body.hello(), now, starting=starting)})
 
 
 @router.post("/runs/{run_id}/lease", response_model=Lease)

@@ -227,6 +227,14 @@ def test_without_public_reading_everything_but_health_needs_a_token(
             assert reader.get("/metrics").status_code == 200 and reader.get("/api/v1/series/1").status_code == 404
 
 
+@pytest.mark.parametrize("expires_at", ["2030-01-01T00:00:00", "9999-12-31T23:59:59-12:00"])
+def test_a_token_expires_at_a_time_that_is_the_same_for_everybody(live_server: Any, expires_at: str) -> None:
+    with live_server.client("admin") as admin:
+        body = {"name": "ci", "scopes": ["read"], "expires_at": expires_at}
+        is_problem(admin.post("/api/v1/tokens", json=body), 422, "invalid-content")
+        assert admin.get("/api/v1/tokens").status_code == 200
+
+
 def test_tokens_are_made_listed_and_revoked_by_administrators(live_server: Any) -> None:
     with live_server.client("admin") as admin, live_server.client("write") as writer:
         made = admin.post("/api/v1/tokens", json={"name": "ci", "scopes": ["write"]}).json()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from backend.services import dispatch
+from backend.services import dispatch, projects
 from backend.services.access import Principal, Scope, Via
 from backend.services.dispatch import Kind, Wanted
 
@@ -198,6 +198,25 @@ def test_a_restarted_worker_gives_back_what_it_held(worker: httpx.Client, live_s
     worker.post("/api/v1/workers", json={"name": "host-1", "testbed": "cpu", "starting": True})
     assert state_of(live_server, run_id).state == "queued"
     assert worker.post(f"/api/v1/runs/{run_id}/heartbeat", json={"lease": secret}).status_code == 409
+
+
+def test_a_token_of_one_project_does_not_take_the_runs_of_another_away(
+    worker: httpx.Client, live_server: Any, run_id: str
+) -> None:
+    lease(worker, run_id)
+    with live_server.engine.begin() as c:
+        other = projects.save_project(c, "other/one", repository_url=None, now=datetime.now(UTC)).id
+    headers = {"Authorization": f"Bearer {live_server.token('worker', project_id=other)}"}
+    body = {"name": "host-1", "testbed": "cpu", "starting": True}
+    assert worker.post("/api/v1/workers", json=body, headers=headers).status_code == 200
+    assert state_of(live_server, run_id).state == "leased"
+
+
+def test_what_a_worker_can_do_is_said_in_numbers_that_everybody_can_read(worker: httpx.Client) -> None:
+    body = {"name": "host-1", "testbed": "cpu", "capabilities": {"memory": {"bytes": 10**300}}}
+    answer = worker.post("/api/v1/workers", json=body)
+    assert answer.status_code == 422 and "capabilities.memory.bytes" in answer.json()["detail"]
+    assert worker.get("/api/v1/workers").status_code == 200
 
 
 def test_only_a_worker_token_may_do_this(live_server: Any, run_id: str) -> None:
