@@ -75,6 +75,8 @@ MAX_RESULTS: Final = 10_000
 MAX_MEASUREMENTS: Final = 1_000
 MAX_PROCESSES: Final = 1_000
 MAX_SAMPLES: Final = 100_000
+LEAST_SIZE: Final = 1e-60
+MOST_SIZE: Final = 1e60
 # Writers round: a value may differ from the median of its processes by this share of it.
 MEDIAN_TOLERANCE: Final = 1e-3
 TIME_UNITS: Final = frozenset({"ns", "us", "µs", "ms", "s", "min", "h"})
@@ -217,6 +219,7 @@ class Measurement(Part):
     formula: str | None = rule(Nullable(Text("how the value was derived", 500, 0)), default=None)
 
     def check(self, path: Path, problems: Problems) -> None:
+        self._check_sizes(path, problems)
         self._check_signs(path, problems)
         self._check_median(path, problems)
         expected = len(self.processes) or 1
@@ -230,6 +233,15 @@ class Measurement(Part):
             problems.add(
                 (path, "samples_taken"), list(self.samples_taken), f"one count per list of samples: {len(self.samples)}"
             )
+
+    def _check_sizes(self, path: Path, problems: Problems) -> None:
+        """Ratios and squares of what is judged must be numbers too."""
+        accepted = f"0, or a number from {LEAST_SIZE:g} to {MOST_SIZE:g} in size"
+        if self.value and not LEAST_SIZE <= abs(self.value) <= MOST_SIZE:
+            problems.add((path, "value"), self.value, accepted)
+        for index, value in enumerate(self.processes):
+            if value and not LEAST_SIZE <= abs(value) <= MOST_SIZE:
+                problems.add(((path, "processes"), index), value, accepted)
 
     def _check_signs(self, path: Path, problems: Problems) -> None:
         """Change is a ratio of costs, so what is judged cannot be negative; neither can a time, whatever its role."""

@@ -149,7 +149,7 @@ def insert_points(
         "onset": [point.onset_position for _, point in found],
         "last_good": [point.last_good_position for _, point in found],
         "detected": [point.detected_position for _, point in found],
-        "change": [point.magnitude for _, point in found],
+        "change": [wire.real(point.magnitude) for _, point in found],
         "before": [point.baseline for _, point in found],
         "after": [point.level for _, point in found],
     }
@@ -189,7 +189,7 @@ def update_point(
             "last_good": event.last_good_position,
             "detected": event.detected_position,
             "fixed": fixed,
-            "change": event.magnitude,
+            "change": wire.real(event.magnitude),
             "before": event.baseline,
             "after": event.level,
             "now": now,
@@ -279,9 +279,9 @@ def _parameters(branch_id: int, known: RegressionValues, now: datetime) -> dict[
         "first_bad": known.first_bad,
         "last_good": known.last_good,
         "lead_series": known.lead_series,
-        "change": known.change,
-        "change_low": known.change_low,
-        "change_high": known.change_high,
+        "change": wire.real(known.change),
+        "change_low": wire.real(known.change_low),
+        "change_high": wire.real(known.change_high),
     }
 
 

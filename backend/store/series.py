@@ -343,7 +343,7 @@ def rollup_statement(points: Sequence[RollupPoint], *, measured_at: datetime, po
         "ids": [point.series_id for point in points],
         "values": [float(point.value) for point in points],
         "verdicts": [point.verdict for point in points],
-        "changes": [point.change for point in points],
+        "changes": [wire.real(point.change) for point in points],
     }
 
 

@@ -44,6 +44,14 @@ def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Itera
             copy.write_row(row)
 
 
+FLOAT4_MAX = 3.4e38
+
+
+def real(value: float | None) -> float | None:
+    """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
+    return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
+
+
 # A COPY costs two round trips whatever it carries; so many rows are cheaper as statements of a batch.
 FEW_ROWS = 8
 

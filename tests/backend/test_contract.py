@@ -91,6 +91,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
         "inf",
         "",
     ),
+    ("a value whose square is infinite", golden_measurement(value=1.7e308), f"{STEP}.value", "1.7e+308", "to 1e+60"),
+    ("a process next to 0", golden_measurement(processes=[5e-324]), f"{STEP}.processes[0]", "5e-324", "from 1e-60"),
     ("an integer beyond doubles", golden_measurement(value=10**400), f"{STEP}.value", "an integer of more", "finite"),
     ("text as a value", golden_measurement(value="5.46"), f"{STEP}.value", '"5.46"', "finite number"),
     ("text in samples", golden_measurement(samples=[[1.0, "2"]]), f"{STEP}.samples[0][1]", '"2"', "finite number"),

@@ -145,6 +145,18 @@ def test_two_runs_of_a_commit_are_one_point_of_all_their_processes(loom: Any) ->
     assert runs == ["RUN-000005", "RUN-000005-again"]
 
 
+@pytest.mark.parametrize(("before", "after", "exact"), [(0, 1e60, True), (1.0, 1e60, False), (1e60, 1e-60, False)])
+def test_a_change_beyond_all_measure_is_stored_as_the_largest_there_is(
+    loom: Any, before: float, after: float, exact: bool
+) -> None:
+    for position in range(12):
+        value = before if position < 8 else after
+        loom.deliver(loom.run_of(position, [loom.measurement("n", value, noise=0, unit="1", exact=exact)]))
+    assert loom.red("n") == ([] if after < before else [8, 9, 10, 11])
+    if after > before:
+        assert loom.value("SELECT max(change) FROM judgement") > 1e38
+
+
 def test_judging_again_says_the_same(loom: Any) -> None:
     loom.history(SLOWER)
     before = loom.verdicts(), loom.rows("SELECT state, first_bad_position FROM regression"), loom.events()
