@@ -301,16 +301,45 @@ def _counts(path: str, patterns: Sequence[str]) -> bool:
     return counts
 
 
-WILDCARDS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+class _Pattern:
+    """A path pattern, read once. Matched piece by piece over the set of places that can be reached: a pattern comes
+    from a commit, and a regular expression would take for ever over some of them."""
+
+    def __init__(self, pattern: str) -> None:
+        pattern = pattern.removeprefix("./").lstrip("/")
+        self._pieces = re.findall(r"\*\*/|\*\*|\*|\?|[^*?]+", f"{pattern}**" if pattern.endswith("/") else pattern)
+
+    def fullmatch(self, path: str) -> bool:
+        places = {0}
+        for piece in self._pieces:
+            places = _after(piece, path, places)
+            if not places:
+                return False
+        return len(path) in places
+
+
+def _after(piece: str, path: str, places: set[int]) -> set[int]:
+    """Where in the path a match can stand after this piece, if it can stand at `places` before it."""
+    match piece:
+        case "**":
+            return set(range(min(places), len(path) + 1))
+        case "**/" | "*":  # whole directories, or characters of one name
+            reached: set[int] = set()
+            for start in places:
+                at = start
+                while at not in reached:
+                    reached.add(at)
+                    end = path.find("/", at) if piece == "**/" else at
+                    if at <= end < len(path) and path[at] != "/":
+                        at = end + 1
+            return reached
+        case "?":
+            return {at + 1 for at in places if at < len(path) and path[at] != "/"}
+        case _:
+            return {at + len(piece) for at in places if path.startswith(piece, at)}
 
 
 @lru_cache(maxsize=4096)
-def _pattern(pattern: str) -> re.Pattern[str]:
+def _pattern(pattern: str) -> _Pattern:
     """`*` and `?` stay within one directory, `**` crosses them; `dir/` means everything below."""
-    pattern = pattern.removeprefix("./").lstrip("/")
-    if pattern.endswith("/"):
-        pattern += "**"
-    parts: list[str] = []
-    for piece in re.findall(r"\*\*/|\*\*|\*|\?|[^*?]+", pattern):
-        parts.append(WILDCARDS.get(piece) or re.escape(piece))
-    return re.compile("".join(parts), re.DOTALL)
+    return _Pattern(pattern)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from backend.regression.policy import parse_overrides
@@ -128,6 +131,17 @@ def test_every_problem_is_told_at_once() -> None:
 def test_paths_that_matter(paths: tuple[str, ...], changed: str, matters: bool) -> None:
     suite = Suite(name="x", command="x", paths=paths)
     assert suite.matters([changed]) is matters
+
+
+@pytest.mark.parametrize("pattern", ["**/" * 300 + "x", "*a" * 300 + "x", "**a" * 300 + "x", "?*" * 300 + "x"])
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    script = (
+        "import sys; from backend.services.manifest import Suite; "
+        "print(Suite(name='x', paths=(sys.argv[1],)).matters(['a/' * 300 + 'b', 'a' * 600]))"
+    )
+    command = [sys.executable, "-c", script, pattern]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_one_path_that_matters_is_enough_and_none_is_not() -> None:
