@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 
@@ -23,13 +24,22 @@ def driver(c: Connection) -> psycopg.Connection[Any]:
 def send(c: Connection, *statements: Statement) -> list[Rows]:
     """Run statements one after the other in a single round trip; the rows of each, as named tuples."""
     connection = driver(c)
-    cursors = []
+    cursors = [connection.cursor(row_factory=namedtuple_row, binary=True) for _ in statements]
     with connection.pipeline():
-        for sql, values in statements:
-            cursor = connection.cursor(row_factory=namedtuple_row, binary=True)
-            cursor.execute(sql, values, prepare=True)
-            cursors.append(cursor)
+        connection.wait(_enqueue(cursors, statements))
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def _enqueue(cursors: Sequence[psycopg.Cursor[Any]], statements: Sequence[Statement]) -> PQGen[None]:
+    """What `Cursor.execute` does in a pipeline, less its look at the socket after each statement.
+
+    Those looks were a fifth of all the time of a small delivery; the pipeline's end sends and reads everything at once.
+    """
+    for cursor, (sql, values) in zip(cursors, statements, strict=True):
+        yield from cursor._start_query(sql)
+        yield from cursor._maybe_prepare_gen(cursor._convert_query(sql, values), prepare=True)
+        cursor._last_query = sql
+        yield from cursor.connection._prepared.maintain_gen(cursor.connection)
 
 
 def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
