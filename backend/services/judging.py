@@ -36,6 +36,7 @@ from backend.regression.terms import (
 from backend.services import alarms
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
+from backend.services.remembered import STATES
 from backend.services.verdicts import SeriesVerdict, restatements, verdict_of
 from backend.store import ingest as ingest_store
 from backend.store import judgements as judgement_store
@@ -138,13 +139,14 @@ def state_of(series: SeriesRow) -> SeriesState:
     if series.state is None:
         return SeriesState.new(kind_of(series))
     # The role may have changed since: it decides what turns red, not how a series is judged.
-    state, kind = SeriesState.from_json(series.state), kind_of(series)
+    state, kind = STATES.decoded(series.id, series.state), kind_of(series)
     return state if state.kind == kind else replace(state, kind=kind)
 
 
 def new_state(series: SeriesRow, state: SeriesState, judgement: Judgement) -> NewState:
     profile = {"noise": judgement.noise, "minimum_detectable_effect": judgement.minimum_detectable_effect}
-    return NewState(series_id=series.id, state=state.to_json(), position=state.last_position, profile=profile)
+    stored = STATES.encoded(series.id, state)
+    return NewState(series_id=series.id, state=stored, position=state.last_position, profile=profile)
 
 
 def _judgeable(series: SeriesRow, point: Point) -> bool:

@@ -30,7 +30,8 @@ class SeriesRow:
     direction: str
     role: str
     exact: bool
-    state: dict[str, Any] | None
+    state: bytes | None
+    """As stored."""
     state_position: int | None
 
 
@@ -50,7 +51,7 @@ class SeriesWanted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewState:
     series_id: int
-    state: Mapping[str, Any]
+    state: bytes
     position: int
     profile: Mapping[str, Any] | None
     """None: as it is."""
@@ -189,7 +190,7 @@ def series_row(row: Any) -> SeriesRow:
         direction=row.direction,
         role=row.role,
         exact=row.exact,
-        state=None if row.state is None else orjson.loads(row.state),
+        state=row.state,
         state_position=row.state_position,
     )
 
@@ -217,7 +218,7 @@ def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> 
     return _SAVE, {
         "measured_at": measured_at,
         "ids": [state.series_id for state in states],
-        "states": [orjson.dumps(state.state) for state in states],
+        "states": [state.state for state in states],
         "positions": [state.position for state in states],
         "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
     }
