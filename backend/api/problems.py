@@ -10,7 +10,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from psycopg import errors as postgres
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -124,12 +124,12 @@ def of_invalid_run(error: Invalid) -> Problem:
     return of_service_error(InvalidContent(str(error), errors=found))
 
 
-def of_database_error(error: DBAPIError) -> Problem:
-    cause = error.orig
-    if isinstance(error, DataError):
+def of_database_error(error: DBAPIError | postgres.Error) -> Problem:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, postgres.DataError):
         # Such as a NUL character: text that JSON allows and Postgres cannot keep.
         return of_service_error(BadRequest(f"a value cannot be stored: {_first_line(cause)}"))
-    if isinstance(error, IntegrityError):
+    if isinstance(cause, postgres.IntegrityError):
         log.error("integrity error: %s", cause)
         return Problem(
             status=409,
@@ -177,7 +177,7 @@ def install(app: FastAPI) -> None:
         return answer(request, of_invalid_run(error))
 
     async def on_database_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, DBAPIError)
+        assert isinstance(error, DBAPIError | postgres.Error)
         problem = of_database_error(error)
         if problem is UNEXPECTED:
             log.error("unexpected database error in %s %s", request.method, request.url.path, exc_info=error)
@@ -192,4 +192,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(Invalid, on_invalid_run)
     app.add_exception_handler(DBAPIError, on_database_error)
+    app.add_exception_handler(postgres.Error, on_database_error)  # results take the short way to the driver
     app.add_exception_handler(PoolTimeout, on_pool_timeout)

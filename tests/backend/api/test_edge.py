@@ -12,13 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from backend.api import create_api
 from backend.api.edge import SECURITY_HEADERS, body_limit, host_name
 from backend.contract import MAX_BODY_BYTES
 from backend.services import access
 from backend.services.config import ServiceConfig
+from backend.store.ingest import RUN_LOCK
+from tests.backend.api.conftest import run_document
 
 
 @pytest.fixture
@@ -233,6 +235,22 @@ def test_a_token_expires_at_a_time_that_is_the_same_for_everybody(live_server: A
         body = {"name": "ci", "scopes": ["read"], "expires_at": expires_at}
         is_problem(admin.post("/api/v1/tokens", json=body), 422, "invalid-content")
         assert admin.get("/api/v1/tokens").status_code == 200
+
+
+def test_a_result_that_waits_too_long_for_another_is_asked_to_come_again(
+    service_config: ServiceConfig, database: str, serve_app: Any
+) -> None:
+    engine = create_engine(database, connect_args={"options": "-c lock_timeout=200"})
+    body = {**run_document(0), "id": "WAITING-01"}
+    with serve_app(create_api(service_config, engine), engine, service_config) as server:
+        with engine.connect() as other, server.client("write") as writer:
+            lock = text("SELECT pg_advisory_xact_lock(hashtext(:lock), hashtext(:run))")
+            other.execute(lock, {"lock": RUN_LOCK, "run": body["id"]})
+            refused = writer.put("/api/v1/runs/WAITING-01", json=body)
+            assert is_problem(refused, 503, "unavailable") and refused.headers["retry-after"] == "2"
+            other.rollback()
+            assert writer.put("/api/v1/runs/WAITING-01", json=body).status_code == 201
+    engine.dispose()
 
 
 def test_tokens_are_made_listed_and_revoked_by_administrators(live_server: Any) -> None:
