@@ -242,14 +242,17 @@ def test_a_result_that_waits_too_long_for_another_is_asked_to_come_again(
 ) -> None:
     engine = create_engine(database, connect_args={"options": "-c lock_timeout=200"})
     body = {**run_document(0), "id": "WAITING-01"}
-    with serve_app(create_api(service_config, engine), engine, service_config) as server:
-        with engine.connect() as other, server.client("write") as writer:
-            lock = text("SELECT pg_advisory_xact_lock(hashtext(:lock), hashtext(:run))")
-            other.execute(lock, {"lock": RUN_LOCK, "run": body["id"]})
-            refused = writer.put("/api/v1/runs/WAITING-01", json=body)
-            assert is_problem(refused, 503, "unavailable") and refused.headers["retry-after"] == "2"
-            other.rollback()
-            assert writer.put("/api/v1/runs/WAITING-01", json=body).status_code == 201
+    with (
+        serve_app(create_api(service_config, engine), engine, service_config) as server,
+        engine.connect() as other,
+        server.client("write") as writer,
+    ):
+        lock = text("SELECT pg_advisory_xact_lock(hashtext(:lock), hashtext(:run))")
+        other.execute(lock, {"lock": RUN_LOCK, "run": body["id"]})
+        refused = writer.put("/api/v1/runs/WAITING-01", json=body)
+        assert is_problem(refused, 503, "unavailable") and refused.headers["retry-after"] == "2"
+        other.rollback()
+        assert writer.put("/api/v1/runs/WAITING-01", json=body).status_code == 201
     engine.dispose()
 
 
