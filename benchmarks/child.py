@@ -76,6 +76,7 @@ def _failure(error: BaseException, raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
+    from benchmarks.harness.start_up import forget_compiled
     from benchmarks.harness.workload import Job, Workload
 
     job = Job(**{key: tuple(value) if key == "tasks" else value for key, value in raw.items()})
@@ -91,6 +92,7 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
         if correctness.failed is not None:
             report |= {"status": Status.CHECK_FAILED, "error": correctness.sentence()}
             return
+        forget_compiled()
     workload.prepare()
     if "count" in job.tasks:
         report["counters"] = [dataclasses.asdict(counter) for counter in workload.counters()]

@@ -56,3 +56,21 @@ def spare_the_compiler_import() -> None:
 def use_one_thread() -> None:
     """One thread: on a shared CPU two threads spin for each other and are several times slower than one."""
     torch.set_num_threads(1)
+
+
+def forget_compiled() -> None:
+    """Drops what was compiled for the check's reduced sizes.
+
+    Else the compiler would meet the timed sizes as a second shape, and time code for any shape instead of for these.
+    """
+    compiler = sys.modules.get(_COMPILER)
+    if compiler is not None and not isinstance(compiler, _CompilerWhenNeeded):
+        compiler.reset()
+
+
+def graphs_compiled() -> int:
+    """How many graphs torch's compiler has made in this process so far; zero where it was never asked."""
+    compiler = sys.modules.get(_COMPILER)
+    if compiler is None or isinstance(compiler, _CompilerWhenNeeded):
+        return 0
+    return int(importlib.import_module(f"{_COMPILER}.utils").counters["stats"].get("unique_graphs", 0))

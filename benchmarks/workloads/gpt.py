@@ -201,12 +201,13 @@ class GptWorkload:
         exact = _Reference(small, self.reference_model(small).double(), weights)
         naive = _Reference(small, self.reference_model(small), weights, self.autocast)
         model = self._loaded(small)
+        network = self.finish(model)
         result = Correctness(reference=f"fp64 from scratch, B{small.batch_size} T{small.block_size}")
         inputs_BT = batches[0][0]
         described = f"token ids of shape {tuple(inputs_BT.shape)}"
 
         with self.autocast():
-            logits_BTV = model(inputs_BT)
+            logits_BTV = network(inputs_BT)
         shape, wanted = tuple(logits_BTV.shape), (*inputs_BT.shape, small.vocab_size)
         if shape != wanted:
             raise PluginError(
@@ -219,28 +220,35 @@ class GptWorkload:
         if self.vocabulary < small.vocab_size:
             padded = torch.softmax(logits_BTV.float(), -1)[..., self.vocabulary :].max().item()
             result.require("padded_probability", padded, 0.0, "logits past the text's vocabulary")
-        result.require("future_leak", self._leak(model, inputs_BT), 0.0, "a changed last token")
-        self._check_training(result, model, batches, exact, naive)
+        result.require("future_leak", self._leak(network, inputs_BT), 0.0, "a changed last token")
+        self._check_training(result, model, network, batches, exact, naive)
         result.require(
             "large_values_not_finite", self._overflow(small, weights, inputs_BT), 0.0, "attention weights scaled by 30"
         )
         return result
 
-    def _leak(self, model: nn.Module, inputs_BT: Tensor) -> float:
+    def _leak(self, network: nn.Module, inputs_BT: Tensor) -> float:
         """Largest change of any earlier position's logits when only the last token changes."""
         changed = inputs_BT.clone()
         changed[:, -1] = (changed[:, -1] + 1) % self.vocabulary
         with torch.no_grad(), self.autocast():
-            return float((model(inputs_BT)[:, :-1] - model(changed)[:, :-1]).abs().max())
+            return float((network(inputs_BT)[:, :-1] - network(changed)[:, :-1]).abs().max())
 
     def _check_training(
-        self, result: Correctness, model: nn.Module, batches: list[Any], exact: _Reference, naive: _Reference
+        self,
+        result: Correctness,
+        model: nn.Module,
+        network: nn.Module,
+        batches: list[Any],
+        exact: _Reference,
+        naive: _Reference,
     ) -> None:
+        """Trains `model` through `network`, which is the model as it will be timed: compiled where that is."""
         optimizer = self.make_optimizer(model, exact.config)
         losses: dict[str, list[float]] = {"ours": [], "exact": [], "naive": []}
         for number, (inputs_BT, targets_BT) in enumerate(batches):
             with self.autocast():
-                logits_BTV = model(inputs_BT)
+                logits_BTV = network(inputs_BT)
                 loss = F.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
             loss.backward()
             losses["ours"].append(loss.item())
@@ -276,8 +284,9 @@ class GptWorkload:
     def _overflow(self, small: GptConfig, weights: dict[str, Tensor], inputs_BT: Tensor) -> float:
         model = self.make_model(small).to(small.device)
         self.load(model, {name: value * 30 if "c_attn.weight" in name else value for name, value in weights.items()})
+        network = self.finish(model)
         with torch.no_grad(), self.autocast():
-            return float((~torch.isfinite(model(inputs_BT)[..., : self.vocabulary])).sum())
+            return float((~torch.isfinite(network(inputs_BT)[..., : self.vocabulary])).sum())
 
 
 class _Reference:
