@@ -357,6 +357,7 @@ def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: da
     (series,) = series_store.lock_by_id(c, [series_id])
     points = _points_to_replay(c, [series_id], from_position)[series_id]
     if not points:
+        _withdraw_all(c, series, now)
         return
     arrival = _arrival_of(c, points[-1], now)
     found = _Outcome()
@@ -366,11 +367,12 @@ def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: da
     wire.send(c, *_statements(arrival, found))
 
 
-def judge_run(c: Connection, run_id: str, *, now: datetime) -> None:
-    """Judge every series of a run again, from the run's place on."""
-    for row in judgement_store.of_run(c, run_id):
-        if row.branch_id is None:
-            rejudge_series(c, row.series_id, row.position, now=now)
+def _withdraw_all(c: Connection, series: SeriesRow, now: datetime) -> None:
+    """Nothing stands in the series any more (its history was replaced), hence nothing of what it told."""
+    gone = _difference(series, regression_store.points_of_series(c, [series.id]), [])
+    last = series_store.last_point(c, series.id)
+    if gone and last is not None:
+        alarms.tell(c, _arrival_of(c, last, now), gone, [series.id], watched=0)
 
 
 def _arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:

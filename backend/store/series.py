@@ -285,6 +285,37 @@ def load_points(
     return points
 
 
+_LAST_POINT = """
+SELECT j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value, coalesce(e.hash, '') AS environment
+FROM judgement j
+JOIN commit k ON k.id = j.commit_id
+JOIN run r ON r.id = j.run_id
+LEFT JOIN environment e ON e.id = r.environment_id
+WHERE j.series_id = %(series)s AND j.branch_id IS NULL
+ORDER BY j.measured_at DESC, j.id DESC LIMIT 1
+"""
+
+
+def last_point(c: Connection, series_id: int) -> StoredPoint | None:
+    """The newest point that was ever judged on the default branch, whether it stands or not."""
+    (rows,) = wire.send(c, (_LAST_POINT, {"series": series_id}))
+    if not rows:
+        return None
+    (row,) = rows
+    return StoredPoint(
+        position=row.position,
+        commit=row.commit,
+        commit_id=row.commit_id,
+        run_id=row.run_id,
+        measured_at=row.measured_at,
+        value=row.value,
+        runs=(row.run_id,),
+        processes=(),
+        environment_hash=row.environment,
+        worker="",
+    )
+
+
 # --- roll-ups --------------------------------------------------------------------------------------------------------
 
 _WORSE = """CASE WHEN 'regression' IN ({0}, {1}) THEN 'regression' WHEN 'suspect' IN ({0}, {1}) THEN 'suspect'

@@ -157,5 +157,6 @@ def test_a_history_that_was_replaced_altogether_begins_anew(
     repository.git("branch", "-q", "-D", "fresh")
     sync()
     assert standing(committing_engine) == []
+    assert states(committing_engine) == ["withdrawn"]
     deliver(committing_engine, fresh, 0)
     assert standing(committing_engine) == [(0, fresh, "insufficient")]
