@@ -52,8 +52,10 @@ def _of_device_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     levels = [median(values) for values in step_ms]
     work = next(report["work"] for report in reports if "work" in report)
     converged = all(time["settled"] for time in times)
+    agreement = [time["events_over_wall"] for time in times]
+    role = Role.GATE if events_agree(agreement) else Role.WATCH
     found = [
-        measurement("step_ms", "ms", Role.GATE, levels, samples=step_ms, converged=converged),
+        measurement("step_ms", "ms", role, levels, samples=step_ms, converged=converged),
         derived(work["unit_metric"], work["unit_unit"], 1000 * work["units"] / median(levels), Direction.HIGHER),
     ]
     shares = [_shares(time["phases_s"]) for time in times]
@@ -68,9 +70,17 @@ def _of_device_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
         mfu = [work["flop"] / (level / 1000) / peak for level in levels]
         made = measurement("mfu", "ratio", Role.WATCH, mfu, direction=Direction.HIGHER)
         found.append(made | {"formula": f"{work['formula']}; of {peak / 1e12:g} TFLOP/s dense bf16"})
-    agreement = [time["events_over_wall"] for time in times]
     found.append(measurement("events_over_wall", "ratio", Role.DERIVED, agreement))
     return found + counters_of(reports)
+
+
+EVENTS_WITHIN_WALL = 0.01
+"""How far the sum of all events may be from the wall clock's time for the same steps, as a fraction."""
+
+
+def events_agree(events_over_wall: Sequence[float]) -> bool:
+    """Whether events and the wall clock tell the same story in every process; else the step is shown, not judged."""
+    return all(abs(quotient - 1) <= EVENTS_WITHIN_WALL for quotient in events_over_wall)
 
 
 MEMORY_ROLES = {

@@ -69,6 +69,7 @@ class Session:
         self.progress = Progress(total=len(self.plan))
         self.order: list[str] = []
         self.artifacts: dict[tuple[str, str], dict[str, str]] = {}
+        self.closing: dict[str, Any] = {}
         self.interrupted = False
 
     def run(self) -> None:
@@ -83,12 +84,28 @@ class Session:
                 self.progress.finished(f"{note}: {state.status}")
                 continue
             self.progress.starting(note)
-            self._repeat(state, repetition, first=position == 0, last=position == last)
+            closing = position == last and self.request.precision is None
+            self._repeat(state, repetition, first=position == 0, last=closing)
             self.progress.finished(note)
 
         self._repeat_to_precision()
+        self._close()
         if self.request.profile_into is not None:
             self._profile_all(self.request.profile_into)
+
+    def _close(self) -> None:
+        """Reads the closing canary in a process of its own where no repetition did.
+
+        With a precision to reach nobody knows beforehand which repetition is the last; and the planned last one may
+        have been left out or have failed.
+        """
+        if self.interrupted or not self._reading("canary_before") or self._reading("canary_after"):
+            return
+        selected = self.plan[-1].selected
+        job = self._job(Repetition(selected, 0), first=False, last=False) | {"tasks": ["canary_after"]}
+        report = self.launcher.run(job, selected.case.timeout_s, self._environment_of(selected)).report
+        if "canary_after" in report:
+            self.closing = {"canary_after": report["canary_after"]}
 
     def _repeat_to_precision(self) -> None:
         """Rounds of one more process for each variant whose spread still hides a change of the wanted size."""
@@ -228,6 +245,9 @@ class Session:
         if not times:
             return
         result["harness"] |= {"clock": times[0]["clock"], "warm_up_steps": [time["warm_up_steps"] for time in times]}
+        agreement = [time["events_over_wall"] for time in times if "events_over_wall" in time]
+        if agreement:
+            result["harness"]["events_agree_with_wall"] = measurements.events_agree(agreement)
         ceilings = self.ceilings()
         work = next((report["work"] for report in reports if "work" in report), None)
         compute = next((v * 1e12 for name, v in ceilings.items() if name.endswith("_tflops")), None)
@@ -271,9 +291,8 @@ class Session:
         return trust.canary(self._reading("canary_before"), self._reading("canary_after"), self.request.preset)
 
     def _reading(self, which: str) -> dict[str, Any] | None:
-        return next(
-            (report[which] for state in self.states.values() for report in state.reports if which in report), None
-        )
+        reports = [self.closing, *(report for state in self.states.values() for report in state.reports)]
+        return next((report[which] for report in reports if which in report), None)
 
     def _readings(self) -> list[dict[str, Any]]:
         return [reading for which in ("canary_before", "canary_after") if (reading := self._reading(which))]

@@ -31,14 +31,14 @@ def measure_gpu_ceilings() -> dict[str, Any]:
 def _gemm_tflops(generator: torch.Generator) -> list[float]:
     how: dict[str, Any] = {"generator": generator, "device": "cuda", "dtype": torch.bfloat16}
     left, right = torch.randn(SIDE, SIDE, **how), torch.randn(SIDE, SIDE, **how)
-    seconds = kernel_seconds(lambda: torch.mm(left, right), flush=False, samples=ROUNDS)
+    seconds = kernel_seconds([lambda: torch.mm(left, right)], flush=False, samples=ROUNDS)
     return [2 * SIDE**3 / s / 1e12 for s in seconds]
 
 
 def _copy_gb_per_s(generator: torch.Generator) -> list[float]:
     source = torch.randn(COPY_BYTES // 4, generator=generator, device="cuda")
     target = torch.empty_like(source)
-    seconds = kernel_seconds(lambda: target.copy_(source), flush=False, samples=ROUNDS)
+    seconds = kernel_seconds([lambda: target.copy_(source)], flush=False, samples=ROUNDS)
     return [2 * COPY_BYTES / s / 1e9 for s in seconds]
 
 

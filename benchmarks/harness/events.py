@@ -1,25 +1,29 @@
 """Timing on an accelerator: an event per step boundary, kernels with a flushed cache, and no host in the way.
 
-Nothing here reads a result while the device works: events are recorded, and read after one synchronisation.
+Nothing here reads a result while the device works: events are recorded, and read after one synchronisation. The
+device itself is behind `Device`, so that the protocol can be tested where there is none.
 """
 
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-import torch
-
+from benchmarks.harness.device import FLUSH_BYTES, CudaDevice, Device
 from benchmarks.harness.marks import EventMarks, Marks, NoMarks
+from benchmarks.harness.start_up import graphs_compiled
 
-FLUSH_BYTES = 256 * 1024 * 1024
 LEAST_KERNEL_SAMPLES = 50
 SHORT_KERNEL_S = 50e-6
+MOST_TIMES_THE_STEPS = 100
 CALLS_IN_GRAPH = 20
+MOST_ROTATED = 256
 SLEEP_CYCLES_PER_CALL = 40_000
+
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +55,20 @@ class StepTimes:
     host_s: float = 0.0
 
 
-def measure_steps(step: Callable[[Marks], None], budget: StepBudget) -> StepTimes:
+def measure_steps(step: Callable[[Marks], None], budget: StepBudget, device: Device | None = None) -> StepTimes:
     """Warms up until steady, then times steps back to back; the device never waits for a reading."""
-    times = StepTimes()
-    _warm_up(step, budget, times)
+    device, times = device or CudaDevice(), StepTimes()
+    typical_s = _warm_up(step, budget, times, device)
     gc.collect()
     gc.disable()
     try:
-        _timed_steps(step, budget, times)
+        _timed_steps(step, steps_to_time(budget, typical_s), times, device)
     finally:
         gc.enable()
     return times
 
 
-def settled(durations: list[float], within: float) -> bool:
+def settled(durations: Sequence[float], within: float) -> bool:
     """Whether the medians of the last two windows of five agree within this fraction."""
     if len(durations) < 10:
         return False
@@ -72,90 +76,103 @@ def settled(durations: list[float], within: float) -> bool:
     return abs(later / earlier - 1) <= within
 
 
-def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes) -> None:
-    began, durations = time.perf_counter(), []
+def steps_to_time(budget: StepBudget, typical_s: float) -> int:
+    """How many steps last long enough; planned beforehand, because the host's clock runs ahead of a queue."""
+    wanted = math.ceil(budget.measure_s / max(typical_s, 1e-9))
+    return max(budget.steps, min(wanted, MOST_TIMES_THE_STEPS * budget.steps))
+
+
+def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes, device: Device) -> float:
+    """Steps until enough of them agree; a step in which something was compiled starts the agreement anew.
+
+    Returns what a step took in the end.
+    """
+    began, graphs = device.now(), graphs_compiled()
+    since_compiled: list[float] = []
     while True:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
+        start = device.record()
         step(NoMarks())
-        end.record()
-        end.synchronize()
-        durations.append(start.elapsed_time(end))
-        passed = time.perf_counter() - began
-        times.warm_up_steps, times.settled = len(durations), settled(durations, budget.settle_within)
-        enough = len(durations) >= budget.warm_up_steps and passed >= budget.warm_up_s
+        end = device.record()
+        device.synchronize()
+        since_compiled.append(device.seconds(start, end))
+        if graphs_compiled() != graphs:
+            graphs, since_compiled = graphs_compiled(), []
+        times.warm_up_steps += 1
+        times.settled = settled(since_compiled, budget.settle_within)
+        passed = device.now() - began
+        enough = times.warm_up_steps >= budget.warm_up_steps and passed >= budget.warm_up_s
         if (enough and times.settled) or passed >= budget.longest_warm_up_s:
-            return
+            return median(since_compiled[-5:]) if since_compiled else device.seconds(start, end)
 
 
-def _timed_steps(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes) -> None:
-    boundaries = [torch.cuda.Event(enable_timing=True)]
+def _timed_steps(step: Callable[[Marks], None], count: int, times: StepTimes, device: Device) -> None:
     marks: list[EventMarks] = []
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    boundaries[0].record()
-    while len(marks) < budget.steps or time.perf_counter() - began < budget.measure_s:
-        marks.append(EventMarks())
+    device.synchronize()
+    began = device.now()
+    boundaries = [device.record()]
+    for _ in range(count):
+        marks.append(EventMarks(device))
         step(marks[-1])
-        boundary = torch.cuda.Event(enable_timing=True)
-        boundary.record()
-        boundaries.append(boundary)
-        if len(marks) >= 100 * budget.steps:
-            break
-    times.host_s = time.perf_counter() - began
-    boundaries[-1].synchronize()
-    wall = time.perf_counter() - began
+        boundaries.append(device.record())
+    times.host_s = device.now() - began
+    device.synchronize()
+    wall = device.now() - began
     for number, mark in enumerate(marks):
-        whole = boundaries[number].elapsed_time(boundaries[number + 1]) / 1000
+        whole = device.seconds(boundaries[number], boundaries[number + 1])
         phases = mark.seconds(boundaries[number + 1])
         times.step_s.append(whole)
         times.phases_s.append({"other": max(0.0, whole - sum(phases.values())), **phases})
     times.events_over_wall = sum(times.step_s) / wall
 
 
-def kernel_seconds(work: Callable[[], object], *, flush: bool, samples: int = LEAST_KERNEL_SAMPLES) -> list[float]:
+def rotations(bytes_per_call: float) -> int:
+    """How many sets of buffers calls must take turns with, so that none finds its own still in the cache."""
+    return max(1, min(MOST_ROTATED, -(-FLUSH_BYTES // max(1, int(bytes_per_call)))))
+
+
+def kernel_seconds(
+    calls: Sequence[Call], *, flush: bool, samples: int = LEAST_KERNEL_SAMPLES, device: Device | None = None
+) -> list[float]:
     """Point 8: seconds of single calls, the cache flushed before each; short ones as a graph of many calls.
 
-    Below about 50 µs the gap between two launches would be timed instead of the kernel, so calls are captured in one
-    graph, and replayed behind a sleeping kernel that keeps the device busy while the host queues them.
+    `calls` do the same work on buffers of their own (see `rotations`) and take turns. Below about 50 µs the gap between
+    two launches would be timed instead of the kernel, so calls are captured in one graph, and replayed behind a
+    sleeping kernel that keeps the device busy while the host queues them.
     """
-    for _ in range(3):
-        work()
-    torch.cuda.synchronize()
-    seconds = _single_calls(work, flush=flush, samples=samples)
+    device = device or CudaDevice()
+    for call in (list(calls) * 3)[: max(3, len(calls))]:
+        call()
+    if flush:
+        device.flush()
+    device.synchronize()
+    seconds = _single_calls(calls, samples, device, flush=flush)
     if median(seconds) >= SHORT_KERNEL_S:
         return seconds
-    return _graph_of_calls(work, samples)
+    return _graph_of_calls(calls, samples, device)
 
 
-def _single_calls(work: Callable[[], object], *, flush: bool, samples: int) -> list[float]:
-    cache = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda") if flush else None
+def _single_calls(calls: Sequence[Call], samples: int, device: Device, *, flush: bool) -> list[float]:
     pairs = []
-    torch.cuda._sleep(SLEEP_CYCLES_PER_CALL * samples)
-    for _ in range(samples):
-        if cache is not None:
-            cache.zero_()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        work()
-        end.record()
-        pairs.append((start, end))
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1000 for start, end in pairs]
+    device.sleep(SLEEP_CYCLES_PER_CALL * samples)
+    for number in range(samples):
+        if flush:
+            device.flush()
+        start = device.record()
+        calls[number % len(calls)]()
+        pairs.append((start, device.record()))
+    device.synchronize()
+    return [device.seconds(start, end) for start, end in pairs]
 
 
-def _graph_of_calls(work: Callable[[], object], samples: int) -> list[float]:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS_IN_GRAPH):
-            work()
+def _graph_of_calls(calls: Sequence[Call], samples: int, device: Device) -> list[float]:
+    """Every set of buffers at least once a replay: by the time one comes round again, the others have been through."""
+    in_graph = [calls[number % len(calls)] for number in range(max(CALLS_IN_GRAPH, len(calls)))]
+    replay = device.graph(in_graph)
     pairs = []
     for _ in range(samples):
-        torch.cuda._sleep(SLEEP_CYCLES_PER_CALL)
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        pairs.append((start, end))
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1000 / CALLS_IN_GRAPH for start, end in pairs]
+        device.sleep(SLEEP_CYCLES_PER_CALL)
+        start = device.record()
+        replay()
+        pairs.append((start, device.record()))
+    device.synchronize()
+    return [device.seconds(start, end) / len(in_graph) for start, end in pairs]

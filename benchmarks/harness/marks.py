@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Protocol
-
-import torch
+from typing import Any, Protocol
 
 from benchmarks.harness.clock import HostClock, Instant
+from benchmarks.harness.device import Device
 
 
 class Marks(Protocol):
@@ -50,21 +49,20 @@ class HostMarks:
 
 
 class EventMarks:
-    """Phase times of one step by CUDA events, read only after the whole loop: no step waits for the device."""
+    """Phase times of one step by the device's events, read only after the whole loop: no step waits for the device."""
 
-    def __init__(self) -> None:
-        self._events: list[tuple[str, torch.cuda.Event]] = []
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._events: list[tuple[str, Any]] = []
 
     def enter(self, phase: str) -> None:
         """From here on, time belongs to `phase`."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._events.append((phase, event))
+        self._events.append((phase, self._device.record()))
 
-    def seconds(self, end: torch.cuda.Event) -> dict[str, float]:
+    def seconds(self, end: Any) -> dict[str, float]:
         """Seconds per phase; call after a synchronisation."""
         seconds: dict[str, float] = {}
         boundaries = [*self._events, ("end", end)]
         for (phase, begin), (_, after) in itertools.pairwise(boundaries):
-            seconds[phase] = seconds.get(phase, 0.0) + begin.elapsed_time(after) / 1000
+            seconds[phase] = seconds.get(phase, 0.0) + self._device.seconds(begin, after)
         return seconds

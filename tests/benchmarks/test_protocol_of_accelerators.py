@@ -1,0 +1,192 @@
+"""Points 5 to 8 of the protocol on an accelerator, whose queue, cache and events are simulated."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import measurements  # noqa: E402
+from benchmarks.harness import events  # noqa: E402
+from benchmarks.harness.device import FLUSH_BYTES  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location("simulated_device", Path(__file__).with_name("simulated_device.py"))
+assert _spec is not None and _spec.loader is not None
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+SimulatedDevice = _module.SimulatedDevice
+
+
+def training_step(device, seconds=0.02):
+    """A step of three phases; `seconds` may be a function of the step's number."""
+    count = iter(range(10**9))
+
+    def step(marks):
+        number = next(count)
+        whole = seconds(number) if callable(seconds) else seconds
+        for phase, share in (("forward", 0.3), ("backward", 0.6), ("optimizer", 0.1)):
+            marks.enter(phase)
+            device.work(whole * share)
+
+    return step
+
+
+def test_a_full_measurement_has_a_hundred_steps_and_ten_seconds():
+    device = SimulatedDevice()
+    slow = events.measure_steps(training_step(device, 0.5), events.StepBudget(), device)
+    assert len(slow.step_s) == 100
+    quick = events.measure_steps(training_step(device, 0.02), events.StepBudget(), device)
+    assert sum(quick.step_s) == pytest.approx(10.0, rel=0.01), "a host that runs ahead of the queue queues no more"
+
+
+def test_the_device_is_never_waited_for_between_timed_steps():
+    device, waits = SimulatedDevice(), []
+    step = training_step(device)
+
+    def watched(marks):
+        waits.append(device.synchronized)
+        step(marks)
+
+    times = events.measure_steps(watched, events.StepBudget.smoke(), device)
+    timed = waits[times.warm_up_steps :]
+    assert len(set(timed)) == 1
+    assert device.synchronized == timed[0] + 1, "one wait, after the last step"
+
+
+def test_steps_and_their_phases_are_what_the_device_spent():
+    device = SimulatedDevice()
+    times = events.measure_steps(training_step(device), events.StepBudget(), device)
+    assert times.step_s == pytest.approx([0.02] * len(times.step_s), rel=1e-3)
+    for whole, phases in zip(times.step_s, times.phases_s, strict=True):
+        assert sum(phases.values()) == pytest.approx(whole)
+        assert phases["backward"] == pytest.approx(0.012, rel=1e-3)
+        assert phases["other"] <= 0.02 * whole
+
+
+def test_a_step_bound_by_the_host_is_timed_as_the_host_spends_it():
+    device = SimulatedDevice()
+
+    def step(marks):
+        marks.enter("forward")
+        for _ in range(500):
+            device.work(1e-7)
+
+    times = events.measure_steps(step, events.StepBudget.smoke(), device)
+    assert times.step_s[5] == pytest.approx(500 * _module.LAUNCH_S, rel=0.01)
+    assert times.events_over_wall == pytest.approx(1.0, abs=0.01)
+
+
+def device_report(times):
+    return {
+        "times": {"clock": "device_events", **{name: getattr(times, name) for name in times.__slots__}},
+        "work": {"units": 1.0, "unit_metric": "steps_per_s", "unit_unit": "1/s", "flop": 0.0, "formula": ""},
+        "memory": dict.fromkeys(measurements.MEMORY_ROLES, 0.0),
+    }
+
+
+@pytest.mark.parametrize(("clock_error", "role"), [(0.0, "gate"), (0.005, "gate"), (0.03, "watch"), (-0.03, "watch")])
+def test_events_that_disagree_with_the_wall_clock_by_a_percent_are_not_judged(clock_error, role):
+    device = SimulatedDevice(clock_error=clock_error)
+    times = events.measure_steps(training_step(device), events.StepBudget(), device)
+    assert times.events_over_wall == pytest.approx(1 + clock_error, abs=2e-3)
+    found = {m["metric"]: m for m in measurements.of_reports([device_report(times)])}
+    assert found["step_ms"]["role"] == role
+    assert found["events_over_wall"]["value"] == times.events_over_wall
+
+
+def test_warm_up_lasts_ten_steps_and_three_seconds_and_until_windows_agree():
+    device = SimulatedDevice()
+    steady = events.measure_steps(training_step(device, 1.0), events.StepBudget(measure_s=0.1, steps=1), device)
+    assert (steady.warm_up_steps, steady.settled) == (10, True)
+    quick = events.measure_steps(training_step(device, 0.1), events.StepBudget(measure_s=0.1, steps=1), device)
+    assert quick.warm_up_steps >= 30
+    cooling = training_step(device, lambda n: 0.5 + max(0.0, 1.0 - n / 30))
+    slow = events.measure_steps(cooling, events.StepBudget(measure_s=0.1, steps=1), device)
+    assert slow.warm_up_steps >= 30
+    assert slow.settled
+
+
+def test_a_device_that_never_settles_is_measured_and_said_not_to_have_converged():
+    device = SimulatedDevice()
+    restless = training_step(device, lambda n: 0.5 * 1.02**n)
+    times = events.measure_steps(restless, events.StepBudget(measure_s=0.1, steps=1), device)
+    assert not times.settled
+    gate = measurements.of_reports([device_report(times)])[0]
+    assert gate["converged"] is False
+
+
+def test_steady_state_begins_only_when_nothing_is_compiled_any_more():
+    device, compiled_at = SimulatedDevice(), 14
+    add_one = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    count = iter(range(10**9))
+
+    def step(marks):
+        number = next(count)
+        add_one(torch.ones(3 if number < compiled_at else 4))
+        device.work(1.0)
+
+    times = events.measure_steps(step, events.StepBudget(warm_up_s=14.5, measure_s=0.1, steps=1), device)
+    torch._dynamo.reset()
+    assert times.warm_up_steps == compiled_at + 1 + 10, "ten steps after the one that compiled"
+
+
+BYTES, KERNEL_S = 2**20, 9e-6
+
+
+def small_kernels(device, count):
+    return [functools.partial(device.work, KERNEL_S, buffer=f"buffer {n}", size=BYTES) for n in range(count)]
+
+
+def test_a_long_kernel_is_timed_call_by_call_with_the_cache_flushed_before_each():
+    device = SimulatedDevice()
+    long = functools.partial(device.work, 3e-4, buffer="b", size=BYTES)
+    found = events.kernel_seconds([long], flush=True, device=device)
+    assert len(found) >= 50
+    assert found == pytest.approx([3e-4] * len(found))
+    timed = device.log[device.log.index("sleep") :]
+    assert timed[:9] == ["sleep", "flush", "event", "work", "event", "flush", "event", "work", "event"]
+    unflushed = SimulatedDevice()
+    warm = functools.partial(unflushed.work, 3e-4, buffer="b", size=BYTES)
+    assert events.kernel_seconds([warm], flush=False, device=unflushed)[0] == pytest.approx(1e-4)
+
+
+def test_a_short_kernel_is_timed_as_a_graph_without_gaps_or_warm_caches():
+    device = SimulatedDevice()
+    found = events.kernel_seconds(small_kernels(device, events.rotations(BYTES)), flush=True, device=device)
+    assert len(found) >= 50
+    assert found == pytest.approx([KERNEL_S] * len(found), rel=0.01)
+    replays = device.log[device.log.index("replay") - 2 :]
+    assert replays[:4] == ["sleep", "event", "replay", "event"]
+
+
+def test_without_rotating_buffers_the_same_graph_would_time_the_cache():
+    device = SimulatedDevice()
+    found = events.kernel_seconds(small_kernels(device, 1), flush=True, device=device)
+    assert found[-1] == pytest.approx(KERNEL_S / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [2**20, 2**24, 2**27, 2**30])
+def test_buffers_in_turn_outweigh_the_cache(size):
+    count = events.rotations(size)
+    assert count == 1 or count * size >= FLUSH_BYTES
+    assert (count == 1) == (size >= FLUSH_BYTES)
+
+
+def test_the_product_ceiling_takes_turns_with_matrices_of_its_own():
+    from benchmarks.harness.workload import Job
+    from benchmarks.workloads.ceilings import Gemm
+
+    config = {"side": 2048, "dtype": "fp32", "device": "cpu"}
+    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
+    gemm = Gemm(Job(benchmark="ceiling.gemm", workload="", variant={}, config=config, preset="cpu", **fields))
+    calls = gemm.rotated(gemm.product)
+    assert len(calls) == events.rotations(2 * gemm.left.nbytes) == 8
+    matrices = {call.args[0].data_ptr() for call in calls[1:]} | {gemm.left.data_ptr()}
+    assert len(matrices) == len(calls)
+    assert torch.equal(calls[1].args[0], gemm.left)
