@@ -23,8 +23,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", env_ignore_empty=True, extra="ignore", frozen=True)
 
-    database_url: str | None = Field(None, description="PostgreSQL to use instead of the embedded one")
-    redis_url: str | None = Field(None, description="Redis or Valkey to use instead of the embedded one")
+    database_url: str | None = Field(None, repr=False, description="PostgreSQL to use instead of the embedded one")
+    redis_url: str | None = Field(None, repr=False, description="Redis or Valkey to use instead of the embedded one")
     data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=1, le=65_535, description="port to listen on")
@@ -35,14 +35,16 @@ class Settings(BaseSettings):
     public_read: bool | None = Field(
         None, description="whether reading needs no signing in; unless set, only where loopback alone is served"
     )
-    github_webhook_secret: str | None = Field(None, description="the secret of the webhook on GitHub")
+    github_webhook_secret: str | None = Field(None, repr=False, description="the secret of the webhook on GitHub")
     github_app_id: str | None = Field(None, description="the GitHub App that checks and comments are written as")
     github_app_key_file: Path | None = Field(None, description="the file with the private key (PEM) of that app")
-    github_token: str | None = Field(None, description="a token for statuses and comments, where there is no app")
+    github_token: str | None = Field(
+        None, repr=False, description="a token for statuses and comments, where there is no app"
+    )
     github_api_url: str = Field("https://api.github.com", description="where GitHub's REST API is (GitHub Enterprise)")
     github_oidc_issuer: str | None = Field(None, description="who signs workflows' tokens, if not GitHub itself")
     url: str | None = Field(None, description="the service that commands and workers talk to")
-    token: str | None = Field(None, description="the bearer token that commands and workers use")
+    token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
     heartbeat_s: int = Field(5, ge=1, le=600, description="seconds between a worker's heartbeats")
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")

@@ -14,15 +14,15 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 class ServiceConfig:
     """Settings of the API and of the housekeeping loop. Seconds end in `_s`; sizes in `_bytes`."""
 
-    database_url: str
-    redis_url: str
+    database_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
     data_dir: Path
     public_url: str = "http://127.0.0.1:8000"
     # Names this service answers to, without port. The host of `public_url` is always among them.
     allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
     # Pages and API reads without signing in. Writes never are public.
     public_read: bool = True
-    github_webhook_secret: str | None = None
+    github_webhook_secret: str | None = field(default=None, repr=False)
     # What tells GitHub of results: an app (its id and private key, PEM), else a token; neither: nothing is told.
     github_app_id: str | None = None
     github_app_key: str | None = field(default=None, repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,14 @@ def test_the_service_is_told_everything_it_knows_of(tmp_path: Path) -> None:
     assert config.max_body_bytes == 10 * 1024 * 1024
     assert config.github_webhook_secret == "s"
     assert config.data_dir == tmp_path
+
+
+def test_no_secret_is_shown_with_the_settings_it_belongs_to(tmp_path: Path) -> None:
+    names = ("github_webhook_secret", "github_token", "token")
+    secret: dict[str, Any] = {name: "a-secret" for name in names}
+    secret |= {"database_url": "postgresql://u:a-secret@h/d", "redis_url": "redis://:a-secret@h/0"}
+    settings = Settings(data_dir=tmp_path, **secret)
+    assert "a-secret" not in repr(settings) + repr(service_config(settings))
 
 
 def test_a_service_without_its_servers_says_what_to_set() -> None:
