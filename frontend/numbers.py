@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 MINUS = "−"
 THIN = "\u202f"  # narrow no-break space: between digits' groups and before a unit
 DASH = "–"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # (factor, unit) from large to small: the first that leaves a value of at least one is shown.
 SCALES: dict[str, tuple[tuple[float, str], ...]] = {
@@ -36,7 +37,7 @@ def significant(value: float, figures: int = 3) -> str:
         magnitude = math.floor(math.log10(abs(rounded)))
     if magnitude < -6:
         mantissa, exponent = f"{rounded:.{figures - 1}e}".split("e")
-        return f"{mantissa} × 10^{int(exponent)}".replace("-", MINUS)
+        return f"{mantissa} × 10{str(int(exponent)).translate(RAISED)}".replace("-", MINUS)
     decimals = max(0, figures - 1 - magnitude)
     return grouped(f"{rounded:.{decimals}f}")
 

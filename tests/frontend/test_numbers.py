@@ -32,7 +32,14 @@ def test_a_value_has_three_significant_figures_and_a_unit(value: float | None, u
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(9.996, "10.0"), (99.96, "100"), (0.00999, "0.00999"), (123456, f"123{THIN}456")]
+    ("value", "text"),
+    [
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (0.00999, "0.00999"),
+        (123456, f"123{THIN}456"),
+        (3.45e-7, "3.45 × 10⁻⁷"),
+    ],
 )
 def test_rounding_up_does_not_add_a_figure(value: float, text: str) -> None:
     assert numbers.significant(value) == text
