@@ -18,7 +18,7 @@ from backend.services.notices import Notice, NoticeKind
 from frontend.cells import Layout, Placed, Rows, row_faces
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
-from frontend.words import LOOKS, SLOWER_NOW
+from frontend.words import LOOKS, SLOWER_NOW, plural
 
 
 def grid_html(
@@ -152,7 +152,7 @@ def _filter_form(here: Here, board: Board) -> str:
     return (
         f'<form action="{cell_escape(here.path)}" method="get">{hidden}<label class="vh" for="filter">Filter commits by author, text or sha</label>'
         f'<input class="in" id="filter" name="q" value="{cell_escape(here.get("q"))}" placeholder="Filter: author, text, sha" maxlength="200">'
-        f'<span class="t1 mut nw">{len(board.rows)} commits</span></form>'
+        f'<span class="t1 mut nw">{plural(len(board.rows), "commit")}</span></form>'
     )
 
 
