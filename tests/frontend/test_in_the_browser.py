@@ -326,7 +326,9 @@ def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.locator("td.roll.r")).to_have_count(2)  # of moe and, once, of gpt
     expect(page.locator("td.vc").first).not_to_be_visible()
-    for path in (f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/fleet", "/compare", "/rule"):
+    for path in (
+        f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/fleet", "/compare", "/rule"
+    ):  # fmt: skip
         page.goto(loom.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
