@@ -41,8 +41,11 @@ class Notice:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What differs between two environment fingerprints, by name; their hash says nothing to people."""
-    names = sorted((before.keys() | after.keys()) - {"hash"})
+    """What differs between two environment fingerprints, by name.
+
+    Their hash says nothing to people, and the checkout is the commit's, told by whichever run was first of its hash.
+    """
+    names = sorted((before.keys() | after.keys()) - {"hash", "git"})
     return tuple(
         Difference(name, _shown(before.get(name)), _shown(after.get(name)))
         for name in names

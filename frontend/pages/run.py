@@ -58,7 +58,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         flat=flat,
         metric_tag=metric_tag,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
-        kept=flat({name: value for name, value in run.environment.items() if name != "hash"}),
+        kept=environment_of(run),
         reproduce=reproduce(run),
         percent_done=percent_done(run.progress),
     )
@@ -149,6 +149,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
+def environment_of(run: RunView) -> list[tuple[str, str]]:
+    """Runs of one hash share what the first of them told, so its checkout is no fact of this one."""
+    return flat({name: value for name, value in run.environment.items() if name not in ("hash", "git")})
+
+
 def listed(value: Any) -> str:
     """One entry of a list, on one line."""
     if isinstance(value, Mapping):
@@ -193,6 +198,10 @@ def describe(run: RunView) -> str:
     if run.error:
         return f"{place} {run.status or run.state}: {visible(run.error)[:160]}"
     counted = Counter(each.verdict for result in run.results for each in result.measurements if each.role == "gate")
-    judged = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counted.items()) if verdict)
+    judged = ", ".join(
+        plural(number, verdict) if verdict in ("regression", "improvement") else f"{number} {verdict}"
+        for verdict, number in sorted(counted.items(), key=str)
+        if verdict
+    )
     took = f" in {numbers.duration(run.duration_s)}" if run.duration_s is not None else ""
     return f"{place}: {plural(len(run.results), 'result')}{took}" + (f"; gates: {judged}." if judged else ".")

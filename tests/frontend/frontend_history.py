@@ -203,7 +203,7 @@ def run_document(
         "suite": suite, "suite_version": "1.0.0", "testbed": testbed, "worker": f"{testbed}-01", "attempt": 1,
         "started_at": started.isoformat().replace("+00:00", "Z"), "finished_at": (started + timedelta(seconds=95)).isoformat().replace("+00:00", "Z"),
         "status": "failed" if whole_run_failed else "ok",
-        "environment": {"torch": environment, "python": "3.11.7", "accelerator": "cpu", "hash": f"sha256:{environment}"},
+        "environment": {"torch": environment, "python": "3.11.7", "accelerator": "cpu", "hash": f"sha256:{environment}", "git": {"commit": commit.sha}},
         "telemetry": {"load_1m": 0.8, "foreign_processes": 0, "throttle": []},
         "ceilings": {"gemm_fp32_tflops": 0.21, "copy_gb_per_s": 11.0},
         "canary": [{"name": "gemm_fp32_tflops", "before": 0.2101, "after": 0.2099, "own_noise": 0.003}],
