@@ -65,7 +65,8 @@ def steps_of(visit: Visit, first: FirstRun | None) -> list[Step]:
 
 def project_step(first: FirstRun) -> Step:
     if first.sync_error:
-        text = f"Its repository could not be read: {visible(first.sync_error)}. It is tried again by itself."
+        why = visible(first.sync_error).rstrip(".")
+        text = f"Its repository could not be read: {why}. It is tried again by itself."
         return Step(title=f"Project: {visible(first.project)}", text=text, done=False)
     if not first.commit_seen:
         return Step(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
@@ -91,7 +92,7 @@ def worker_step(first: FirstRun | None, url: str) -> Step:
         title="Start a worker" + (f" for {wanted}" if wanted else ""),
         text="On the machine that measures. It registers by itself and takes the waiting runs; none is lost meanwhile.",
         done=False,
-        command=f"export TIDEMARK_API_URL={url} TIDEMARK_API_TOKEN=tm_…\n"
+        command=f"export TIDEMARK_URL={url} TIDEMARK_TOKEN=tm_… TIDEMARK_REDIS_URL=redis://…\n"
         f"tidemark worker --testbed {wanted.split(', ')[0] or 'cpu'}",
     )
 

@@ -11,6 +11,9 @@ import httpx
 import pytest
 from frontend_site import Site
 
+from frontend.first_run import worker_step
+from tidemark.settings import Settings
+
 PROJECT = "northsea/loom"
 GUILTY = 18
 PAGES = (
@@ -89,6 +92,15 @@ def test_text_of_a_commit_is_shown_as_text_everywhere(anyone: httpx.Client, loom
         assert "&lt;img src=x" in text, path
     failed = loom.commits[PROJECT][20]
     assert "expected &lt;b&gt;scale&lt;/b&gt;" in anyone.get(f"/runs/northsea-loom-gpt-{failed.sha[:12]}-0").text
+
+
+def test_the_checkout_that_another_run_of_the_same_environment_told_is_not_shown(
+    anyone: httpx.Client, loom: Site
+) -> None:
+    guilty = loom.commits[PROJECT][GUILTY]
+    text = anyone.get(f"/runs/northsea-loom-gpt-{guilty.sha[:12]}-0").text
+    assert "<dt>torch</dt>" in text
+    assert "<dt>git commit</dt>" not in text
 
 
 def test_what_does_not_exist_is_a_page_that_helps(anyone: httpx.Client) -> None:
@@ -189,6 +201,12 @@ def test_an_empty_service_welcomes_and_says_what_to_do(own_site: Site) -> None:
     assert "Connect a project" in text
     for path in ("/regressions", "/series", "/compare", "/fleet", "/search?q=x"):
         assert httpx.get(own_site.url + path).status_code == 200, path
+
+
+def test_the_settings_that_start_a_worker_are_ones_that_a_worker_reads() -> None:
+    named = set(re.findall(r"TIDEMARK_[A-Z_]+", worker_step(None, "http://tidemark.example").command))
+    assert named == {"TIDEMARK_URL", "TIDEMARK_TOKEN", "TIDEMARK_REDIS_URL"}
+    assert {f"TIDEMARK_{name}".upper() for name in Settings.model_fields} >= named
 
 
 def test_the_first_run_ticks_its_steps_off(own_site: Site, tmp_path: Any) -> None:
