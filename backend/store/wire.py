@@ -6,10 +6,14 @@ Both go through the driver of the caller's own connection, hence within its tran
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from struct import pack
+from typing import Any, ClassVar, cast
 
 import psycopg
+from psycopg import adapters
 from psycopg.abc import PQGen
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 
@@ -42,13 +46,47 @@ def _enqueue(cursors: Sequence[psycopg.Cursor[Any]], statements: Sequence[Statem
         yield from cursor.connection._prepared.maintain_gen(cursor.connection)
 
 
+class _Numbers(Dumper):
+    """A list of numbers as PostgreSQL's binary array, packed at once: the driver's own way asks each number's kind.
+
+    Most of what a run holds are lists of samples.
+    """
+
+    format = Format.BINARY
+    element_oid: ClassVar[int]
+    element: ClassVar[str]
+    """Of `struct`."""
+    element_bytes: ClassVar[int]
+
+    def dump(self, obj: Sequence[float]) -> bytes:
+        count = len(obj)
+        if not count:
+            return pack(">iii", 0, 0, self.element_oid)
+        sized: list[float] = [self.element_bytes] * (2 * count)
+        sized[1::2] = obj
+        # One dimension, no nulls, elements from 1 on, each after its size.
+        return pack(f">iiiii{f'i{self.element}' * count}", 1, 0, self.element_oid, count, 1, *sized)
+
+
+class _Float8s(_Numbers):
+    oid = adapters.types["float8"].array_oid
+    element_oid = adapters.types["float8"].oid
+    element, element_bytes = "d", 8
+
+
+class _Int4s(_Numbers):
+    oid = adapters.types["int4"].array_oid
+    element_oid = adapters.types["int4"].oid
+    element, element_bytes = "i", 4
+
+
 def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
     """COPY rows into a table; `columns` are their names and PostgreSQL types, in the order of the values."""
     names = ", ".join(f'"{name}"' for name in columns)
-    with (
-        driver(c).cursor() as cursor,
-        cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
-    ):
+    cursor = driver(c).cursor()
+    for dumper in (_Float8s, _Int4s):
+        cursor.adapters.register_dumper(list, dumper)
+    with cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
         copy.set_types(list(columns.values()))
         for row in rows:
             copy.write_row(row)
