@@ -29,7 +29,7 @@ from backend.store import series as series_store
 from backend.store import wire
 from backend.store.github_outbox import want_statement
 from backend.store.ingest import MeasurementRow, Place
-from backend.store.live import event_statement
+from backend.store.live import WORK_STATEMENT, event_statement
 from backend.store.schema import ensure_partitions
 from backend.store.series import SeriesRow, SeriesWanted
 
@@ -78,7 +78,9 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     arrival = _arrive(c, run, place, measured_at, fingerprint, now)
     judged = _store_and_judge(c, arrival, replace(place, commit_id=arrival.commit_id), raw, digest)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
-    wire.send(c, *judged.statements, _told_to_pages(arrival, summary), want_statement([run.id]))
+    # Its worker is idle now: the next run should reach it at once, not at the next tick.
+    ends = (_told_to_pages(arrival, summary), want_statement([run.id]), WORK_STATEMENT)
+    wire.send(c, *judged.statements, *ends)
     return Recorded(
         run_id=run.id,
         status=run.status.value,

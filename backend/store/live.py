@@ -49,9 +49,13 @@ def event_statement(kind: str, project_id: int | None, payload: Mapping[str, Any
     return _INSERT_EVENT, values
 
 
+WORK_STATEMENT: wire.Statement = ("SELECT pg_notify(%(channel)s, '')", {"channel": WORK_CHANNEL})
+"""`notify_work` as a statement that a batch can carry."""
+
+
 def notify_work(c: Connection) -> None:
     """Tell the housekeeping loop that there is something to do (when this transaction commits)."""
-    c.execute(select(func.pg_notify(WORK_CHANNEL, "")))
+    wire.send(c, WORK_STATEMENT)
 
 
 def events_by_id(c: Connection, ids: Sequence[int]) -> list[EventRow]:
