@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -25,8 +26,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
 )
+project_app = typer.Typer(help="Projects: what is watched.", no_args_is_help=True, rich_markup_mode=None)
 token_app = typer.Typer(help="Tokens: who may use the API.", no_args_is_help=True, rich_markup_mode=None)
 db_app = typer.Typer(help="The database: migrate, back up, restore.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(project_app, name="project")
 app.add_typer(token_app, name="token")
 app.add_typer(db_app, name="db")
 
@@ -361,6 +364,31 @@ def explain(
 
 
 # --- administration --------------------------------------------------------------------------------------------------
+
+
+@project_app.command("add")
+def project_add(
+    project: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, e.g. northsea/loom.")],
+    repository: Annotated[
+        str, typer.Argument(metavar="REPOSITORY", help="https://, ssh://, user@host:path, or a directory here.")
+    ],
+    branch: Annotated[str, typer.Option(help="The branch whose commits are measured.")] = "main",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Its commits may run on workers that cannot isolate them.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Watch a repository: its tidemark.toml says what is measured.
+
+    A directory of this machine, and any repository on a worker without protection (the fleet page says which), needs
+    --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes it.
+    """
+    from tidemark import remote
+
+    service = remote.service(url, token)
+    service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
+    print(f"{project} is watched: {service.url}/board?project={quote(project, safe='/')}")
 
 
 @token_app.command("create")

@@ -30,7 +30,9 @@ class Service:
         """Delivers a run; sending the same bytes again is no harm."""
         try:
             run_id = json.loads(body)["id"]
-        except (ValueError, KeyError, TypeError):
+        except ValueError as error:
+            raise Refusal(f"the file is no tidemark.run/1: it is no JSON ({error})") from None
+        except (KeyError, TypeError):
             raise Refusal("the file is no tidemark.run/1: it has no id") from None
         return self._ask("PUT", f"/api/v1/runs/{urllib.parse.quote(str(run_id), safe='')}", body=body)
 
@@ -38,6 +40,11 @@ class Service:
         """Delivers a run of this id; the answer, and whether it is new there."""
         status, answer = self._exchange("PUT", f"/api/v1/runs/{urllib.parse.quote(run_id, safe='')}", body=body)
         return answer, status == 201
+
+    def add_project(self, project: str, repository: str, *, branch: str, trusted: bool) -> dict[str, Any]:
+        """Registers a repository, or changes what is registered; it is read at once."""
+        body = {"project": project, "repository_url": repository, "default_branch": branch, "trusted": trusted}
+        return self._ask("POST", "/api/v1/projects", body=json.dumps(body).encode())
 
     def regressions(self, limit: int, **filters: str | None) -> dict[str, Any]:
         return self.get("/api/v1/regressions", limit=limit, **filters)
@@ -99,6 +106,12 @@ def read_run(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise Refusal(f"cannot read {file}: {error.strerror}") from None
+
+
+def address_of(repository: str) -> str:
+    """A directory of this machine as the file:// address git reads it by; anything else as it is."""
+    path = Path(repository).expanduser()
+    return path.resolve().as_uri() if "://" not in repository and path.is_dir() else repository
 
 
 def regressed(answer: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from helpers_tidemark import ROOT, environment, tidemark
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
-    "detect", "regressions", "explain", "token", "token create", "token list", "token revoke",
+    "detect", "regressions", "explain", "project", "project add", "token", "token create", "token list", "token revoke",
     "db", "db upgrade", "db backup", "db restore",
 )  # fmt: skip
 
@@ -90,6 +90,14 @@ def test_a_refusal_is_one_line_on_stderr(arguments: tuple[str, ...], words: str,
     assert done.stderr.startswith("tidemark: ")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_no_json_is_told_apart_from_one_without_an_id(tmp_path: Path) -> None:
+    for text, words in (("{", "it is no JSON"), ("[]", "it has no id"), ("{}", "it has no id")):
+        (tmp_path / "run.json").write_text(text)
+        done = tidemark("submit", str(tmp_path / "run.json"), "--url", "http://127.0.0.1:9")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert words in done.stderr
 
 
 def test_commands_that_need_a_service_say_how_to_start_one(tmp_path: Path) -> None:

@@ -128,6 +128,18 @@ def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(servi
     assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
 
 
+def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trusted(
+    service: Service, tmp_path: Path
+) -> None:
+    add = ("project", "add", "me/words", str(tmp_path))
+    refused = tidemark(*add, TIDEMARK_DATA_DIR=str(service.data))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "file:// only for trusted projects" in refused.stderr
+    done = tidemark(*add, "--trusted", TIDEMARK_DATA_DIR=str(service.data))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{service.url}/board?project=me/words" in done.stdout
+
+
 def test_every_child_that_is_killed_is_back_within_five_seconds(service: Service) -> None:
     assert set(service.children()) == CHILDREN
     for name in sorted(CHILDREN):
