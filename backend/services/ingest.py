@@ -68,7 +68,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
-    place = store.find_place(c, run, environment_hash=fingerprint, measured_at=measured_at)
+    place = store.find_place(c, run, environment_hash=fingerprint, measured_at=measured_at, arriving=True)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, digest)
     _check_request(run, place, lease)

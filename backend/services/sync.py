@@ -17,7 +17,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
 from backend.services.repository import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
 from backend.store import commits as store
-from backend.store import projects, queue
+from backend.store import ingest, projects, queue
 from backend.store.commits import BranchRow, PlacedCommit
 from backend.store.projects import ProjectRow
 
@@ -238,6 +238,8 @@ def _too_large(blob: Blob) -> ManifestInvalid:
 
 def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
     """Store what was read: commits, branches and their order, notes, run requests."""
+    if _moves_commits(c, project, reading.default):
+        ingest.move_positions(c, project.slug)
     store.save_commits(c, project.id, (row_of(info) for info in reading.commits))
     _record_default(c, project, reading.default, now)
     for line in reading.others:
@@ -259,6 +261,13 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
         requested=requests.requested,
         skipped=requests.skipped,
     )
+
+
+def _moves_commits(c: Connection, project: ProjectRow, line: Line) -> bool:
+    """Whether a position that is taken is given to another commit, or to none; usually commits only follow."""
+    trunk = store.branches(c, project.id).get(line.name)
+    last = None if trunk is None else store.last_of_line(c, trunk.id)
+    return last is not None and line.first <= last[0]
 
 
 def row_of(info: CommitInfo) -> dict[str, object]:

@@ -55,6 +55,10 @@ class MeasurementRow:
     sample_counts: list[int] | None
 
 
+# Results hold it together, a sync that moves commits alone: none is judged at a position that was just given away.
+_HOLD_POSITIONS = "SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)s))"
+_MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hashtext(:project))")
+POSITIONS_LOCK = "tidemark positions"
 _LOCK_RUN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))"
 _PLACE = """
 SELECT p.id AS project_id, p.default_branch, p.policy, t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id,
@@ -76,8 +80,18 @@ LEFT JOIN run r ON r.id = %(run)s
 """
 
 
-def find_place(c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime) -> Place:
-    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns."""
+def move_positions(c: Connection, project: str) -> None:
+    """Wait for the results that are just arriving, and keep others waiting: commits of the project change places."""
+    c.execute(_MOVE_POSITIONS, {"positions": POSITIONS_LOCK, "project": project})
+
+
+def find_place(
+    c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime, arriving: bool = False
+) -> Place:
+    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns.
+
+    `arriving`: the run is about to be judged at this place, which must not change meanwhile.
+    """
     month = f"{measured_at:%Y_%m}"
     values = {
         "project": run.project,
@@ -89,8 +103,9 @@ def find_place(c: Connection, run: Run, *, environment_hash: str | None, measure
         "measurement_partition": f"measurement_{month}",
         "judgement_partition": f"judgement_{month}",
     }
-    # Two statements, so that the second one's snapshot is taken when the lock is ours.
-    _, rows = wire.send(c, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values))
+    hold = [(_HOLD_POSITIONS, {"positions": POSITIONS_LOCK, "project": run.project})] if arriving else []
+    # A statement of its own, so that its snapshot is taken when the locks are ours.
+    *_, rows = wire.send(c, *hold, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values))
     return Place(**rows[0]._asdict())
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from backend.contract import new_run_id, parse_run
 from backend.services import housekeeping, projects
@@ -17,6 +18,7 @@ from backend.services.config import ServiceConfig
 from backend.services.ingest import record_run
 from tests.backend.api.conftest import run_document
 from tests.backend.services.test_sync import MANIFEST, Repository
+from tidemark.processes import wait_until
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -43,8 +45,16 @@ def sync(committing_engine: Engine, database: str, tmp_path: Path, repository: R
     return ask_and_do
 
 
-def deliver(engine: Engine, sha: str, number: int, *, branch: str = "main", parent: str | None = None) -> None:
-    """A run of this commit, 20 % slower from number 6 on."""
+def deliver(
+    engine: Engine,
+    sha: str,
+    number: int,
+    *,
+    branch: str = "main",
+    parent: str | None = None,
+    meanwhile: Callable[[Connection], object] | None = None,
+) -> None:
+    """A run of this commit, 20 % slower from number 6 on; `meanwhile` happens before it is committed."""
     document = run_document(
         number + 3 if number >= 6 else number,
         id=new_run_id(),
@@ -57,6 +67,8 @@ def deliver(engine: Engine, sha: str, number: int, *, branch: str = "main", pare
     with engine.begin() as c:
         body = json.dumps(document).encode()
         record_run(c, parse_run(body), body, now=datetime.now(UTC))
+        if meanwhile is not None:
+            meanwhile(c)
 
 
 def standing(engine: Engine, metric: str = "step_ms") -> list[tuple[int, str, str]]:
@@ -144,6 +156,27 @@ def test_a_commit_that_was_measured_twice_on_its_branch_is_one_point_once_it_is_
     repository.git("merge", "-q", "--ff-only", "release/1")
     sync()
     assert [place[:2] for place in standing(committing_engine)] == list(enumerate([*shas, own]))
+
+
+def test_commits_change_places_when_the_results_that_are_just_arriving_are_in(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    last = repository.commit("last", tinygpt__x="last")
+    sync()
+    repository.git("reset", "-q", "--hard", shas[-1])
+    repository.commit("instead", tinygpt__y="instead")
+    with ThreadPoolExecutor(1) as other:
+        moving: list[Future[None]] = []
+
+        def move(c: Connection) -> None:
+            moving.append(other.submit(sync))
+            waits = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory')")
+            assert wait_until(lambda: bool(c.scalar(waits)), 20)
+
+        deliver(committing_engine, last, 10, meanwhile=move)
+        moving[0].result(20)
+    assert [place[:2] for place in standing(committing_engine)] == list(enumerate(shas))
 
 
 def test_a_history_that_was_replaced_altogether_begins_anew(
