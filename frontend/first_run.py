@@ -56,8 +56,7 @@ def steps_of(visit: Visit, first: FirstRun | None) -> list[Step]:
             title="Connect a project",
             text="Register a repository; its history is read at once. A push webhook keeps it up to date.",
             done=False,
-            command=f"curl -X POST {url}/api/v1/projects -H 'Authorization: Bearer tm_…' \\\n"
-            '  -H \'Content-Type: application/json\' -d \'{"project": "team/name", "repository_url": "https://…"}\'',
+            command="tidemark project add team/name https://…",
         )
         return [running, connect, worker_step(None, url), results_step(None)]
     return [running, project_step(first), worker_step(first, url), results_step(first)]
