@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from benchmarks.plan import PROCESSES, SCALED_DOWN
 from benchmarks.session import Request, Session, now_text
 from benchmarks.spec import Benchmark, Preset, Status, slug_of
 from benchmarks.telemetry import Telemetry
+from benchmarks.torchrun import BadPlace, for_ranks, place_of
 
 USAGE_ERROR = 2
 SOME_FAILED = 1
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         registry.UnknownVariant,
         UnwritableOutput,
         BadIdentity,
+        BadPlace,
         WrongCall,
         further.Unreadable,
     ) as error:
@@ -178,6 +181,11 @@ def describe(benchmark: Benchmark) -> str:
 def _run(options: argparse.Namespace) -> int:
     out = options.out or Path(os.environ.get("TIDEMARK_RUN_JSON") or "run.json")
     request = _request(options, out)
+    place = place_of(os.environ)
+    if place is not None:
+        request = replace(request, selection=for_ranks(request.selection, place.ranks), precision=None)
+        if place.rank > 0:
+            return _follow(request)
     git = git_state()
     families = dict.fromkeys(s.benchmark.family for s in request.selection)
     who = identity(
@@ -218,6 +226,20 @@ def _run(options: argparse.Namespace) -> int:
         return INTERRUPTED
     if not request.selection:
         return USAGE_ERROR
+    return SOME_FAILED if bad else 0
+
+
+def _follow(request: Request) -> int:
+    """A further rank under torchrun: the same plan in the same order, so that its processes meet those of rank 0.
+
+    What is measured, rank 0 writes.
+    """
+    session = Session(replace(request, profile_into=None, following=True), Launcher())
+    _interrupt_on_signals(session)
+    session.run()
+    if session.interrupted:
+        return INTERRUPTED
+    bad = [r for r in session.results() if r["status"] not in (Status.OK, Status.NOT_APPLICABLE)]
     return SOME_FAILED if bad else 0
 
 

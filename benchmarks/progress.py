@@ -20,6 +20,7 @@ class Progress:
     done: int = 0
     started: float = field(default_factory=time.monotonic)
     machine: bool = field(default_factory=lambda: os.environ.get("TIDEMARK_PROGRESS") == "1")
+    quiet: bool = False
 
     def starting(self, note: str) -> None:
         """What runs next."""
@@ -42,6 +43,8 @@ class Progress:
         return (time.monotonic() - self.started) / self.done * (self.total - self.done)
 
     def _tell(self, note: str) -> None:
+        if self.quiet:
+            return
         eta = self.eta_s
         if self.machine:
             line = {

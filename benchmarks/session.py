@@ -37,6 +37,8 @@ class Request:
     """Where traces and kernel tables go; None for a run without profiling."""
     precision: float | None = None
     """Repeat beyond the plan until a change of this fraction would show, at most `MOST_PROCESSES` per variant."""
+    following: bool = False
+    """Whether another process leads: this one says nothing, and reads no canary."""
     unknown: tuple[str, ...] = ()
     """Sentences about ids that name nothing; each becomes a failed result."""
 
@@ -66,7 +68,7 @@ class Session:
             if state.selected.case.not_applicable:
                 state.status, state.error = Status.NOT_APPLICABLE, state.selected.case.not_applicable
         self.plan = repetitions(request.selection, request.processes, request.seed)
-        self.progress = Progress(total=len(self.plan))
+        self.progress = Progress(total=len(self.plan), quiet=request.following)
         self.order: list[str] = []
         self.artifacts: dict[tuple[str, str], dict[str, str]] = {}
         self.closing: dict[str, Any] = {}
@@ -175,6 +177,7 @@ class Session:
 
     def _job(self, repetition: Repetition, *, first: bool, last: bool) -> dict[str, Any]:
         benchmark, case = repetition.selected.benchmark, repetition.selected.case
+        leading = not self.request.following
         return {
             "benchmark": benchmark.id,
             "workload": benchmark.workload,
@@ -186,7 +189,7 @@ class Session:
             "process": repetition.number,
             "processes": self.request.processes,
             "seed": self.request.seed,
-            "tasks": tasks_of(repetition.number, first=first, last=last),
+            "tasks": tasks_of(repetition.number, first=first and leading, last=last and leading),
             "extra": {},
         }
 

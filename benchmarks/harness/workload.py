@@ -61,6 +61,11 @@ class Job:
     tasks: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def repetition(self) -> str:
+        """A name for this process that no other of the run has."""
+        return f"{self.benchmark}/{sorted(self.variant.items())}/{self.process}"
+
 
 class NotApplicable(Exception):
     """This machine cannot run the variant; the sentence says why."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_gb_per_s, fit_line
 from benchmarks.harness.check import Correctness
-from benchmarks.harness.ranks import run_ranks
+from benchmarks.harness.ranks import gpus_needed, run_ranks
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
 
@@ -41,10 +41,10 @@ class Collective:
             raise NotApplicable(f"preset {self.job.preset} needs GPUs and torch sees none; --preset cpu runs anywhere")
         if not dist.is_nccl_available():
             raise NotApplicable("this build of torch has no NCCL")
-        found = torch.cuda.device_count()
-        if found < self.ranks:
+        found, needed = torch.cuda.device_count(), gpus_needed(self.ranks)
+        if found < needed:
             raise NotApplicable(
-                f"{self.ranks} ranks need {self.ranks} GPUs and {found} {'is' if found == 1 else 'are'} here; "
+                f"{self.ranks} ranks need {needed} GPUs here and {found} {'is' if found == 1 else 'are'} here; "
                 "on one rank nothing crosses a link, so there is no bandwidth to state"
             )
 
@@ -73,16 +73,18 @@ class Collective:
         argument = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"]), "device": self.device}
         argument["in_place"] = self.job.config.get("placement") == "in_place"
         argument["seconds_per_size"] = float(self.job.config["seconds_per_size"])
-        self.by_rank = run_ranks(_sweep, self.ranks, argument, "nccl" if self.device == "cuda" else "gloo")
+        backend = "nccl" if self.device == "cuda" else "gloo"
+        self.by_rank = run_ranks(_sweep, self.ranks, argument, backend, self.job.repetition)
+        return self.figures()
+
+    def figures(self) -> list[Value]:
+        """The metrics of what the ranks timed: an iteration lasts as long as its slowest rank."""
         found: dict[float, float] = {}
         samples: dict[float, list[float]] = {}
-        for index, size in enumerate(argument["sizes"]):
+        for index, size in enumerate(self.job.config["sizes"]):
             per_rank = [rank["seconds"][index] for rank in self.by_rank]
             samples[size] = [max(iteration) for iteration in zip(*per_rank, strict=True)]
             found[size] = median(samples[size])
-        return self._figures(found, samples)
-
-    def _figures(self, found: dict[float, float], samples: dict[float, list[float]]) -> list[Value]:
         smallest, largest = min(found), max(found)
         line = fit_line(found)
         role = "gate" if self.device == "cuda" else "watch"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.counters import count_operations
-from benchmarks.harness.ranks import run_ranks
+from benchmarks.harness.ranks import gpus_needed, run_ranks
 from benchmarks.harness.start_up import spare_the_compiler_import
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
@@ -38,8 +38,9 @@ class GptDistributed:
         self.config = GptConfig(**sizes)
         if self.config.device == "cuda":
             found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if found < self.ranks or self.ranks < 2:
-                raise NotApplicable(f"{max(self.ranks, 2)} ranks need as many GPUs and {found} are here")
+            needed = gpus_needed(max(self.ranks, 2))
+            if found < needed or self.ranks < 2:
+                raise NotApplicable(f"{max(self.ranks, 2)} ranks need {needed} GPUs here and {found} are here")
         tokens = self.config.tokens_per_step * self.ranks
         self.work = Work(
             flop=float(tokens * self.config.flop_per_token()), units=float(tokens), unit_metric="tokens_per_s"
@@ -67,7 +68,8 @@ class GptDistributed:
 
     def measure(self) -> list[Value]:
         argument = {"job": dict(self.job.config), "seed": self.job.seed}
-        self.by_rank = run_ranks(_train, self.ranks, argument, "nccl" if self.config.device == "cuda" else "gloo")
+        backend = "nccl" if self.config.device == "cuda" else "gloo"
+        self.by_rank = run_ranks(_train, self.ranks, argument, backend, self.job.repetition)
         # A step is over when the slowest rank is done.
         together, silent, alone = (self._slowest(name) for name in ("together", "silent", "alone"))
         exposed = max(0.0, median(together) - median(silent))

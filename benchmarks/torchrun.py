@@ -1,0 +1,73 @@
+"""Where torchrun put this process: its rank, how many there are, and where they meet. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.registry import Selected
+from benchmarks.spec import Case
+
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+ONE_RANK = "torchrun started one rank; on one rank nothing crosses a link, so there is nothing to state"
+ONE_PROCESS = "torchrun started {} ranks and this is measured in one process; run it without torchrun"
+
+
+class BadPlace(ValueError):
+    """Variables of torchrun that contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process among the ranks."""
+
+    rank: int
+    ranks: int
+    rank_here: int
+    ranks_here: int
+    store_is_kept: bool = False
+    """Whether torchrun itself keeps the store at the meeting point."""
+    attempt: str = "0"
+
+
+def place_of(environ: Mapping[str, str]) -> Place | None:
+    """The place that torchrun gave this process, or None where it did not start it."""
+    if not all(name in environ for name in NEEDED):
+        return None
+    numbers = {}
+    for name, fallback in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", environ["RANK"])):
+        text = environ.get(name, fallback)
+        if not text.isdigit():
+            raise BadPlace(f"{name} is '{text}'; torchrun sets it to a whole number")
+        numbers[name] = int(text)
+    rank, ranks = numbers["RANK"], numbers["WORLD_SIZE"]
+    if rank >= ranks:
+        raise BadPlace(f"RANK is {rank} and WORLD_SIZE {ranks}; ranks count from 0 to WORLD_SIZE - 1")
+    here = environ.get("LOCAL_WORLD_SIZE", str(ranks))
+    kept = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Place(rank, ranks, numbers["LOCAL_RANK"], int(here) if here.isdigit() else ranks, kept, attempt)
+
+
+def for_ranks(selection: Sequence[Selected], ranks: int) -> tuple[Selected, ...]:
+    """The cases of a distributed benchmark at torchrun's number of ranks, once each; others are not applicable."""
+    found: dict[tuple[str, str], Selected] = {}
+    for selected in selection:
+        case = _at(selected.case, ranks) if selected.benchmark.distributed else _alone(selected.case, ranks)
+        key = selected.benchmark.id, str(sorted(case.variant.items()))
+        found.setdefault(key, Selected(selected.benchmark, case))
+    return tuple(found.values())
+
+
+def _at(case: Case, ranks: int) -> Case:
+    return replace(
+        case,
+        variant={**case.variant, "ranks": ranks},
+        config={**case.config, "ranks": ranks},
+        world_size=ranks,
+        not_applicable=ONE_RANK if ranks < 2 else case.not_applicable,
+    )
+
+
+def _alone(case: Case, ranks: int) -> Case:
+    return replace(case, not_applicable=case.not_applicable or ONE_PROCESS.format(ranks))

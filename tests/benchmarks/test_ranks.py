@@ -1,0 +1,186 @@
+"""Ranks: started here or by torchrun, two and four of them; a lost one is named; the slowest one is what counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.contract import parse_run
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.harness import ranks as harness_ranks  # noqa: E402
+from benchmarks.harness.ranks import RankFailed, run_ranks  # noqa: E402
+from benchmarks.harness.workload import Job  # noqa: E402
+from benchmarks.registry import BY_ID, find, select  # noqa: E402
+from benchmarks.spec import Preset  # noqa: E402
+from benchmarks.torchrun import BadPlace, for_ranks, place_of  # noqa: E402
+from benchmarks.workloads.collectives import Collective  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BODIES = '''
+import os, signal, sys, time
+import torch, torch.distributed as dist
+from benchmarks.workloads import collectives
+
+
+def lost(rank, ranks, argument):
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))
+
+
+def raising(rank, ranks, argument):
+    if rank == 1:
+        raise ValueError("rank one has had enough")
+    dist.all_reduce(torch.ones(4))
+
+
+def late(rank, ranks, argument):
+    """Rank 1 comes late to every barrier; what is timed begins after it."""
+    whole = torch.ones(4)
+    pause = (lambda: time.sleep(argument["pause_s"])) if rank == 1 else (lambda: None)
+    ready = collectives.Ready(call=lambda: dist.all_reduce(whole), refill=pause, result=whole, base=whole, part=4)
+    return [collectives._once(ready, "cpu") for _ in range(4)]
+
+
+if __name__ == "__main__":
+    from benchmarks.harness.ranks import RankFailed, run_ranks
+
+    try:
+        run_ranks(globals()[sys.argv[1]], int(os.environ["WORLD_SIZE"]), {}, "gloo", "k")
+    except RankFailed as error:
+        print(error)
+'''
+
+
+@pytest.fixture
+def bodies(tmp_path, monkeypatch):
+    """What ranks do; in a file, because they are processes of their own."""
+    (tmp_path / "rank_bodies.py").write_text(BODIES)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    import rank_bodies
+
+    yield rank_bodies
+    sys.modules.pop("rank_bodies", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("lost", "rank 1 was lost: it was ended by SIGKILL"), ("raising", "rank 1 failed: ValueError: rank one has had")],
+)
+def test_a_lost_or_failed_rank_ends_the_others_with_its_reason(bodies, body, said):
+    began = time.monotonic()
+    with pytest.raises(RankFailed, match=said):
+        run_ranks(getattr(bodies, body), 2, {}, "gloo", "k")
+    assert time.monotonic() - began < harness_ranks.TIMEOUT_S / 2, "nobody waits for the group's own time limit"
+
+
+def test_a_rank_that_arrives_late_is_not_charged_to_the_collective(bodies):
+    pause_s = 0.5
+    waited, _ = run_ranks(bodies.late, 2, {"pause_s": pause_s}, "gloo", "k")
+    assert min(waited) < pause_s
+
+
+def test_a_rank_lost_under_a_launcher_is_named_by_the_one_that_is_left(bodies):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, bodies.__file__, "lost"]
+    both = [
+        subprocess.Popen(command, env={**os.environ, **meeting, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    said = both[0].communicate(timeout=100)[0]
+    assert both[1].wait(10) == -signal.SIGKILL
+    assert said.startswith("rank 1 was lost: it gave no answer"), said
+
+
+def collective_of(operation, **by_rank):
+    case = BY_ID[f"coll.{operation}"].cases(Preset.CPU)[0]
+    config = {**case.config, "sizes": [2**10, 2**30]}
+    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
+    job = Job(benchmark="coll", workload="", variant=case.variant, config=config, preset="cpu", **fields)
+    made = Collective(job)
+    made.by_rank = [{"wrong": 0, "seconds": seconds} for seconds in by_rank.values()]
+    return {value.metric: value for value in made.figures()}
+
+
+def test_an_iteration_lasts_as_long_as_its_slowest_rank_and_the_mean_of_ranks_stands_beside_it():
+    small = [1e-5, 1e-5, 1e-5]
+    found = collective_of("all_reduce", first=[small, [0.010, 0.020, 0.010]], second=[small, [0.020, 0.010, 0.030]])
+    size, factor = 2**30, 1.0
+    assert found["busbw_gb_per_s"].samples == pytest.approx([factor * size / s / 1e9 for s in (0.020, 0.020, 0.030)])
+    assert found["busbw_gb_per_s"].value == pytest.approx(size / 0.020 / 1e9)
+    assert found["busbw_rank_mean_gb_per_s"].value == pytest.approx(size / 0.015 / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "benchmark_", "metric"),
+    [
+        (2, ["gpt.ddp", "--variant", "strategy=ddp"], "gpt.ddp", "scaling_efficiency"),
+        (4, ["coll.all_gather", "gpt.train"], "coll.all_gather", "busbw_gb_per_s"),
+    ],
+)
+def test_torchrun_starts_the_ranks_and_rank_0_writes_the_run(tmp_path, count, arguments, benchmark_, metric):
+    out = tmp_path / "run.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    command = [*launcher, "-m", "benchmarks", "run", *arguments, "--processes=1", f"--out={out}"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEMARK_")} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    parse_run(out.read_bytes())
+    results = {result["benchmark"]: result for result in json.loads(out.read_text())["results"]}
+    found = results[benchmark_]
+    assert (found["status"], found["world_size"], found["variant"]["ranks"]) == ("ok", count, count), found["error"]
+    assert found["correctness"]["state"] == "pass"
+    assert any(m["metric"] == metric and m["value"] > 0 for m in found["measurements"])
+    if benchmark_ == "gpt.ddp":
+        roles = {m["metric"]: (m["role"], m["value"]) for m in found["measurements"]}
+        assert found["correctness"]["checks"][0]["name"] == "gradient_relative_error"
+        assert roles["exposed_communication_ms"][0] == "phase"
+        assert roles["collective_calls"][1] >= 1
+    if "gpt.train" in results:
+        assert results["gpt.train"]["status"] == "not_applicable"
+        assert "measured in one process" in results["gpt.train"]["error"]
+
+
+PLACE = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
+
+
+def test_without_torchruns_variables_there_is_no_place():
+    assert place_of({}) is None
+    assert place_of({"RANK": "1", "WORLD_SIZE": "4"}) is None
+    place = place_of({**PLACE, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"})
+    assert (place.rank, place.ranks, place.ranks_here, place.store_is_kept) == (1, 4, 2, True)
+
+
+@pytest.mark.parametrize(("name", "value"), [("RANK", "one"), ("WORLD_SIZE", "-2"), ("RANK", "4")])
+def test_a_place_that_cannot_be_is_named_with_its_value(name, value):
+    with pytest.raises(BadPlace, match=f"{name} is '?{value}"):
+        place_of({**PLACE, name: value})
+
+
+def test_cases_take_torchruns_number_of_ranks_once_each():
+    chosen = for_ranks(select(find("gpt.ddp"), Preset.FULL, {}), 4)
+    assert {selected.case.variant["ranks"] for selected in chosen} == {4}
+    assert len(chosen) == 4, "two strategies, overlap on and off"
+    alone = for_ranks(select(find("coll.all_reduce"), Preset.CPU, {}), 1)
+    assert "one rank" in alone[0].case.not_applicable
