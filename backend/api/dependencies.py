@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
 
@@ -59,17 +59,14 @@ async def raw_body(request: Request) -> bytes:
 RawBody = Annotated[bytes, Depends(raw_body)]
 
 
-async def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
+def identified(request: Request, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
     """Who sends this request. What a signed-in page changes needs its CSRF token and our own Origin as well."""
     authorization = request.headers.get("authorization")
     session = request.cookies.get(access.SESSION_COOKIE)
-    if authorization is None and not session:
-        # Most reads; they need not wait for a thread to learn that they are anonymous.
-        return access.stranger(public_read=config.public_read)
     if authorization is not None and looks_like_oidc(secret := authorization.partition(" ")[2].strip()):
-        return await run_in_threadpool(oidc_access.identify, c, secret, request.app.state.workflows, now)
-    principal = await run_in_threadpool(
-        access.identify, c, authorization=authorization, session=session, public_read=config.public_read, now=now
+        return oidc_access.identify(c, secret, request.app.state.workflows, now)
+    principal = access.identify(
+        c, authorization=authorization, session=session, public_read=config.public_read, now=now
     )
     if principal.via is Via.SESSION and request.method not in SAFE_METHODS:
         access.check_page_action(
@@ -82,12 +79,24 @@ async def caller(request: Request, c: Transaction, config: Config, now: Now) -> 
     return principal
 
 
+async def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
+    """Who sends this request."""
+    if "authorization" not in request.headers and not request.cookies.get(access.SESSION_COOKIE):
+        # Most reads; they need not wait for a thread to learn that they are anonymous.
+        return access.stranger(public_read=config.public_read)
+    return await run_in_threadpool(identified, request, c, config, now)
+
+
+def _require_any(principal: Principal, *scopes: Scope) -> None:
+    if not any(principal.may(scope) for scope in scopes):
+        access.require(principal, scopes[0])
+
+
 def _with(*scopes: Scope) -> Callable[[Principal], Awaitable[Principal]]:
     """Who calls, if one of these scopes is held."""
 
     async def allowed(principal: Annotated[Principal, Depends(caller)]) -> Principal:
-        if not any(principal.may(scope) for scope in scopes):
-            access.require(principal, scopes[0])
+        _require_any(principal, *scopes)
         return principal
 
     return allowed
@@ -100,10 +109,38 @@ WorkerCaller = Annotated[Principal, Depends(_with(Scope.WORKER))]
 
 async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:
     """Results come from workers, and from CI jobs that measured something themselves."""
-    if principal.via is Via.WORKFLOW:
-        return principal
-    return await _with(Scope.WRITE, Scope.WORKER)(principal)
+    _require_deliverer(principal)
+    return principal
 
 
 Deliverer = Annotated[Principal, Depends(deliverer)]
+
+
+def _require_deliverer(principal: Principal) -> None:
+    if principal.via is not Via.WORKFLOW:
+        _require_any(principal, Scope.WRITE, Scope.WORKER)
+
+
+Delivery = Callable[[Callable[[Connection, Principal], Response]], Awaitable[Response]]
+
+
+async def delivery(request: Request, config: Config, now: Now) -> Delivery:
+    """Runs what takes a result, in one transaction and with who brings it, in one turn of one thread.
+
+    Small results come often; with `Transaction` and `Deliverer` each would wait for a thread four times.
+    """
+
+    def deliver(take: Callable[[Connection, Principal], Response]) -> Response:
+        with _engine(request).begin() as connection:
+            principal = identified(request, connection, config, now)
+            _require_deliverer(principal)
+            return take(connection, principal)
+
+    async def in_thread(take: Callable[[Connection, Principal], Response]) -> Response:
+        return await run_in_threadpool(deliver, take)
+
+    return in_thread
+
+
+Deliver = Annotated[Delivery, Depends(delivery)]
 Admin = Annotated[Principal, Depends(_with(Scope.ADMIN))]

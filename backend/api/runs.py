@@ -3,14 +3,16 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
+from sqlalchemy import Connection
 
 from backend.api.answers import Page, StateAnswer, StoredRunEvent
 from backend.api.bodies import RunId
-from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction, Writer
+from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.downloads import FormatName, attachment, exported
 from backend.api.responses import Json
 from backend.services import delivery, dispatch, exports, ingest, run_events, run_view
+from backend.services.access import Principal
 from backend.services.ingest import Recorded
 from backend.services.run_view import RunView
 
@@ -34,17 +36,20 @@ RUN_BODY: dict[str, Any] = {
     },
     openapi_extra=RUN_BODY,
 )
-def put(
+async def put(
     run_id: RunId,
     body: RawBody,
-    c: Transaction,
+    deliver: Deliver,
     now: Now,
-    caller: Deliverer,
     tidemark_lease: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Any:
     """Deliver a run. The answer holds every verdict. 409: something else was delivered under this id."""
-    recorded = delivery.deliver_run(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
-    return Json(recorded, status_code=201 if recorded.created else 200)
+
+    def record(c: Connection, caller: Principal) -> Json:
+        recorded = delivery.deliver_run(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
+        return Json(recorded, status_code=201 if recorded.created else 200)
+
+    return await deliver(record)
 
 
 @router.get(
