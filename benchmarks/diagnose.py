@@ -6,6 +6,7 @@ The bands are the published seed's table and tree read as warn and fail, where t
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -172,8 +173,17 @@ def explain(
     kernels = difference(base_kernels, head_kernels) if base_kernels and head_kernels else []
     counters = _counters(theirs, ours)
     moved = {name: (old, new) for name, old, new in counters}
+    if "alloc_retries" in theirs and "alloc_retries" in ours:
+        moved["alloc_retries"] = (theirs["alloc_retries"]["value"], ours["alloc_retries"]["value"])
     cause, reason = _cause(
-        _Evidence(phases=phases, kernels=kernels, moved=moved, base_run=base_run or {}, head_run=head_run or {})
+        _Evidence(
+            phases=phases,
+            kernels=kernels,
+            moved=moved,
+            base_run=base_run or {},
+            head_run=head_run or {},
+            profiled=bool(base_kernels and head_kernels),
+        )
     )
     return Explanation(
         metric=metric,
@@ -256,6 +266,7 @@ class _Evidence:
     moved: Mapping[str, tuple[float, float]]
     base_run: Mapping[str, Any]
     head_run: Mapping[str, Any]
+    profiled: bool
 
     @property
     def leading(self) -> PhaseChange | None:
@@ -276,7 +287,9 @@ def _cooler_clock(e: _Evidence) -> Finding:
 def _more_stops(e: _Evidence) -> Finding:
     for name, said in (
         ("graph_breaks", "the compiler lost part of the step"),
+        ("recompiles", "the compiler meets shapes it did not expect, again and again"),
         ("host_syncs", "the host waits more often"),
+        ("alloc_retries", "memory is short, and the allocator gives back and asks again"),
     ):
         old, new = e.moved.get(name, (0.0, 0.0))
         if new > old:
@@ -290,7 +303,6 @@ def _nothing_sure(e: _Evidence) -> Finding:
 
 _TELLING_PHASES = {
     "data_wait": "data wait grew: the loader, not the model",
-    "exposed_communication": "exposed communication grew: overlap lost, or more to send",
     "idle": "idle time grew with kernels flat: the host cannot keep up",
 }
 
@@ -298,6 +310,31 @@ _TELLING_PHASES = {
 def _telling_phase(e: _Evidence) -> Finding:
     said = _TELLING_PHASES.get(e.leading.phase) if e.leading else None
     return ("code", said) if said else None
+
+
+def _communication(e: _Evidence) -> Finding:
+    """Kernels tell whether the collectives themselves take longer, or are only hidden less."""
+    if e.leading is None or e.leading.phase != "exposed_communication":
+        return None
+    if not e.profiled:
+        return "code", "exposed communication grew: overlap lost, or more to send (a profile of both tells which)"
+    slower = sum(change.us_per_step for change in e.kernels if "nccl" in change.name.lower())
+    if slower * 1e-3 > 0.5 * e.leading.change and e.leading.unit == "ms":
+        return "code", f"the collectives themselves take {slower:+.0f} us a step: algorithm, topology, or more to send"
+    return "code", "exposed communication grew and the collectives did not: overlap lost"
+
+
+def _products_only(e: _Evidence) -> Finding:
+    """Several products slower and nothing else: not the model, but what multiplies for it."""
+    slower = [change for change in e.kernels if change.us_per_step > 0]
+    products = [change for change in slower if _PRODUCT.search(change.name) and change.verdict == "slower"]
+    if len(products) < 2 or len(products) < len(slower):
+        return None
+    total = sum(change.us_per_step for change in products)
+    return "code", f"only matrix products are slower, {total:+.0f} us a step: library, shapes or precision"
+
+
+_PRODUCT = re.compile(r"gemm|matmul|cutlass|xmma|(^|::|_)(addmm|bmm|mm)($|_)", re.IGNORECASE)
 
 
 def _kernel(e: _Evidence) -> Finding:
@@ -315,7 +352,16 @@ def _more_operations(e: _Evidence) -> Finding:
     return "code", f"{e.leading.phase} grew, and the step dispatches {old:.0f} → {new:.0f} operations"
 
 
-_RULES = (_cooler_clock, _more_stops, _nothing_sure, _telling_phase, _kernel, _more_operations)
+_RULES = (
+    _cooler_clock,
+    _more_stops,
+    _nothing_sure,
+    _telling_phase,
+    _communication,
+    _products_only,
+    _kernel,
+    _more_operations,
+)
 
 
 def _cause(evidence: _Evidence) -> tuple[str, str]:

@@ -186,3 +186,144 @@ def test_one_stretched_call_does_not_decide_a_kernels_time():
 )  # fmt: skip
 def test_names_of_two_builds_become_one(name, plain):
     assert normalised(name) == plain
+
+
+@pytest.mark.parametrize(
+    ("question", "fine", "warn", "fail"),
+    [
+        ("data", 0.05, 0.051, 0.101),
+        ("busy", 0.80, 0.79, 0.49),
+        ("comm", 0.15, 0.151, 0.201),
+        ("roof", 0.80, 0.79, 0.49),
+        ("memory", 0.95, 0.96, 1.01),
+        ("scaling", 0.80, 0.737, 0.69),
+        ("net", 0.80, 0.79, 0.49),
+    ],
+)
+def test_every_question_has_its_published_band(question, fine, warn, fail):
+    band = BANDS[question]
+    assert [band.level(value) for value in (fine, warn, fail)] == ["ok", "warn", "fail"]
+    assert band.level(band.warn) == "ok", "the limit itself is still fine"
+
+
+GIB = 2**30
+FAULTS = {
+    "data": ({"data_wait_ms": 3.0}, "data_bound"),
+    "busy": ({"device_busy": 0.4}, "launch_bound"),
+    "comm": ({"exposed_communication_ms": 6.0}, "communication_bound"),
+    "memory": ({"peak_reserved_bytes": 141.0 * GIB, "alloc_retries": 2.0}, "memory_pressure"),
+    "scaling": ({"scaling_efficiency": 0.6}, "scaling_loss"),
+    "net": ({"busbw_gb_per_s": 200.0}, "network"),
+}
+
+
+def with_metrics(**values):
+    made = result(24.0)
+    made["measurements"] += [measurement(name, value, "gate") for name, value in values.items()]
+    return classify(made, total_memory_bytes=141.0 * GIB, link_gb_per_s=450.0)
+
+
+@pytest.mark.parametrize("question", FAULTS)
+def test_a_fault_of_every_question_has_its_class(question):
+    values, verdict = FAULTS[question]
+    assert with_metrics(**values)["class"] == verdict
+
+
+def test_questions_are_asked_in_order_and_later_faults_become_flags():
+    everything = {name: value for values, _ in FAULTS.values() for name, value in values.items()}
+    found = with_metrics(**everything)
+    assert found["class"] == "data_bound"
+    assert found["flags"] == ["busy", "comm", "memory", "scaling", "net"]
+    assert [line.split()[0] for line in found["tree"]] == ["data", "busy", "comm", "memory", "scaling", "net"]
+
+
+def test_low_use_of_memory_is_no_defect():
+    assert with_metrics(peak_reserved_bytes=10.0 * GIB, alloc_retries=0.0) == {
+        "class": "unclassified",
+        "flags": [],
+        "tree": ["memory ok (7%)"],
+    }
+
+
+def test_the_bus_bandwidth_of_the_worked_example_is_a_fault_of_the_network():
+    from benchmarks.bandwidth import Operation, bus_gb_per_s
+
+    found = with_metrics(busbw_gb_per_s=bus_gb_per_s(Operation.ALL_REDUCE, 8, GIB, 0.0152))
+    assert found["tree"] == ["net fail (27%)"]
+    assert found["class"] == "network"
+
+
+def moved(counter=None, base_kernels=None, head_kernels=None, clocks=None, **phases):
+    """The explanation of one change on top of a plain step."""
+    plain = {"forward": 10.5, "backward": 9.0, "optimizer": 4.0, "other": 0.5}
+    grown = {**plain, **{name: plain.get(name, 0.0) + more for name, more in phases.items()}}
+    base, head = result(sum(plain.values()), **plain), result(sum(grown.values()), **grown)
+    if counter:
+        for side, value in ((base, counter[1]), (head, counter[2])):
+            side["measurements"].append({**measurement(counter[0], value, "gate"), "exact": True})
+    runs = [{"telemetry": {"sm_clock_mhz": {"p50": clock}}} for clock in clocks or (1755, 1755)]
+    return explain(
+        base, head, base_kernels=base_kernels, head_kernels=head_kernels, base_run=runs[0], head_run=runs[1]
+    )
+
+
+def six_kernels(factor=1.0, only=None):
+    names = ("sm90_gemm_a", "sm90_gemm_b", "softmax", "layer_norm", "gelu", "adam")
+    return kernels(*[("forward", name, "s", 10.0 * (factor if (only or name) in name else 1.0)) for name in names])
+
+
+RULES = {
+    "graph breaks": (dict(counter=("graph_breaks", 0, 3), forward=2.0), "code", "graph_breaks 0 → 3"),
+    "recompiles": (dict(counter=("recompiles", 0, 2), forward=2.0), "code", "recompiles 0 → 2"),
+    "host syncs": (dict(counter=("host_syncs", 0, 8), forward=2.0), "code", "host_syncs 0 → 8"),
+    "allocator": (dict(counter=("alloc_retries", 0, 5), forward=2.0), "code", "alloc_retries 0 → 5"),
+    "loader": (dict(data_wait=3.0), "code", "the loader"),
+    "overlap": (dict(exposed_communication=4.0), "code", "exposed communication grew"),
+    "overlap, by its kernels": (
+        dict(base_kernels=six_kernels(), head_kernels=six_kernels(), exposed_communication=4.0),
+        "code",
+        "overlap lost",
+    ),
+    "topology": (
+        dict(
+            base_kernels=kernels(("backward", "ncclDevKernel_AllReduce", "s", 4000.0)),
+            head_kernels=kernels(("backward", "ncclDevKernel_AllReduce", "s", 8000.0)),
+            exposed_communication=4.0,
+        ),
+        "code",
+        "the collectives themselves take +4000 us",
+    ),
+    "host": (dict(idle=3.0), "code", "the host cannot keep up"),
+    "clock": (
+        dict(clocks=(1755, 1500), base_kernels=six_kernels(), head_kernels=six_kernels(1.17), forward=1.8),
+        "hardware",
+        "all kernels scaled alike",
+    ),
+    "library": (
+        dict(base_kernels=six_kernels(), head_kernels=six_kernels(1.3, "gemm"), forward=3.0),
+        "code",
+        "only matrix products are slower, +6 us",
+    ),
+    "kernel": (
+        dict(base_kernels=six_kernels(), head_kernels=six_kernels(1.3, "softmax"), forward=3.0),
+        "code",
+        "softmax in forward: slower",
+    ),
+    "operations": (dict(counter=("ops_per_step", 100, 160), backward=2.0), "code", "100 → 160 operations"),
+    "plain": (dict(backward=2.0), "code", "backward grew"),
+    "nothing": ({}, "noise", "leaves room for zero"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_names_its_cause_and_its_evidence(name):
+    change, cause, evidence = RULES[name]
+    found = moved(**change)
+    assert found.cause == cause
+    assert evidence in found.reason
+
+
+def test_a_lower_clock_with_only_one_slower_kernel_is_not_blamed_on_the_hardware():
+    one = six_kernels(1.3, "softmax")
+    found = moved(clocks=(1755, 1500), base_kernels=six_kernels(), head_kernels=one, forward=3.0)
+    assert found.cause == "code"
