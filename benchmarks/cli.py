@@ -259,6 +259,8 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
     processes = PROCESSES[preset] if options.processes is None else options.processes
     if processes < 1:
         raise WrongCall(f"--processes is {processes}; at least 1 is needed")
+    if options.timeout is not None and options.timeout <= 0:
+        raise WrongCall(f"--timeout is {options.timeout:g}; it is a number of seconds above 0")
     if options.implementation:
         closed = [b.id for b in benchmarks if not b.signature]
         if closed:

@@ -78,6 +78,13 @@ BENCHMARKS = (
         "A step of 2,000 tiny operations cannot be faster than 2,000 of these.",
         formula="time of 400 additions to one element, over 400.",
         bound="The host's single-thread speed.",
+        references=(
+            Reference(
+                figure="for scale: a whole 0.5 MB all_reduce of two GPUs takes 7 us as one kernel of its own, 11 us by "
+                "NCCL, so a launch of some microseconds is a large part of it",
+                source="vllm-project/vllm pull request 24111",
+            ),
+        ),
         builtin="torch.Tensor.add_",
     ),
 )

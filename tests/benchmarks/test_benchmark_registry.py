@@ -1,12 +1,15 @@
 """The register: what is listed, found, filtered, and what an unknown name is told."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import registry
+from benchmarks.cli import describe, main
 from benchmarks.registry import BY_ID, UnknownBenchmark, UnknownVariant, find, parse_filters, select
 from benchmarks.spec import Preset, slug_of
 
@@ -64,7 +67,8 @@ def test_every_benchmark_explains_itself():
     for benchmark in BY_ID.values():
         assert len(benchmark.meaning) > 80, benchmark.id
         assert benchmark.formula and benchmark.bound, benchmark.id
-        assert all(r.source for r in benchmark.references), benchmark.id
+        assert benchmark.references, f"{benchmark.id} has no figure to stand beside"
+        assert all(r.source and any(ch.isdigit() for ch in r.figure) for r in benchmark.references), benchmark.id
 
 
 def test_list_as_json_has_every_benchmark_and_preset():
@@ -80,7 +84,62 @@ def test_describe_gives_formula_bound_and_figures_with_their_sources():
         assert text in done.stdout
 
 
+@pytest.mark.parametrize("name", list(BY_ID))
+def test_describe_says_meaning_formula_bound_figures_and_variants_of_each(name):
+    benchmark, page = BY_ID[name], describe(BY_ID[name])
+    assert page.startswith(f"{name}: {benchmark.title}")
+    for part in (benchmark.meaning, f"Formula: {benchmark.formula}", f"Bound: {benchmark.bound}", "Published figures:"):
+        assert part in page
+    for reference in benchmark.references:
+        assert f"{reference.figure}\n    source: {reference.source}" in page
+    assert (benchmark.signature or "Built-in:") in page
+    assert all(f"  {preset}: " in page for preset in Preset)
+
+
+WRONG_CALLS = {
+    "no command": ([], "COMMAND"),
+    "unknown command": (["mesure"], "invalid choice: 'mesure'"),
+    "run of nothing": (["run"], "ID|GLOB"),
+    "describe of nothing": (["describe"], "the following arguments are required: id"),
+    "unknown preset": (["run", "gpt.train", "--preset", "huge"], "choose from"),
+    "no processes": (["run", "gpt.train", "--processes", "0"], "--processes is 0; at least 1 is needed"),
+    "processes in words": (["run", "gpt.train", "--processes", "two"], "invalid int value: 'two'"),
+    "precision in percent": (["run", "gpt.train", "--precision", "5"], "it is a fraction, e.g. 0.01"),
+    "no such variant": (["run", "gpt.ladder", "--variant", "rung=r99"], "rung=r07_flash_attention"),
+    "variant without value": (["run", "gpt.ladder", "--variant", "rung"], "is not key=value"),
+    "closed to plug-ins": (["run", "ceiling.gemm", "--implementation", "a:b"], "takes no --implementation; these do:"),
+    "no time at all": (["run", "gpt.train", "--timeout", "0"], "--timeout is 0"),
+    "glob of nothing": (["describe", "nothing.*"], "unknown benchmark 'nothing.*'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_a_wrong_call_is_exit_2_with_a_sentence_that_names_what_was_wrong(name, capsys):
+    arguments, said = WRONG_CALLS[name]
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert said in captured.err
+    assert captured.out == ""
+
+
 def test_describe_of_an_unknown_id_is_a_wrong_call():
     done = subprocess.run([*ROOT_COMMAND, "describe", "gpt.lader"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "did you mean gpt.ladder?" in done.stderr
+
+
+def test_the_readme_names_tests_of_all_thirteen_points_and_every_one_exists():
+    here = Path(__file__).parent
+    page = (here.parents[1] / "benchmarks" / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 14))
+    for number, tests in rows:
+        for part in tests.split("; "):
+            file, *names = re.findall(r"`([^`]+)`", part)
+            known = re.findall(r"^def test_(\w+)", (here / file).read_text(), re.MULTILINE)
+            for name in names:
+                assert any(one.startswith(name.rstrip("…")) for one in known), f"point {number}: {file} has no {name}"
