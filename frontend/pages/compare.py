@@ -1,5 +1,6 @@
 """Compare: did my change make it slower? A sentence, suites with their coverage, then only what changed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,11 +206,16 @@ def suite_row(mean: service.SuiteMean, gate: float) -> Suite:
     )
 
 
+def milliseconds(phases: Sequence[PhaseDifference]) -> list[PhaseDifference]:
+    """The phases that add up to a step; the same relative to a yardstick are metrics of their own."""
+    return [phase for phase in phases if phase.unit == "ms"]
+
+
 def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
     """Phases of the variants that changed most."""
     changed = [(row.benchmark, row.variant_key) for row in result.rows if row.verdict in ("regression", "improvement")]
     by_variant: dict[tuple[str, str], list[PhaseDifference]] = {}
-    for each in result.phases:
+    for each in milliseconds(result.phases):
         by_variant.setdefault((each.benchmark, each.variant_key), []).append(each)
     panels: list[tuple[str, Markup]] = []
     for key in dict.fromkeys(changed):

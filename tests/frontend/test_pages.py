@@ -11,7 +11,9 @@ import httpx
 import pytest
 from frontend_site import Site
 
+from backend.services.comparison import PhaseDifference
 from frontend.first_run import worker_step
+from frontend.pages.compare import milliseconds
 from tidemark.settings import Settings
 
 PROJECT = "northsea/loom"
@@ -74,6 +76,14 @@ def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that
     assert "the cause is code" in sentence
     assert "forward carries" in text
     assert f"git checkout --quiet {guilty.sha}" in text
+
+
+def test_phases_relative_to_a_yardstick_are_not_added_to_milliseconds() -> None:
+    phases = tuple(
+        PhaseDifference(suite="gpt", benchmark="b", variant_key="", phase=phase, unit=unit, base=base, head=head)
+        for phase, unit, base, head in (("forward", "ms", 5.0, 7.0), ("forward_over_yardstick", "ratio", 0.6, 0.9))
+    )
+    assert [(phase.phase, phase.base) for phase in milliseconds(phases)] == [("forward", 5.0)]
 
 
 def test_text_of_a_commit_is_shown_as_text_everywhere(anyone: httpx.Client, loom: Site) -> None:
