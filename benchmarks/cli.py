@@ -82,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         "--implementation", metavar="MODULE:ATTR", help="the project's own code, imported from the current directory"
     )
     running.add_argument(
-        "--processes", type=int, help="fresh processes per variant (default: 3 for cpu, 2 for smoke, 5 for full)"
+        "--processes",
+        type=int,
+        help="fresh processes per variant (default: 3 or fewer for cpu, 2 for smoke, 5 for full)",
     )
     running.add_argument(
         "--variant",
@@ -266,8 +268,11 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
         if closed:
             open_ones = ", ".join(b.id for b in registry.BY_ID.values() if b.signature)
             raise WrongCall(f"{', '.join(closed)} takes no --implementation; these do: {open_ones}")
+    selection = registry.select(benchmarks, preset, registry.parse_filters(options.variant))
+    if options.processes is not None:
+        selection = tuple(replace(one, case=replace(one.case, processes=None)) for one in selection)
     return Request(
-        selection=registry.select(benchmarks, preset, registry.parse_filters(options.variant)),
+        selection=selection,
         preset=preset,
         implementation=options.implementation,
         processes=processes,

@@ -61,7 +61,11 @@ class Case:
     """Why this machine class can never run it, known before anything starts."""
     timeout_s: float = 300.0
     processes: int | None = None
-    """Fresh processes, where this case needs fewer than its preset: one that starts ranks costs several."""
+    """Fresh processes, where this case is content with fewer than its preset; an explicit `--processes` wins."""
+
+
+FEW = 2
+"""Fresh processes of a variant at the cpu preset that stands beside others: the suite must end within minutes there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
 
 CPU_SHAPE = {
     "batch_size": 1,
@@ -41,7 +41,8 @@ def _train_case(preset: Preset, shape: dict[str, Any], backend: str, mask: str) 
     if shape["kv_heads"] != shape["heads"]:
         variant["kv_heads"] = shape["kv_heads"]
     config = {**shape, "backend": backend, "mask": mask, "window": max(64, shape["length"] // 8)}
-    return Case(variant=variant, config=config, backend=backend, not_applicable=reason, timeout_s=300)
+    few = FEW if preset is Preset.CPU else None
+    return Case(variant=variant, config=config, backend=backend, not_applicable=reason, timeout_s=300, processes=few)
 
 
 def _gpu_shape(length: int, head_dim: int, kv_share: int = 1) -> dict[str, Any]:
@@ -82,7 +83,12 @@ def _decode_cases(preset: Preset) -> tuple[Case, ...]:
     if preset is Preset.CPU:
         shape = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "fp32", "device": "cpu", "backend": "sdpa"}
         return tuple(
-            Case(variant={"batch": b, "length": 256}, config={**shape, "batch_size": b, "length": 256}, backend="sdpa")
+            Case(
+                variant={"batch": b, "length": 256},
+                config={**shape, "batch_size": b, "length": 256},
+                backend="sdpa",
+                processes=FEW,
+            )
             for b in (1, 8)
         )
     shape = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bf16", "device": "cuda", "backend": "sdpa"}

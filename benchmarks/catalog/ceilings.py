@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
 
 MIB, GIB = 2**20, 2**30
 
 
 def _gemm_cases(preset: Preset) -> tuple[Case, ...]:
     if preset is Preset.CPU:
-        return (Case(variant={"dtype": "fp32", "side": 512}, config={"side": 512, "dtype": "fp32", "device": "cpu"}),)
+        config = {"side": 512, "dtype": "fp32", "device": "cpu"}
+        return (Case(variant={"dtype": "fp32", "side": 512}, config=config, processes=FEW),)
     sides = (8192,) if preset is Preset.SMOKE else (2048, 4096, 8192, 16384)
     return tuple(
         Case(variant={"dtype": dtype, "side": side}, config={"side": side, "dtype": dtype, "device": "cuda"})
@@ -26,6 +27,7 @@ def _memory_cases(preset: Preset) -> tuple[Case, ...]:
         Case(
             variant={"kind": kind},
             config={**config, "kind": kind},
+            processes=FEW if cpu else None,
             not_applicable="a CPU has no device to copy to" if cpu and "host" in kind else None,
         )
         for kind in ("copy", "triad", "host_to_device", "device_to_host")
@@ -34,7 +36,8 @@ def _memory_cases(preset: Preset) -> tuple[Case, ...]:
 
 def _launch_cases(preset: Preset) -> tuple[Case, ...]:
     device = "cpu" if preset is Preset.CPU else "cuda"
-    return (Case(variant={"kind": "add_one"}, config={"device": device, "dtype": "fp32"}),)
+    few = FEW if preset is Preset.CPU else None
+    return (Case(variant={"kind": "add_one"}, config={"device": device, "dtype": "fp32"}, processes=few),)
 
 
 BENCHMARKS = (

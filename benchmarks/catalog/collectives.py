@@ -55,7 +55,7 @@ def _cases_of(operation: Operation) -> Callable[[Preset], tuple[Case, ...]]:
                 },
                 backend="gloo" if cpu else "nccl",
                 world_size=ranks,
-                processes=2 if cpu else None,
+                processes=1 if cpu else None,
                 timeout_s=120 if cpu else 600,
             )
             for ranks in RANKS[preset]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
 from benchmarks.workloads.gpt_config import Rung, ladder
 
 GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304}
@@ -76,6 +76,7 @@ def _ladder_case(rung: Rung, preset: Preset) -> Case:
         backend="inductor" if compiled else "eager",
         not_applicable=_never_on_cpu(rung.name) if preset is Preset.CPU else None,
         timeout_s=120 if preset is Preset.CPU else 900,
+        processes=FEW if preset is Preset.CPU else None,
     )
 
 
@@ -110,7 +111,7 @@ def _ddp_cases(preset: Preset) -> tuple[Case, ...]:
             config={**sizes, "strategy": strategy, "ranks": ranks, "overlap": overlap},
             backend="gloo" if cpu else "nccl",
             world_size=ranks,
-            processes=2 if cpu else None,
+            processes=1 if cpu else None,
             timeout_s=120 if cpu else 900,
         )
         for strategy, ranks, overlap in chosen

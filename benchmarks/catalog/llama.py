@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
 
 LLAMA_8B = {"width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "context": 8192, "batch_size": 1}
 
@@ -23,6 +23,7 @@ def _case(sizes: dict[str, Any], compile_mode: str, reason: str | None = None) -
         backend="eager" if compile_mode == "eager" else "inductor",
         not_applicable=reason,
         timeout_s=900,
+        processes=FEW if sizes["device"] == "cpu" else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
 
 CPU_SIZES = {
     "width": 128,
@@ -47,7 +47,8 @@ def _layer_case(sizes: dict[str, Any], impl: str, load: str, shape: str | None =
         "load": load,
         "dtype": sizes["dtype"],
     }
-    return Case(variant=variant, config={**sizes, "impl": impl, "load": load})
+    few = FEW if sizes["device"] == "cpu" else None
+    return Case(variant=variant, config={**sizes, "impl": impl, "load": load}, processes=few)
 
 
 def _layer_cases(preset: Preset) -> tuple[Case, ...]:
@@ -67,7 +68,9 @@ def _layer_cases(preset: Preset) -> tuple[Case, ...]:
 def _model_case(sizes: dict[str, Any], compile_mode: str) -> Case:
     variant = {"impl": "grouped_mm", "compile": compile_mode, "dtype": sizes["dtype"]}
     backend = "eager" if compile_mode == "eager" else "inductor"
-    return Case(variant=variant, config={**sizes, "impl": "grouped_mm", "compile": compile_mode}, backend=backend)
+    config = {**sizes, "impl": "grouped_mm", "compile": compile_mode}
+    few = FEW if sizes["device"] == "cpu" else None
+    return Case(variant=variant, config=config, backend=backend, processes=few)
 
 
 def _model_cases(preset: Preset) -> tuple[Case, ...]:

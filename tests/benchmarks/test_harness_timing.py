@@ -129,14 +129,23 @@ def test_warm_up_is_settled_only_when_two_windows_agree():
 
 def test_processes_run_in_rounds_of_random_order_and_every_case_as_often():
     cases = select(find("gpt.ladder"), Preset.CPU, {})
-    order = plan.repetitions(cases, 3, seed=7)
+    order = plan.repetitions(cases, 2, seed=7)
     runnable = [s for s in cases if s.case.not_applicable is None]
-    assert len(order) == 3 * len(runnable)
+    assert len(order) == 2 * len(runnable)
     rounds = [order[i : i + len(runnable)] for i in range(0, len(order), len(runnable))]
     names = [[r.selected.case.variant["rung"] for r in one] for one in rounds]
     assert all(sorted(one) == sorted(names[0]) for one in names)
     assert names[0] != names[1]
-    assert [r.number for r in rounds[2]] == [2] * len(runnable)
+    assert [r.number for r in rounds[1]] == [1] * len(runnable)
+
+
+def test_an_explicit_number_of_processes_wins_over_what_a_case_is_content_with():
+    from benchmarks import cli
+
+    for asked, wanted in ((["--processes", "5"], 5), ([], 2)):
+        options = cli._parser().parse_args(["run", "attn.decode", *asked])
+        request = cli._request(options, options.out)
+        assert len(plan.repetitions(request.selection, request.processes, 1)) == 2 * wanted
 
 
 def test_activations_are_counted_once_each_and_parameters_not_at_all():
