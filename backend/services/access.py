@@ -235,7 +235,7 @@ def require(principal: Principal, scope: Scope) -> None:
 
 
 def csrf_token(session: str) -> str:
-    """The token that the forms of this session carry. It needs no storage: only who has the cookie can compute it."""
+    """The token that the forms of a web session carry. It needs no storage: only who has the cookie can compute it."""
     return hmac.new(session.encode(), b"tidemark page action", hashlib.sha256).hexdigest()
 
 

@@ -76,7 +76,7 @@ def push(server: Any, repository: Repository) -> None:
     }
     with server.client() as github:
         answer = github.post("/api/v1/webhooks/github", content=body, headers=headers)
-    assert answer.json()["outcome"] == "synchronising demo/tinygpt"
+    assert answer.json()["outcome"] == "demo/tinygpt: synchronising"
 
 
 def take_message(redis_url: str, queue: str) -> str:
