@@ -89,7 +89,10 @@ def service(url: str | None, token: str | None) -> Service:
     here = running.url if running is not None and running.alive else None
     chosen = url or os.environ.get("TIDEMARK_URL") or here
     if chosen is None:
-        raise Refusal("no service is running here; start one with `tidemark up`, or name one with --url")
+        raise Refusal(
+            f"no service is running on {data_dir}; start one with `tidemark up`, name the directory of another with "
+            "`tidemark --data-dir DIR …`, or its address with --url"
+        )
     chosen = chosen.rstrip("/")
     if not chosen.startswith(("http://", "https://")):
         raise Refusal(f"--url {chosen!r} must begin with http:// or https://")

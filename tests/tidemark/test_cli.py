@@ -154,3 +154,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
             stdout=closed, stderr=subprocess.PIPE, env=environment(PYTHONUNBUFFERED="1"), cwd="/", check=False,
         )  # fmt: skip
     assert b"Traceback" not in done.stderr
+
+
+def test_a_data_directory_is_named_once_for_every_command(tmp_path: Path) -> None:
+    done = tidemark("--data-dir", str(tmp_path / "elsewhere"), "regressions", TIDEMARK_URL="")
+    assert done.returncode == 1
+    assert f"no service is running on {tmp_path / 'elsewhere'}" in done.stderr

@@ -1,0 +1,1 @@
+"""The commands, a module for each kind: a command reads its options and calls the module that does the work."""

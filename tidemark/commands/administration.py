@@ -1,0 +1,134 @@
+"""Commands of the administrator: projects, tokens, the database."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from tidemark.commands.options import DataDir, Json, Token, Url, commands
+from tidemark.refusal import Refusal
+
+project_app = commands("project", "Projects: what is watched.")
+token_app = commands("token", "Tokens: who may use the API.")
+db_app = commands("db", "The database: migrate, back up, restore.")
+
+
+@project_app.command("add")
+def project_add(
+    project: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, e.g. northsea/loom.")],
+    repository: Annotated[
+        str, typer.Argument(metavar="REPOSITORY", help="https://, ssh://, user@host:path, or a directory here.")
+    ],
+    branch: Annotated[str, typer.Option(help="The branch whose commits are measured.")] = "main",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Its commits may run on workers that cannot isolate them.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Watch a repository: its tidemark.toml says what is measured.
+
+    A directory of this machine, and any repository on a worker without protection (the fleet page says which), needs
+    --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes it.
+    """
+    from tidemark import remote
+
+    service = remote.service(url, token)
+    service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
+    print(f"{project} is watched: {service.url}/board?project={quote(project, safe='/')}")
+
+
+@token_app.command("create")
+def token_create(
+    name: Annotated[str, typer.Option(help="Who uses it.")],
+    scope: Annotated[list[str], typer.Option(help="read, write, worker or admin; may be given several times.")],
+    project: Annotated[str | None, typer.Option(help="Only for this project.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Valid for so many days (else until revoked).")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a token and print it, this once."""
+    from tidemark import administration
+    from tidemark.settings import read_settings
+
+    print(administration.create_token(read_settings(data_dir=data_dir), name, scope, project=project, days=days))
+
+
+@token_app.command("list")
+def token_list(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List tokens, without their secrets."""
+    from tidemark import administration
+    from tidemark.settings import read_settings
+
+    rows: list[dict[str, Any]] = administration.list_tokens(read_settings(data_dir=data_dir))
+    print(json.dumps(rows) if as_json else administration.describe_tokens(rows))
+
+
+@token_app.command("revoke")
+def token_revoke(
+    number: Annotated[int, typer.Argument(help="The token's number, as listed.")], data_dir: DataDir = None
+) -> None:
+    """Make a token useless from now on."""
+    from tidemark import administration
+    from tidemark.settings import read_settings
+
+    administration.revoke_token(read_settings(data_dir=data_dir), number)
+    print(f"token {number} is revoked")
+
+
+@db_app.command("upgrade")
+def db_upgrade(data_dir: DataDir = None) -> None:
+    """Make the database or bring its schema up to date."""
+    from tidemark import database
+    from tidemark.settings import read_settings
+
+    with database.database_url(read_settings(data_dir=data_dir)) as url:
+        database.make_ready(url)
+    print("the database is up to date")
+
+
+@db_app.command("backup")
+def db_backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    data_dir: DataDir = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+) -> None:
+    """Write the whole database to one file.
+
+    The service may run meanwhile. Artifacts (logs, traces) are files in the data directory and not part of it.
+    """
+    from tidemark import database
+    from tidemark.settings import read_settings
+
+    if file.exists() and not force:
+        raise Refusal(f"{file} exists; name another file, or give --force to write over it")
+    with database.database_url(read_settings(data_dir=data_dir)) as url:
+        database.backup(url, file)
+    print(f"{file}: {file.stat().st_size:,} bytes")
+
+
+@db_app.command("restore")
+def db_restore(
+    file: Annotated[Path, typer.Argument(help="A file that `db backup` wrote.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Put a backup in the place of what the database holds.
+
+    The service must be stopped.
+    """
+    from tidemark import database
+    from tidemark.settings import read_settings
+
+    if not file.exists():
+        raise Refusal(f"{file} does not exist")
+    if not yes:
+        typer.confirm("This replaces everything in the database. Go on?", abort=True)
+    with database.database_url(read_settings(data_dir=data_dir), exclusive=True) as url:
+        database.make_ready(url)
+        database.restore(url, file)
+        database.make_ready(url)
+    print(f"restored from {file}")

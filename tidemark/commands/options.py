@@ -1,0 +1,32 @@
+"""What the commands share: options that mean the same everywhere, and how a line is said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (else TIDEMARK_DATA_DIR)."),
+]
+Url = Annotated[str | None, typer.Option("--url", help="The service (else TIDEMARK_URL, else the one running here).")]
+Token = Annotated[
+    str | None, typer.Option("--token", help="A bearer token (else TIDEMARK_TOKEN, else the data directory's).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of text for a person.")]
+
+
+def commands(name: str | None = None, about: str | None = None) -> typer.Typer:
+    """A group of commands; without a name they stand at the top level."""
+    return typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def say_aside(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,142 @@
+"""Commands about results: measure, deliver, take over, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemark.commands.options import Json, Token, Url, commands, say_aside
+from tidemark.refusal import Refusal
+
+app = commands()
+
+
+@app.command("run")
+def run_here(
+    suite: Annotated[str, typer.Argument(help="A suite of the tidemark.toml here.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the result goes.")] = Path("run.json"),
+    submit_it: Annotated[bool, typer.Option("--submit", help="Deliver the result and print its verdicts.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Measure a suite of the checkout one stands in.
+
+    Runs what tidemark.toml says, as a worker would, on this machine and on the files as they are. Needs no service,
+    unless the result is to be delivered.
+    """
+    from tidemark import remote, suite_run
+
+    status = suite_run.run_suite(suite, Path.cwd(), out)
+    if submit_it and out.exists():
+        print(remote.describe_verdicts(remote.service(url, token).submit(remote.read_run(out))))
+    raise typer.Exit(status)
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A run.json (tidemark.run/1); - reads standard input.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Deliver a run and print its verdicts."""
+    from tidemark import remote
+
+    answer = remote.service(url, token).submit(remote.read_run(file))
+    print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
+
+
+@app.command("import")
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Result files, or directories of them; - is standard input.")
+    ],
+    project: Annotated[str, typer.Option(help="The project they belong to, e.g. owner/name.")],
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="Their format; told from the content when not named.")
+    ] = None,
+    testbed: Annotated[str | None, typer.Option(help="The hardware class, for files that name none.")] = None,
+    suite: Annotated[str | None, typer.Option(help="The suite (default: the file's, else the format's name).")] = None,
+    commit: Annotated[str | None, typer.Option(help="The full commit id, for files that name none.")] = None,
+    branch: Annotated[str | None, typer.Option(help="The branch, for files that name none.")] = None,
+    at: Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")] = None,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC=WAY", help="lower or higher is better; METRIC may hold * and ?."),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored. Needs no service.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Take over the results of other tools.
+
+    Twelve formats, described in docs/formats.md. Importing a file again stores nothing twice, so an import that was
+    interrupted is started again. The exit status is 1 when a file or a run was refused.
+    """
+    from dataclasses import asdict
+
+    from backend.importers import Context
+    from tidemark import importing, remote
+
+    context = Context(
+        project=project,
+        testbed=testbed,
+        suite=suite,
+        commit=commit,
+        branch=branch,
+        at=at,
+        directions=importing.directions(direction or []),
+        columns=importing.pairs("--column", column or []),
+    )
+    found = importing.read_files(importing.find_files(files), context, format_name, say_aside)
+    if dry_run:
+        report = importing.preview(found)
+    else:
+        report = importing.deliver(found, remote.service(url, token), say_aside)
+    print(json.dumps(asdict(report)) if as_json else importing.describe(report, found, dry_run=dry_run))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def gate(
+    files: Annotated[list[Path], typer.Argument(help="One run.json to be judged by the service, or base and head.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Fail a pipeline when something got slower.
+
+    The exit status is 1 on a regression. With one file, the run is delivered and the service judges it against its
+    history. With two, head is compared with base here and nothing is sent.
+    """
+    from tidemark import local, remote
+
+    if len(files) > 2:
+        raise Refusal(f"gate takes one run, or base and head; {len(files)} files were given")
+    if len(files) == 2:
+        comparison = local.compare_files(files[0], files[1])
+        print(json.dumps(comparison.as_dict()) if as_json else comparison.report())
+        raise typer.Exit(1 if comparison.slower else 0)
+    answer = remote.service(url, token).submit(remote.read_run(files[0]))
+    print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
+    raise typer.Exit(1 if remote.regressed(answer) else 0)
+
+
+@app.command()
+def compare(
+    base: Annotated[Path, typer.Argument(metavar="A.json", help="The run to compare with.")],
+    head: Annotated[Path, typer.Argument(metavar="B.json", help="The run that may be slower.")],
+    as_json: Json = False,
+) -> None:
+    """Compare two runs, metric by metric. Needs no service."""
+    from tidemark import local
+
+    comparison = local.compare_files(base, head)
+    print(json.dumps(comparison.as_dict()) if as_json else comparison.report())

@@ -1,0 +1,142 @@
+"""Commands that run the service, or parts of it, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemark.commands.options import DataDir, Json, commands, say, say_aside
+
+app = commands()
+
+
+@app.command()
+def up(
+    port: Annotated[int | None, typer.Option(help="Port of dashboard and API (else TIDEMARK_PORT, 8000).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
+    data_dir: DataDir = None,
+    demo: Annotated[bool, typer.Option("--demo/--no-demo", help="Make the demo project at the first start.")] = True,
+    browser: Annotated[
+        bool | None, typer.Option("--open/--no-open", help="Open the board in a browser (default: where there is one).")
+    ] = None,
+) -> None:
+    """Run everything on this machine, with one address to open.
+
+    Database, broker, API, worker and dashboard: nothing needs to be installed or running. Ctrl-C stops it; what was
+    measured is kept, and the next start goes on. With TIDEMARK_DATABASE_URL or TIDEMARK_REDIS_URL set, those servers
+    are used instead of embedded ones.
+    """
+    from tidemark import up as launcher
+    from tidemark.settings import read_settings
+
+    launcher.up(
+        read_settings(port=port, host=host, data_dir=data_dir),
+        demo_commits=launcher.DEMO_COMMITS if demo else None,
+        open_browser=_has_display() if browser is None else browser,
+        say=say,
+    )
+
+
+@app.command()
+def demo(
+    headless: Annotated[bool, typer.Option("--headless", help="Run without a browser, report, and end.")] = False,
+    commits: Annotated[int | None, typer.Option(help="Headless: commits to measure, 12 to 20 (default 12).")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Headless: keep the data here (else a temporary directory).")
+    ] = None,
+    timeout_s: Annotated[int, typer.Option("--timeout-s", help="Headless: give up after this long.")] = 600,
+    as_json: Json = False,
+) -> None:
+    """Measure the demo's history and see its slow commit found.
+
+    The demo is a small GPT, 20 commits long, with one slow commit planted. Without --headless this is `tidemark up`.
+    Headless, it starts everything in a directory of its own, really runs every commit, tells what was found, missed
+    and false, and exits with 0 only when exactly the planted regression was confirmed and its fix was seen.
+    """
+    from tidemark.demo import headless as demonstration
+
+    if not headless:
+        up(port=None, host=None, data_dir=None, demo=True, browser=None)
+        return
+    found = demonstration.run(commits or 12, keep=keep, timeout_s=timeout_s, say=say_aside if as_json else say)
+    print(json.dumps(found.as_dict()) if as_json else found.report())
+    raise typer.Exit(0 if found.right else 1)
+
+
+@app.command()
+def serve(
+    port: Annotated[int | None, typer.Option(help="Port to listen on (else TIDEMARK_PORT, 8000).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
+    listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
+) -> None:
+    """Run the API and the pages alone. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
+    from tidemark import app as root
+    from tidemark.settings import read_settings
+
+    root.serve(read_settings(port=port, host=host), listening_fd=listening_fd)
+
+
+@app.command()
+def beat() -> None:
+    """Run the housekeeping loop alone.
+
+    It reads repositories, hands out runs and takes back lost ones. One is enough for a service. Needs
+    TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL.
+    """
+    from tidemark import app as root
+    from tidemark.settings import read_settings
+
+    root.beat(read_settings())
+
+
+@app.command()
+def worker(
+    testbed: Annotated[str, typer.Option(help="The hardware class of this machine, e.g. cpu or h200-sxm.")] = "cpu",
+    name: Annotated[str | None, typer.Option(help="Name of this worker (default: host name and testbed).")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run one worker of a testbed.
+
+    It takes runs, measures them on this machine and delivers the results. Needs TIDEMARK_REDIS_URL, TIDEMARK_URL (the
+    service) and TIDEMARK_TOKEN (a token of scope worker).
+    """
+    from tidemark import app as root
+    from tidemark.settings import read_settings
+
+    settings = read_settings(data_dir=data_dir)
+    raise typer.Exit(root.work(root.worker_config(settings, testbed=testbed, name=name)))
+
+
+@app.command()
+def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Check what Tidemark needs and say how to mend it."""
+    from tidemark import doctor as examination
+    from tidemark.settings import read_settings
+
+    findings = examination.examine(read_settings(data_dir=data_dir))
+    if as_json:
+        print(json.dumps([finding.as_dict() for finding in findings]))
+    else:
+        for finding in findings:
+            print(finding.line())
+    raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
+
+
+@app.command("sign-in")
+def sign_in(data_dir: DataDir = None) -> None:
+    """Print a new one-time sign-in link for the dashboard."""
+    from tidemark import administration
+    from tidemark.settings import read_settings
+
+    print(administration.sign_in_link(read_settings(data_dir=data_dir)))
+
+
+def _has_display() -> bool:
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

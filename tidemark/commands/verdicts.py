@@ -1,0 +1,56 @@
+"""Commands about verdicts: what regressed, and why a point is red or not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from tidemark.commands.options import Json, Token, Url, commands
+
+app = commands()
+
+
+@app.command()
+def detect() -> None:
+    """Judge series: JSON lines in, JSON lines out."""
+    from backend.regression.detect import main
+
+    raise typer.Exit(main(sys.stdin, sys.stdout))
+
+
+@app.command()
+def regressions(
+    project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only in this state, e.g. confirmed.")] = None,
+    cause: Annotated[str | None, typer.Option(help="Only of this cause, e.g. code.")] = None,
+    still_bad: Annotated[bool, typer.Option("--still-bad", help="Only what is slow to this day.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List regressions, the newest first."""
+    from tidemark import remote
+
+    found = remote.service(url, token).regressions(
+        limit, project=project, state=state, cause=cause, still_bad="true" if still_bad else None
+    )
+    print(json.dumps(found) if as_json else remote.describe_regressions(found))
+
+
+@app.command()
+def explain(
+    series: Annotated[int, typer.Argument(help="The series' number (in its page's address and in every verdict).")],
+    commit: Annotated[str, typer.Argument(help="The commit, at least 7 characters.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a point is red, or why it is not."""
+    from tidemark import remote
+
+    answer = remote.service(url, token).explain(series, commit)
+    print(json.dumps(answer) if as_json else remote.describe_explanation(answer))
