@@ -204,7 +204,7 @@ def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, no
     if place.testbed_id is None:
         place = replace(place, testbed_id=store.ensure_testbed(c, run.testbed))
     if place.worker_id is None and run.worker is not None and place.testbed_id is not None:
-        place = replace(place, worker_id=store.ensure_worker(c, run.worker, place.testbed_id, now))
+        place = replace(place, worker_id=store.ensure_worker(c, run.worker, place.testbed_id))
     if place.environment_id is None and fingerprint is not None:
         place = replace(place, environment_id=store.ensure_environment(c, fingerprint, run.environment))
     if place.default_branch_id is None and place.project_id is not None and place.default_branch is not None:

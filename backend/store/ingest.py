@@ -119,7 +119,7 @@ _TESTBED = text(
     "INSERT INTO testbed (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"
 )
 _WORKER = text(
-    """INSERT INTO worker (name, testbed_id, last_seen_at) VALUES (:name, :testbed, :now)
+    """INSERT INTO worker (name, testbed_id, last_seen_at) VALUES (:name, :testbed, NULL)
        ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"""
 )
 _ENVIRONMENT = text(
@@ -147,8 +147,9 @@ def ensure_testbed(c: Connection, name: str) -> int:
     return int(c.execute(_TESTBED, {"name": name}).scalar_one())
 
 
-def ensure_worker(c: Connection, name: str, testbed_id: int, now: datetime) -> int:
-    return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id, "now": now}).scalar_one())
+def ensure_worker(c: Connection, name: str, testbed_id: int) -> int:
+    """One that a result names. Only a worker that speaks to us itself is seen, and stands on the fleet page."""
+    return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id}).scalar_one())
 
 
 def ensure_environment(c: Connection, hash: str, fingerprint: Mapping[str, Any]) -> int:

@@ -145,7 +145,8 @@ _FIRST_RUN = text(
 )
 _WORKERS = text(
     """SELECT w.id, w.name, t.name, w.version, w.capabilities, w.protection, w.wanted_state, w.started_at,
-         w.last_seen_at, now.id, now.slug, now.suite, now.sha, now.state, now.leased_at, now.progress,
+         coalesce(w.last_seen_at, last.received_at, w.started_at),
+         now.id, now.slug, now.suite, now.sha, now.state, now.leased_at, now.progress,
          recent.done, recent.failed, recent.quarantined, last.id, last.received_at
        FROM worker w JOIN testbed t ON t.id = w.testbed_id
        LEFT JOIN LATERAL (
@@ -160,7 +161,7 @@ _WORKERS = text(
        LEFT JOIN LATERAL (
          SELECT id, received_at FROM run WHERE worker_id = w.id AND received_at IS NOT NULL
          ORDER BY received_at DESC LIMIT 1) AS last ON true
-       WHERE CAST(:name AS text) IS NULL OR w.name = :name
+       WHERE CASE WHEN CAST(:name AS text) IS NULL THEN w.last_seen_at IS NOT NULL ELSE w.name = :name END
        ORDER BY t.name, w.name"""
 )
 _WORKER_RUNS = text(

@@ -127,7 +127,7 @@ worker = Table(
     Column("protection", Text, nullable=False, server_default="none"),  # none | user | container
     Column("wanted_state", Text, nullable=False, server_default="ok"),  # ok | pause | drain | quarantine
     _at("started_at", default=True),
-    _at("last_seen_at", default=True),
+    _at("last_seen_at", nullable=True, default=True),  # null: results name it, and it never spoke to us (CI)
     CheckConstraint("wanted_state IN ('ok', 'pause', 'drain', 'quarantine')", name="wanted_state"),
 )
 
@@ -541,8 +541,9 @@ github_outbox = Table(
     "github_outbox",
     metadata,
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
-    Column("kind", Text, primary_key=True),  # check | comment
-    Column("key", Text, primary_key=True),  # the commit's sha | the pull request's number
+    Column("kind", Text, primary_key=True),  # check | comment | issue | reply
+    # the commit's sha | the pull request's number | the regression's number | the id of the comment that asks
+    Column("key", Text, primary_key=True),
     Column("state", Text, nullable=False),  # waiting | sent | gave_up
     _at("wanted_at", default=True),
     Column("send_after", TIMESTAMP),
@@ -551,7 +552,7 @@ github_outbox = Table(
     Column("remote_id", Text),  # of the check run or comment that is there, so that it is updated in place
     Column("memory", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # digest of what is there; the last red table
     Column("sent_at", TIMESTAMP),
-    CheckConstraint("kind IN ('check', 'comment')", name="kind"),
+    CheckConstraint("kind IN ('check', 'comment', 'issue', 'reply')", name="kind"),
     CheckConstraint("state IN ('waiting', 'sent', 'gave_up')", name="state"),
     Index("ix_github_outbox_waiting", "wanted_at", postgresql_where=text("state = 'waiting'")),
 )
