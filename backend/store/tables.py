@@ -201,14 +201,29 @@ run = Table(
         "received_at",
         postgresql_where=text("status IN ('failed', 'incomplete')"),
     ),
+    # The queue is read in groups of one project and kind, each in the order in which its runs are to go.
     Index(
-        "ix_run_queue",
+        "ix_run_waiting",
         "testbed_id",
-        text("priority DESC"),
+        "project_id",
+        "kind",
         "requested_at",
+        "id",
         postgresql_where=text("state = 'queued'"),
     ),
     Index("ix_run_leases", "lease_expires_at", postgresql_where=text("state IN ('leased', 'running')")),
+)
+
+# What a group of the queue (a project's runs of one kind on a testbed) was given: who had least goes first.
+queue_share = Table(
+    "queue_share",
+    metadata,
+    Column("testbed_id", ForeignKey("testbed.id", ondelete="CASCADE"), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("served_at", TIMESTAMP),  # the last time that one of its runs was offered to a worker
+    Column("used_s", Double, nullable=False, server_default=text("0")),  # worker seconds, halved every hour
+    Column("counted_at", TIMESTAMP),
 )
 
 result = Table(
