@@ -5,8 +5,9 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import SchemaItem
 
-from backend.store.tables import metadata
+from backend.store import session_tables
 
+metadata = session_tables.session.metadata
 PARTITIONED = ("measurement_", "judgement_")
 
 

@@ -162,6 +162,7 @@ run = Table(
     Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
     # earlier attempts: [{attempt, worker, ended_at, reason}]
     Column("attempts", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("session_id", Text),  # it is a round of this session: queued like a run, and no run of its commit
     Column("requested_by", Text, nullable=False, server_default=""),
     _at("requested_at", default=True),
     Column("published_at", TIMESTAMP),  # last time a message for it went to the broker
@@ -211,6 +212,7 @@ run = Table(
         "id",
         postgresql_where=text("state = 'queued'"),
     ),
+    Index("ix_run_session_id", "session_id", postgresql_where=text("session_id IS NOT NULL")),
     Index("ix_run_leases", "lease_expires_at", postgresql_where=text("state IN ('leased', 'running')")),
 )
 
