@@ -107,6 +107,9 @@ session_series = Table(
     Column("processes_a_side", SmallInteger, nullable=False),
     Column("needed_a_side", Integer, nullable=False),
     Column("spread", REAL),
+    # where its outcome became part of the story of the series: which change it is about, and the newest point then
+    Column("onset_position", Integer),
+    Column("judged_position", Integer),
 )
 
 bisection = Table(

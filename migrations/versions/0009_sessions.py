@@ -264,6 +264,8 @@ def upgrade() -> None:
         sa.Column("processes_a_side", sa.SmallInteger(), nullable=False),
         sa.Column("needed_a_side", sa.Integer(), nullable=False),
         sa.Column("spread", sa.REAL(), nullable=True),
+        sa.Column("onset_position", sa.Integer(), nullable=True),
+        sa.Column("judged_position", sa.Integer(), nullable=True),
         sa.ForeignKeyConstraint(
             ["series_id"], ["series.id"], name=op.f("fk_session_series_series_id_series"), ondelete="SET NULL"
         ),
