@@ -5,7 +5,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 python3.12 python3.11 python; do \
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-PIP    := $(PYTHON) -m pip --disable-pip-version-check --quiet
+PIP    := $(PYTHON) deploy/pip_with_progress.py
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo setup test lint bench docs screenshots clean
