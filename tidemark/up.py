@@ -128,7 +128,9 @@ def _start_all(
     say(f"Tidemark runs at {chosen.address}")
     say(f"Sign in, once, with: {printed}")
     if prepared["demo"]:
-        say(f"The demo project {prepared['demo']} is measured on this machine, commit by commit; the board fills now.")
+        said = "is measured on this machine, commit by commit; the board fills now"
+        goes_on = "is here as it was left; commits that are not measured yet are measured now"
+        say(f"The demo project {prepared['demo']} {said if prepared['fresh'] else goes_on}.")
     say("Ctrl-C stops it." if sys.stdout.isatty() else f"The admin token is in {data.path / 'admin-token'}.")
     if open_browser:
         webbrowser.open(for_browser)
