@@ -1,13 +1,14 @@
 """Bodies of requests, as pydantic models: what FastAPI validates before a route is called."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from backend.contract_rules import Free, Moment, Problems
 from backend.services.dispatch import Kind, Protection, WorkerHello
+from backend.services.projects import ProjectChange
 from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
 
 # Postgres cannot keep NUL in text; nothing named here needs control characters.
@@ -23,6 +24,7 @@ Branch = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=
 Sha = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 
 RunId = Annotated[str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$", description="the run's id, a ULID")]
+WorkerName = Annotated[str, Path(min_length=1, max_length=100, pattern=PLAIN)]
 RowId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
@@ -85,6 +87,12 @@ class WorkerBody(Body):
         )
 
 
+class NextBody(Body):
+    after: Annotated[
+        str, StringConstraints(max_length=64, pattern=PLAIN), Field(description="the run it has just delivered")
+    ]
+
+
 class WorkerStateBody(Body):
     state: Literal["ok", "pause", "drain", "quarantine"]
 
@@ -123,13 +131,47 @@ class RunRequestBody(Body):
     again: bool = Field(default=False, description="run again what is done already")
 
 
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
+
+
+class OidcBody(Body):
+    """Whose workflows may deliver. Patterns are shell patterns; what is left out limits nothing."""
+
+    refs: list[Pattern] = Field(default_factory=list, max_length=50, description='such as "refs/heads/main"')
+    environments: list[Pattern] = Field(default_factory=list, max_length=50)
+    repository: Slug | None = Field(default=None, description="another repository that measures for this project")
+    repository_id: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")] | None = Field(
+        default=None, description="GitHub's number of it: one made again under the same name is another"
+    )
+
+
+class GitHubBody(Body):
+    """What GitHub is told and by which label a maintainer approves; null takes a setting back."""
+
+    issues: bool | None = Field(default=None, description="open one issue for each confirmed regression of the branch")
+    approval_label: Annotated[str, StringConstraints(min_length=1, max_length=50, pattern=PLAIN)] | None = None
+
+
 class ProjectBody(Body):
+    """What is left out stays as it is; of a new project it is what stands here."""
+
     project: Slug
     repository_url: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=PLAIN)] | None = Field(
         default=None, description="https://, ssh:// or user@host:path; file:// for trusted projects"
     )
     default_branch: Branch = "main"
     trusted: bool = Field(default=False, description="its commits may run on workers that cannot isolate them")
+    oidc: OidcBody | None = None
+    github: GitHubBody = Field(default_factory=GitHubBody)
+
+    def change(self) -> ProjectChange:
+        """What was named in the request."""
+        named = self.model_dump(include=self.model_fields_set - {"project", "oidc", "github"})
+        if "oidc" in self.model_fields_set:
+            named["oidc"] = None if self.oidc is None else self.oidc.model_dump(exclude_defaults=True)
+        if "github" in self.model_fields_set:
+            named["github"] = self.github.model_dump(exclude_unset=True)
+        return cast(ProjectChange, named)
 
 
 class ApprovalBody(Body):

@@ -7,11 +7,13 @@ from typing import Annotated, cast
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend.github.oidc import looks_like_oidc
 from backend.services import access, oidc_access
 from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
+from backend.services.errors import ServiceError
 from backend.services.live import Hub
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -77,6 +79,17 @@ def identified(request: Request, c: Connection, config: ServiceConfig, now: date
             config=config,
         )
     return principal
+
+
+def may_still_read(request: Request, config: ServiceConfig) -> bool:
+    """Whether who sent this request, some time ago, may still read: a token may be revoked, a session ended."""
+    if config.public_read and "authorization" not in request.headers:
+        return True
+    try:
+        with _engine(request).begin() as c:
+            return identified(request, c, config, datetime.now(UTC)).may(Scope.READ)
+    except (ServiceError, SQLAlchemyError):
+        return False
 
 
 async def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:

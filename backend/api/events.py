@@ -1,14 +1,16 @@
 """Live pages: server-sent events, with what a page missed while it was away."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from backend.api.bodies import Slug
-from backend.api.dependencies import Config, LiveHub, Reader, Transaction
+from backend.api.dependencies import Config, LiveHub, Reader, Transaction, may_still_read
 from backend.services.errors import Unavailable
 from backend.services.live import Hub, Wanted
 from backend.services.projects import find_project
@@ -36,6 +38,7 @@ def wanted(
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events"}},
 )
 async def events(
+    request: Request,
     wanted: Annotated[Wanted, Depends(wanted, scope="function")],
     config: Config,
     hub: LiveHub,
@@ -48,16 +51,31 @@ async def events(
     if hub.open_streams >= MAX_STREAMS:
         raise Unavailable(f"{MAX_STREAMS} event streams are open already")
     return StreamingResponse(
-        _told(hub, wanted, after if last_event_id is None else last_event_id, config.sse_heartbeat_s),
+        _told(
+            hub,
+            wanted,
+            after if last_event_id is None else last_event_id,
+            config.sse_heartbeat_s,
+            lambda: run_in_threadpool(may_still_read, request, config),
+        ),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _told(hub: Hub, wanted: Wanted, after: int | None, heartbeat_s: float) -> AsyncIterator[bytes]:
+async def _told(
+    hub: Hub, wanted: Wanted, after: int | None, heartbeat_s: float, may_read: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
     async with hub.stream(wanted, after) as stream:
         yield f": connected\nretry: {RECONNECT_MS}\n\n".encode()
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
         while True:
+            # A stream lives for hours: who opened it must still be allowed to, however busy the stream is.
+            if clock() - asked_at >= heartbeat_s:
+                if not await may_read():
+                    return
+                asked_at = clock()
             try:
                 event = await stream.next(heartbeat_s)
             except TimeoutError:

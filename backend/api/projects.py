@@ -1,15 +1,16 @@
-"""Projects: registered and changed by whoever may administer."""
+"""Projects: read by anybody who may read, registered and changed by whoever may administer."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 
-from backend.api.bodies import ProjectBody
-from backend.api.dependencies import Admin, Now, Transaction
+from backend.api.bodies import ProjectBody, Slug
+from backend.api.dependencies import Admin, Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services import projects
 from backend.services.projects import Saved
+from backend.store.projects import ProjectRow
 
 router = APIRouter(tags=["projects"])
 
@@ -20,13 +21,14 @@ router = APIRouter(tags=["projects"])
     responses={**answer(Saved, "Changed"), **answer(Saved, "Made", status=201)},
 )
 def save(body: ProjectBody, c: Transaction, now: Now, _: Admin) -> Any:
-    """Register a project, or change one. Its repository is read at once, in the background."""
-    saved = projects.save_project(
-        c,
-        body.project,
-        repository_url=body.repository_url,
-        default_branch=body.default_branch,
-        trusted=body.trusted,
-        now=now,
-    )
+    """Register a project, or change what is named of one. Its repository is read at once, in the background."""
+    saved = projects.save_project(c, body.project, now=now, **body.change())
     return Json(saved, status_code=201 if saved.created else 200)
+
+
+@router.get(
+    "/projects/{project:path}", response_model=None, responses=answer(ProjectRow, "The project with its settings")
+)
+def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
+    """A project: where its repository is, what its tidemark.toml says of the policy, and its settings."""
+    return Json(projects.find_project(c, project))

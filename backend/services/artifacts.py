@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from backend.services.access import Principal
 from backend.services.config import ServiceConfig
-from backend.services.errors import BadRequest, Conflict, NotFound
+from backend.services.errors import BadRequest, Conflict, NotFound, TooLarge
 from backend.store import artifacts as store
 from backend.store.artifacts import ArtifactRow
 
@@ -56,8 +56,14 @@ def store_artifact(
         raise Conflict(f"artifact {name!r} of run {run_id} is stored already, with other content")
     path = file_path(config, run_id, name)
     if there is None:
-        if store.count(c, run_id) >= MAX_ARTIFACTS:
+        count, size = store.count_and_size(c, run_id)
+        if count >= MAX_ARTIFACTS:
             raise BadRequest(f"run {run_id} has {MAX_ARTIFACTS} artifacts already, which is the limit")
+        if size + len(body) > config.max_run_artifact_bytes:
+            raise TooLarge(
+                f"{name!r} has {len(body):,} bytes and the artifacts of run {run_id} have {size:,} already; "
+                f"accepted: {config.max_run_artifact_bytes:,} together"
+            )
         row = ArtifactRow(
             run_id=run_id, name=name, content_type=_type(name), size=len(body), sha256=digest, received_at=now
         )

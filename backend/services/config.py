@@ -35,6 +35,7 @@ class ServiceConfig:
     heartbeat_s: int = 5
     max_attempts: int = 3
     max_body_bytes: int = MAX_BODY_BYTES
+    max_run_artifact_bytes: int = 512 * MIB  # of all files of one run together
     max_webhook_bytes: int = 25 * MIB  # GitHub's own limit for a payload
 
     tick_s: float = 2.0

@@ -1,8 +1,10 @@
 """Projects: what is watched, where its repository is, and whether its commits may run unprotected."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
@@ -18,6 +20,11 @@ SHOWN = 20
 # git's "user@host:path" form of ssh.
 SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z][0-9A-Za-z.-]*:(?!//)[^\x00-\x20]+\Z")
 PROTOCOLS = ("https", "ssh")
+COLUMNS: tuple[Literal["repository_url", "default_branch", "trusted"], ...] = (
+    "repository_url",
+    "default_branch",
+    "trusted",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +48,34 @@ def check_regression(c: Connection, regression_id: int, principal: Principal) ->
         principal.require_project(project_id)
 
 
-def save_project(
-    c: Connection,
-    slug: str,
-    *,
-    repository_url: str | None,
-    default_branch: str = "main",
-    trusted: bool = False,
-    now: datetime,
-) -> Saved:
+class ProjectChange(TypedDict, total=False):
+    """What is to be changed of a project; what is left out stays as it is."""
+
+    repository_url: str | None
+    default_branch: str
+    trusted: bool
+    oidc: Mapping[str, Any] | None
+    """Whose workflows may deliver; None: those of its own repository, on any ref."""
+    github: Mapping[str, Any]
+    """`issues` and `approval_label`; None takes one back."""
+
+
+def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[ProjectChange]) -> Saved:
     """Make a project or change it, and have its repository read."""
-    if repository_url is not None:
-        check_url(repository_url, trusted=trusted)
-    project_id, created = store.save(
-        c, slug, default_branch=default_branch, repository_url=repository_url, trusted=trusted, now=now
-    )
-    if repository_url is not None:
+    known = store.find(c, slug)
+    columns: dict[str, Any] = {name: change[name] for name in COLUMNS if name in change}
+    url = columns.get("repository_url", None if known is None else known.repository_url)
+    trusted = columns.get("trusted", known is not None and known.trusted)
+    if isinstance(url, str):
+        check_url(url, trusted=bool(trusted))
+    project_id, created = store.save(c, slug, columns, now)
+    if "oidc" in change:
+        store.set_setting(c, project_id, "oidc", change["oidc"] or None)
+    if "github" in change:
+        settings = {} if known is None else known.settings
+        merged = {**(settings.get("github") or {}), **change["github"]}
+        store.set_setting(c, project_id, "github", {name: value for name, value in merged.items() if value is not None})
+    if url is not None and columns:
         request_sync(c, project_id, now)
     return Saved(project=slug, id=project_id, created=created)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
 from backend.services import dispatch, judging, live, manifest
 from backend.services.config import ServiceConfig
@@ -28,6 +29,7 @@ SHARED_CONTEXT = 20  # commits below the fork that another branch's board shows 
 MAX_BRANCH_LENGTH = 5_000
 SHOWN_PATHS = 3
 REQUESTED_BY = "sync"
+NEW_LINE = "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +85,27 @@ def sync_project(
     """Bring the store up to date with the project's repository. What goes wrong is stored and shown, not raised."""
     try:
         reading = read(engine, config, project, is_stopping)
+        with engine.begin() as c:
+            synced = record(c, project, reading, config, now())
+            projects.set_synced(c, project.id, asked_at=project.sync_requested_at, now=now())
+            if synced.commits:
+                live.publish(c, "commits", project.id, {"new": synced.commits, "requested": synced.requested})
+        return synced
+    except OperationalError:
+        raise  # the database is away: nothing can be noted, and it concerns everybody
     except GitFailure as failure:
         if is_stopping():
             return Synced(project=project.slug, error="stopped")
         log.warning("sync of %s: %s", project.slug, failure)
-        with engine.begin() as c:
-            projects.set_sync_failed(c, project.id, str(failure), now())
-            live.publish(c, "project", project.id, {"sync": "failed", "error": str(failure)})
-        return Synced(project=project.slug, error=str(failure))
+        said = str(failure)
+    except Exception as error:
+        # A full disk, or a fault of ours: whoever looks at the project must see that it stands still, and why.
+        log.exception("sync of %s", project.slug)
+        said = f"{type(error).__name__}: {str(error).strip().partition(NEW_LINE)[0][:500] or 'no message'}"
     with engine.begin() as c:
-        synced = record(c, project, reading, config, now())
-        projects.set_synced(c, project.id, asked_at=project.sync_requested_at, now=now())
-        if synced.commits:
-            live.publish(c, "commits", project.id, {"new": synced.commits, "requested": synced.requested})
-    return synced
+        projects.set_sync_failed(c, project.id, said, now())
+        live.publish(c, "project", project.id, {"sync": "failed", "error": said})
+    return Synced(project=project.slug, error=said)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -45,8 +45,11 @@ def of_run(c: Connection, run_id: str) -> list[ArtifactRow]:
     return [ArtifactRow(**row._mapping) for row in c.execute(statement)]
 
 
-def count(c: Connection, run_id: str) -> int:
-    return int(c.execute(select(func.count()).where(artifact.c.run_id == run_id)).scalar_one())
+def count_and_size(c: Connection, run_id: str) -> tuple[int, int]:
+    """How many artifacts the run has, and how many bytes they are together."""
+    size = func.coalesce(func.sum(artifact.c.size), 0)
+    row = c.execute(select(func.count(), size).where(artifact.c.run_id == run_id)).one()
+    return int(row[0]), int(row[1])
 
 
 def store(c: Connection, row: ArtifactRow) -> None:

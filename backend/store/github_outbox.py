@@ -32,7 +32,8 @@ ROWS = select(*(github_outbox.c[name] for name in OutboxRow.__dataclass_fields__
 _WANT = """
 INSERT INTO github_outbox (project_id, kind, key, state, wanted_at)
 SELECT DISTINCT p.id, w.kind, w.key, 'waiting', clock_timestamp()
-FROM run r JOIN project p ON p.id = r.project_id AND p.settings ? 'github' JOIN commit k ON k.id = r.commit_id
+FROM run r JOIN project p ON p.id = r.project_id AND p.settings #> '{github,repository}' IS NOT NULL
+JOIN commit k ON k.id = r.commit_id
 LEFT JOIN pull_request pr ON pr.project_id = p.id AND pr.head_sha = k.sha AND pr.state = 'open'
 CROSS JOIN LATERAL (VALUES ('check', k.sha), ('comment', pr.number::text)) AS w (kind, key)
 WHERE r.id = ANY(%(runs)s) AND w.key IS NOT NULL
@@ -43,7 +44,7 @@ DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, e
 _WANT_CHECK = text(
     """INSERT INTO github_outbox (project_id, kind, key, state, wanted_at)
        SELECT id, 'check', :sha, 'waiting', clock_timestamp() FROM project
-       WHERE id = :project AND settings -> 'github' IS NOT NULL
+       WHERE id = :project AND settings #> '{github,repository}' IS NOT NULL
        ON CONFLICT (project_id, kind, key)
        DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, error = NULL"""
 )

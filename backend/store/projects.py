@@ -1,5 +1,6 @@
 """Projects as rows: found, made, told to synchronise."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,10 +57,10 @@ def set_setting(c: Connection, project_id: int, name: str, value: Any) -> None:
 
 
 def forget_installation(c: Connection, installation_id: int) -> int:
-    """The app was removed there: its projects are not connected to GitHub any more."""
+    """The app was removed there: its projects are not connected to GitHub any more. What people chose stays."""
     stated = project.c.settings["github"]["installation_id"].as_string()
-    statement = update(project).where(stated == str(installation_id)).values(settings=text("settings - 'github'"))
-    return c.execute(statement).rowcount
+    less = text("settings #- '{github,installation_id}' #- '{github,repository}'")
+    return c.execute(update(project).where(stated == str(installation_id)).values(settings=less)).rowcount
 
 
 def slugs(c: Connection, limit: int) -> list[str]:
@@ -71,14 +72,12 @@ def project_of_regression(c: Connection, regression_id: int) -> int | None:
     return None if found is None else int(found)
 
 
-def save(
-    c: Connection, slug: str, *, default_branch: str, repository_url: str | None, trusted: bool, now: datetime
-) -> tuple[int, bool]:
-    """Make or change a project. Returns (its id, whether it was made)."""
+def save(c: Connection, slug: str, values: Mapping[str, Any], now: datetime) -> tuple[int, bool]:
+    """Make a project, or change what `values` names of it. Returns (its id, whether it was made)."""
     there = c.execute(select(project.c.id).where(project.c.slug == slug)).scalar_one_or_none()
-    values = {"default_branch": default_branch, "repository_url": repository_url, "trusted": trusted}
     statement = upsert(project).values(slug=slug, created_at=now, **values)
-    statement = statement.on_conflict_do_update(index_elements=["slug"], set_=values)
+    # Something has to be set for the row to be returned.
+    statement = statement.on_conflict_do_update(index_elements=["slug"], set_=dict(values) or {"slug": slug})
     return int(c.execute(statement.returning(project.c.id)).scalar_one()), there is None
 
 

@@ -182,3 +182,25 @@ def test_an_unknown_project_or_a_wrong_id_is_refused(live_server: Any) -> None:
         assert client.get("/api/v1/events?project=no/such").status_code == 404
         assert client.get("/api/v1/events", headers={"Last-Event-ID": "x"}).status_code == 422
         assert client.get("/api/v1/events?run=../x").status_code == 422
+
+
+def test_a_stream_ends_soon_after_its_token_is_revoked_however_busy_it_is(live_server: Any) -> None:
+    token = live_server.token("read")
+    with page(live_server, Authorization=f"Bearer {token}") as opened:
+        publish(live_server, "run", n=1)
+        assert opened.next().data["n"] == 1
+        with live_server.engine.begin() as c:
+            c.execute(text("UPDATE api_token SET revoked_at = now()"))
+        stop = threading.Event()
+
+        def keep_busy() -> None:
+            while not stop.wait(0.05):
+                publish(live_server, "run", n=2)
+
+        busy = threading.Thread(target=keep_busy)
+        busy.start()
+        try:
+            opened.rest()  # comes to its end
+        finally:
+            stop.set()
+            busy.join(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -252,3 +253,11 @@ def test_an_artifact_that_is_not_there_names_those_that_are(worker: httpx.Client
     answer = worker.get(f"/api/v1/runs/{run_id}/artifacts/trace.json")
     assert answer.status_code == 404 and "trace.json.gz" in answer.json()["detail"]
     assert worker.put("/api/v1/runs/01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8/artifacts/x", content=b"").status_code == 404
+
+
+def test_the_artifacts_of_a_run_are_bounded_together(live_server: Any, worker: httpx.Client, run_id: str) -> None:
+    live_server.app.state.config = replace(live_server.config, max_run_artifact_bytes=10)
+    assert worker.put(f"/api/v1/runs/{run_id}/artifacts/one.txt", content=b"1234567").status_code == 201
+    refused = worker.put(f"/api/v1/runs/{run_id}/artifacts/two.txt", content=b"1234")
+    assert refused.status_code == 413 and "accepted: 10 together" in refused.json()["detail"]
+    assert worker.put(f"/api/v1/runs/{run_id}/artifacts/one.txt", content=b"1234567").status_code == 200

@@ -439,3 +439,29 @@ def test_asking_for_what_is_not_there_names_what_is(
         ask(committing_engine, config, commit="f" * 40)
     with pytest.raises(NotFound, match="unknown project 'no/such'; known: a/b"):
         ask(committing_engine, config, project="no/such", commit="main")
+
+
+def test_what_is_no_fault_of_git_is_shown_as_well(
+    repository: Repository, committing_engine: Engine, config: ServiceConfig, sync: Callable[..., Synced]
+) -> None:
+    repository.commit("first", tidemark_toml=MANIFEST)
+    config.data_dir.mkdir(parents=True)
+    config.mirrors_dir.write_text("a file where the mirrors should be")
+    assert "FileExistsError" in str(sync().error)
+    (project,) = rows(committing_engine, "SELECT sync_error, sync_requested_at FROM project")
+    assert "FileExistsError" in project.sync_error and project.sync_requested_at is not None
+
+
+def test_changing_a_project_keeps_what_is_not_named(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        url = "https://example.org/a.git"
+        projects.save_project(c, "a/b", repository_url=url, trusted=True, default_branch="trunk", now=now())
+        projects.save_project(c, "a/b", github={"issues": True}, oidc={"refs": ["refs/heads/main"]}, now=now())
+        projects.save_project(c, "a/b", default_branch="main", github={"approval_label": "go"}, now=now())
+        found = projects.find_project(c, "a/b")
+        assert (found.repository_url, found.trusted, found.default_branch) == (url, True, "main")
+        settings = {"github": {"issues": True, "approval_label": "go"}, "oidc": {"refs": ["refs/heads/main"]}}
+        assert found.settings == settings
+        projects.save_project(c, "a/b", oidc=None, github={"issues": None}, repository_url=None, now=now())
+        found = projects.find_project(c, "a/b")
+        assert found.settings == {"github": {"approval_label": "go"}} and found.repository_url is None
