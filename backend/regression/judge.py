@@ -22,6 +22,7 @@ from backend.regression.exact import Counter, ExactOpened, exact_change
 from backend.regression.policy import Policy
 from backend.regression.smoothing import Smooth, restart
 from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point, Role, SeriesKind
+from backend.regression.watch import feed_quiet
 from backend.regression.workers import WorkerOffset, calibrate, find, put
 
 STATE_VERSION = 1
@@ -160,15 +161,47 @@ class SeriesState:
 
 def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
     """Judge one new point; the state returned is the one to store."""
+    _check(state, point)
+    if state.kind.exact:
+        return _judge_exact(state, point, policy)
+    return _judge_noisy(state, point, policy)
+
+
+def judge_many(items: Sequence[tuple[SeriesState, Point, Policy]]) -> list[tuple[Judgement, SeriesState]]:
+    """Judge one new point of each of many series: exactly what `judge` says of each, in a fraction of the time.
+
+    Nearly every run is one that nobody would look at twice; those are watched together, as columns of numbers.
+    """
+    judged: list[tuple[Judgement, SeriesState] | None] = []
+    entered: list[tuple[int, _Entered]] = []
+    for number, (state, point, policy) in enumerate(items):
+        _check(state, point)
+        if state.kind.exact:
+            judged.append(_judge_exact(state, point, policy))
+            continue
+        found = _enter(state, point, policy)
+        if isinstance(found, _Entered):
+            entered.append((number, found))
+            judged.append(None)
+        else:
+            judged.append(found)
+    quiet = feed_quiet([(e.detector, e.x, e.point.position, e.policy) for _, e in entered])
+    for (number, run), was_quiet in zip(entered, quiet, strict=True):
+        change: Change | None = None
+        if not was_quiet:
+            changes = run.detector.feed(np.array([run.x]), np.array([run.point.position]), run.policy)
+            change = changes[-1] if changes else None
+        judged[number] = _conclude(run, change)
+    return [found for found in judged if found is not None]
+
+
+def _check(state: SeriesState, point: Point) -> None:
     if point.position <= state.last_position:
         raise ValueError(
             f"position {point.position} is not after {state.last_position}: re-judge the series with judge_history"
         )
     if not point.values:
         raise ValueError(f"point at position {point.position} has no values")
-    if state.kind.exact:
-        return _judge_exact(state, point, policy)
-    return _judge_noisy(state, point, policy)
 
 
 def judge_history(
@@ -210,26 +243,66 @@ def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
 # ---- noisy series
 
 
+@dataclass(slots=True, eq=False)
+class _Entered:
+    """A run of a noisy series on its way to the detector: what is known of it before that has seen it."""
+
+    state: SeriesState
+    point: Point
+    policy: Policy
+    value: float
+    x: float
+    offset: float
+    detector: Detector
+    """A snapshot, to be fed."""
+    within: float
+    within_runs: int
+    workers: tuple[WorkerOffset, ...]
+
+
 def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
-    direction = state.kind.direction
+    entered = _enter(state, point, policy)
+    if not isinstance(entered, _Entered):
+        return entered
+    changes = entered.detector.feed(np.array([entered.x]), np.array([point.position]), entered.policy)
+    return _conclude(entered, changes[-1] if changes else None)
+
+
+def _enter(state: SeriesState, point: Point, policy: Policy) -> _Entered | tuple[Judgement, SeriesState]:
+    """The run as the detector is to see it; or already judged, while its worker is being calibrated."""
     policy = policy.after_false_alarms(state.record.disproved)
+    direction = state.kind.direction
     raw = [log_cost(v, direction) for v in point.values]
     value = _median(point.values)
     within, within_runs = _learn_within(state, raw)
     x = typical(raw)
     workers, offset, ready = _offset(state, point.worker, x, policy)
-    before = state.detector
     if not ready:
-        judgement = verdicts.calibrating(state.kind, point, value, before, state.smooth, workers, policy)
+        judgement = verdicts.calibrating(state.kind, point, value, state.detector, state.smooth, workers, policy)
         return judgement, _advance(state, point, workers=workers)
-    x = float(np.float32(x - offset))
-    detector = before.snapshot()
+    detector = state.detector.snapshot()
     detector.replicated = within_runs >= 2
     detector.assumed_noise = policy.prior_noise
     if detector.replicated:
         detector.assumed_noise = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
-    changes = detector.feed(np.array([x]), np.array([point.position]), policy)
-    accepted = changes[-1] if changes else None
+    return _Entered(
+        state=state,
+        point=point,
+        policy=policy,
+        value=value,
+        x=float(np.float32(x - offset)),
+        offset=offset,
+        detector=detector,
+        within=within,
+        within_runs=within_runs,
+        workers=workers,
+    )
+
+
+def _conclude(entered: _Entered, accepted: Change | None) -> tuple[Judgement, SeriesState]:
+    """What is said of the run, now that the detector has seen it."""
+    state, point, policy, x = entered.state, entered.point, entered.policy, entered.x
+    before, detector = state.detector, entered.detector
     if accepted is not None and _was_disproved(accepted, state.disproved):
         detector.forget(accepted.onset)
         accepted = replace(accepted, told=False)
@@ -244,9 +317,9 @@ def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
         verdicts.Facts(
             kind=state.kind,
             point=point,
-            value=value,
+            value=entered.value,
             x=x,
-            offset=offset,
+            offset=entered.offset,
             detector=detector,
             accepted=accepted,
             suspect_onset=None if suspect is None else suspect.onset,
@@ -268,9 +341,9 @@ def _judge_noisy(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
         returning=returning,
         disproved=state.disproved,
         smooth=smooth,
-        within=within,
-        within_runs=within_runs,
-        workers=workers,
+        within=entered.within,
+        within_runs=entered.within_runs,
+        workers=entered.workers,
         record=_keep_record(state.record, judgement.events) if judgement.events else state.record,
     )
     return judgement, after
