@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -45,6 +46,8 @@ class Step:
 
 LEAST = 2
 """Fewer processes a side than this decide nothing, however far apart."""
+LEAST_DIFFERENCES = 20
+"""So many past differences speak for themselves; fewer are filled up with the policy's assumption."""
 
 
 def processes_needed(spread: float, policy: Policy) -> int:
@@ -53,6 +56,27 @@ def processes_needed(spread: float, policy: Policy) -> int:
     shift = math.log1p(policy.min_change)
     z = normal.inv_cdf(1 - policy.session_alpha) + normal.inv_cdf(policy.session_power)
     return max(LEAST, math.ceil(2 * (z * spread / shift) ** 2))
+
+
+def process_spread(runs: Iterable[Sequence[float]], policy: Policy, *, latest_runs: int = 60) -> float:
+    """Relative standard deviation of one process, from the past runs of a series, oldest first.
+
+    From the differences of neighbours (processes of one run; else runs of one process), so that neither steps nor
+    drift of the history count as noise; robustly, so that spikes do not. A short past is filled up with the policy's
+    assumption.
+    """
+    logs = [[math.log(value) for value in run if value > 0] for run in runs]
+    recent = [run for run in logs if run][-latest_runs:]
+    within = [(b - a) / math.sqrt(2) for run in recent for a, b in pairwise(run)]
+    if len(within) < LEAST_DIFFERENCES:
+        between = [(b[0] - a[0]) / math.sqrt(2) for a, b in pairwise(recent)]
+        within += between
+    prior = policy.prior_noise
+    if not within:
+        return prior
+    own = 1.4826 * float(np.median(np.abs(within)))
+    missing = max(0, LEAST_DIFFERENCES - len(within))
+    return math.sqrt((len(within) * own**2 + missing * prior**2) / (len(within) + missing))
 
 
 def next_step(
