@@ -372,6 +372,8 @@ def _learn_within(state: SeriesState, raw: Sequence[float]) -> tuple[float, int]
 def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tuple[WorkerOffset, ...], float, bool]:
     """The offset of this worker, and whether it has been learnt."""
     worker = find(state.workers, name)
+    if worker is not None and worker.ready:
+        return state.workers, worker.offset, True
     if worker is None:
         worker = WorkerOffset(name, ready=not state.workers)
     model = state.detector.model

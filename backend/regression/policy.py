@@ -312,7 +312,15 @@ def _stricter(policy: Policy, count: int) -> Policy:
 
 
 def _version(policy: Policy) -> str:
+    global _last_version
+    asked, version = _last_version
+    if asked is policy:  # as of every series of a run: hashing forty thresholds each time would be most of the work
+        return version
     if policy not in _VERSIONS:
         text = json.dumps(asdict(policy), sort_keys=True)
         _VERSIONS[policy] = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return _VERSIONS[policy]
+    _last_version = policy, _VERSIONS[policy]
+    return _last_version[1]
+
+
+_last_version: tuple[Policy | None, str] = None, ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from backend.regression.cost import value_of
@@ -52,52 +51,51 @@ class Facts:
     policy: Policy
 
 
-@lru_cache(maxsize=16)
 def of_run(facts: Facts) -> Judgement:
     """The judgement of one run of a noisy series."""
     detector, policy, model = facts.detector, facts.policy, facts.detector.model
     events = (*facts.events, *_events(facts))
-    common = _common(facts.kind, facts.point, facts.value, facts.smooth, facts.offset, policy)
     if model is None or not detector.settled(policy):
-        noise = detector.assumed_noise
-        common.update(_smooth_band(facts.kind, facts.smooth, noise, facts.offset))
         return Judgement(
             verdict=Verdict.INSUFFICIENT,
             reason=Reason.TOO_FEW_RUNS,
             n_baseline=len(detector.segment),
             needed_runs=max(1, detector.least(policy) - len(detector.segment)),
             events=events,
-            **common,
+            **_common(facts.kind, facts.point, facts.value, facts.smooth, detector.assumed_noise, facts.offset, policy),
         )
     level = detector.opened[0].before if detector.opened else model.level
-    verdict, reason, since, onset = _verdict(facts, level)
-    change = math.expm1(facts.x - level)
-    low, high = model.band(policy.alpha)
-    common.update(_limits(facts, model, level, low, high))
-    common["numbers"] = {
+    band = model.band(policy.alpha)
+    verdict, reason, since, onset = _verdict(facts, level, band)
+    numbers = {
         "min_change": policy.min_change,
-        "band_low_change": math.expm1(low),
-        "band_high_change": math.expm1(high),
+        "band_low_change": math.expm1(band[0]),
+        "band_high_change": math.expm1(band[1]),
         "autocorrelation": model.correlation,
         "runs_of_level": float(len(detector.segment)),
         "suspect_runs": float(facts.suspect_runs),
         "sustained_runs": float(policy.sustained_runs),
         "worker_offset": math.expm1(facts.offset),
-        **({"evidence": facts.accepted.evidence, "step": math.expm1(facts.accepted.size)} if facts.accepted else {}),
     }
+    if facts.accepted:
+        numbers |= {"evidence": facts.accepted.evidence, "step": math.expm1(facts.accepted.size)}
     return Judgement(
         verdict=verdict,
         reason=reason,
-        change=change,
+        change=math.expm1(facts.x - level),
         red=verdict is Verdict.REGRESSION and facts.kind.role is Role.GATE,
         onset=onset,
         since_position=since,
         events=events,
-        **common,
+        numbers=numbers,
+        **_limits(facts, model, level, *band),
+        **_common(facts.kind, facts.point, facts.value, facts.smooth, model.scale, facts.offset, policy),
     )
 
 
-def _verdict(facts: Facts, level: float) -> tuple[Verdict, Reason, int | None, bool]:
+def _verdict(
+    facts: Facts, level: float, band: tuple[float, float]
+) -> tuple[Verdict, Reason, int | None, bool]:
     """Verdict, reason, where it began, and whether this run is its onset."""
     accepted, place = facts.accepted, facts.point.position
     told_worse = accepted is not None and accepted.told and accepted.size > 0
@@ -111,7 +109,7 @@ def _verdict(facts: Facts, level: float) -> tuple[Verdict, Reason, int | None, b
     if facts.suspect_onset is not None:
         reason = Reason.OUTSIDE_BAND_ONCE if facts.suspect_runs == 1 else Reason.AWAITING_RUNS
         return Verdict.SUSPECT, reason, facts.suspect_onset, facts.suspect_runs == 1
-    return Verdict.UNCHANGED, _quiet_reason(facts, level), None, False
+    return Verdict.UNCHANGED, _quiet_reason(facts, level, band), None, False
 
 
 def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
@@ -124,10 +122,8 @@ def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
     return Verdict.UNCHANGED, Reason.SMALL_CHANGE
 
 
-def _quiet_reason(facts: Facts, level: float) -> Reason:
-    model = facts.detector.model
-    assert model is not None
-    low, high = model.band(facts.policy.alpha)
+def _quiet_reason(facts: Facts, level: float, band: tuple[float, float]) -> Reason:
+    low, high = band
     away = facts.x - level
     if away < low and -away > math.log1p(facts.policy.min_change):
         return Reason.IMPROVEMENT_PENDING
@@ -137,27 +133,31 @@ def _quiet_reason(facts: Facts, level: float) -> Reason:
 
 
 def _common(
-    kind: SeriesKind, point: Point, value: float, smooth: Smooth, offset: float, policy: Policy
+    kind: SeriesKind, point: Point, value: float, smooth: Smooth, noise: float, offset: float, policy: Policy
 ) -> dict[str, Any]:
+    half, centre = smooth.half_width(noise), smooth.level + offset
+    low, high = _ends(centre - half, centre + half, kind.direction)
     return {
         "position": point.position,
         "commit": point.commit,
         "policy_version": policy.version,
         "value": value,
-        **_smooth_band(kind, smooth, 0.0, offset),
+        "smoothed": value_of(centre, kind.direction),
+        "smoothed_low": low,
+        "smoothed_high": high,
     }
 
 
-def _smooth_band(kind: SeriesKind, smooth: Smooth, noise: float, offset: float) -> dict[str, float]:
-    half, centre = smooth.half_width(noise), smooth.level + offset
-    ends = sorted((value_of(centre - half, kind.direction), value_of(centre + half, kind.direction)))
-    return {"smoothed": value_of(centre, kind.direction), "smoothed_low": ends[0], "smoothed_high": ends[1]}
+def _ends(low: float, high: float, direction: Direction) -> tuple[float, float]:
+    """Two ends of log cost as values of the metric, the smaller one first."""
+    one, other = value_of(low, direction), value_of(high, direction)
+    return (one, other) if one <= other else (other, one)
 
 
 def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: float) -> dict[str, Any]:
     """Baseline, band, anchor, interval and noise; what is in the metric's unit includes the worker's offset."""
     direction, offset = facts.kind.direction, facts.offset
-    ends = sorted((value_of(level + offset + low, direction), value_of(level + offset + high, direction)))
+    band_low, band_high = _ends(level + offset + low, level + offset + high, direction)
     half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
     anchor = facts.detector.anchor if facts.detector.anchor is not None else level
     runs = float(facts.policy.sustained_runs)
@@ -167,14 +167,13 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
         "change_low": math.expm1(facts.x - level - half),
         "change_high": math.expm1(facts.x - level + half),
         "baseline": value_of(level + offset, direction),
-        "band_low": ends[0],
-        "band_high": ends[1],
+        "band_low": band_low,
+        "band_high": band_high,
         "anchor": value_of(anchor + offset, direction),
         "anchor_change": math.expm1(facts.x - anchor),
         "noise": model.scale,
         "minimum_detectable_effect": math.expm1(model.scale * math.sqrt(2 * facts.policy.evidence_regression * spread)),
         "n_baseline": len(facts.detector.opened[0].runs) if facts.detector.opened else model.runs,
-        **_smooth_band(facts.kind, facts.smooth, model.scale, offset),
     }
 
 
@@ -195,7 +194,7 @@ def calibrating(
         reason=Reason.CALIBRATING_WORKER,
         n_baseline=len(detector.segment),
         needed_runs=max(0, policy.calibration_runs - done),
-        **_common(kind, point, value, smooth, 0.0, policy),
+        **_common(kind, point, value, smooth, 0.0, 0.0, policy),
     )
 
 

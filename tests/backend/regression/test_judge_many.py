@@ -30,7 +30,8 @@ def history(chance: np.random.Generator, runs: int, kind: SeriesKind) -> list[Po
         level += np.linspace(0, chance.uniform(0, 0.3), runs)
     spikes = np.where(chance.random(runs) < 0.02, chance.exponential(0.8, runs), 0.0)
     processes = int(chance.integers(1, 6))
-    values = np.exp((level + spikes + chance.normal(0, noise, runs))[:, None] + chance.normal(0, noise, (runs, processes)))
+    of_run = (level + spikes + chance.normal(0, noise, runs))[:, None]
+    values = np.exp(of_run + chance.normal(0, noise, (runs, processes)))
     workers = np.where(chance.random(runs) < 0.1, "box-2", "box-1")
     return [Point(3 * n, "c", tuple(map(float, values[n])), worker=str(workers[n])) for n in range(runs)]
 
