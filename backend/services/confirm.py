@@ -23,8 +23,6 @@ from backend.store import sessions as store
 
 ALIVE = timedelta(seconds=45)
 """A worker that said nothing for so long is not there to confirm anything."""
-AVOIDED = timedelta(seconds=60)
-"""How long a session waits for another worker than the one that raised the suspect."""
 MOST_SESSIONS = 3
 """Of one regression: what three sessions leave undecided, the following commits decide."""
 MOST_ROUNDS = 6
@@ -237,6 +235,7 @@ def queue_round(c: Connection, session: RowMapping, now: datetime) -> str:
         "priority": priority,
         "spec": {**session["spec"], "session": task},
         "session_id": session["id"],
+        "avoid_worker_id": session["avoid_worker_id"] if number == 0 else None,
         "requested_by": session["requested_by"],
         "requested_at": now,
     }
@@ -277,14 +276,6 @@ def publish(c: Connection, session: RowMapping, state: str) -> None:
         "testbed": session["testbed"],
     }
     live.publish(c, "session", session["project_id"], payload)
-
-
-def is_for_another(session: RowMapping | None, worker: str, now: datetime, *, others: int) -> bool:
-    """Whether this worker should leave a session to another one: it raised the suspect itself, and others are there."""
-    if session is None or session["avoid_worker"] != worker or others == 0:
-        return False
-    asked: datetime = session["requested_at"]
-    return bool(session["rounds_done"] == 0 and now - asked < AVOIDED)
 
 
 # --- shown -----------------------------------------------------------------------------------------------------------

@@ -70,11 +70,10 @@ def change_session(c: Connection, session_id: str, **values: Any) -> None:
 _COLUMNS = """x.id, x.project_id, x.testbed_id, p.slug AS project, t.name AS testbed, x.suite, x.purpose,
        x.regression_id, x.bisection_id, x.schedule, x.lead_series_id, x.base_commit_id, x.head_commit_id,
        kb.sha AS base_sha, kh.sha AS head_sha, kb.parents AS base_parents, kh.parents AS head_parents,
-       x.base_setup, x.head_setup, x.spec, w.name AS avoid_worker, x.state, x.decision, x.reason, x.worker,
+       x.base_setup, x.head_setup, x.spec, x.avoid_worker_id, x.state, x.decision, x.reason, x.worker,
        x.rounds_done, x.rounds_spoiled, x.max_rounds, x.requested_by, x.requested_at, x.decided_at"""
 _FROM = """FROM session x JOIN project p ON p.id = x.project_id JOIN testbed t ON t.id = x.testbed_id
-       JOIN commit kb ON kb.id = x.base_commit_id JOIN commit kh ON kh.id = x.head_commit_id
-       LEFT JOIN worker w ON w.id = x.avoid_worker_id"""
+       JOIN commit kb ON kb.id = x.base_commit_id JOIN commit kh ON kh.id = x.head_commit_id"""
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE x.id = :id"
 _LOCKED = text(f"{_ONE} FOR UPDATE OF x")
 _UNLOCKED = text(_ONE)

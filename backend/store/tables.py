@@ -163,6 +163,8 @@ run = Table(
     # earlier attempts: [{attempt, worker, ended_at, reason}]
     Column("attempts", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("session_id", Text),  # it is a round of this session: queued like a run, and no run of its commit
+    # the worker that raised the suspect: a session is for another one, where there is one
+    Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("requested_by", Text, nullable=False, server_default=""),
     _at("requested_at", default=True),
     Column("published_at", TIMESTAMP),  # last time a message for it went to the broker
@@ -213,6 +215,12 @@ run = Table(
         postgresql_where=text("state = 'queued'"),
     ),
     Index("ix_run_session_id", "session_id", postgresql_where=text("session_id IS NOT NULL")),
+    Index(
+        "ix_run_published",
+        "testbed_id",
+        "published_at",
+        postgresql_where=text("state = 'queued' AND published_at IS NOT NULL"),
+    ),
     Index("ix_run_leases", "lease_expires_at", postgresql_where=text("state IN ('leased', 'running')")),
 )
 

@@ -293,6 +293,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("session_id", "number", name=op.f("pk_session_turn")),
     )
     op.add_column("run", sa.Column("session_id", sa.Text(), nullable=True))
+    op.add_column("run", sa.Column("avoid_worker_id", sa.Integer(), nullable=True))
+    op.create_foreign_key(
+        op.f("fk_run_avoid_worker_id_worker"), "run", "worker", ["avoid_worker_id"], ["id"], ondelete="SET NULL"
+    )
     op.create_index(
         "ix_run_session_id", "run", ["session_id"], unique=False, postgresql_where=sa.text("session_id IS NOT NULL")
     )
@@ -300,6 +304,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_run_session_id", table_name="run", postgresql_where=sa.text("session_id IS NOT NULL"))
+    op.drop_constraint(op.f("fk_run_avoid_worker_id_worker"), "run", type_="foreignkey")
+    op.drop_column("run", "avoid_worker_id")
     op.drop_column("run", "session_id")
     op.drop_table("session_turn")
     op.drop_index(op.f("ix_session_series_session_id"), table_name="session_series")
