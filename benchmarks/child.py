@@ -100,6 +100,10 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     if "count" in job.tasks:
         report["counters"] = [dataclasses.asdict(counter) for counter in workload.counters()]
     report["work"] = dataclasses.asdict(workload.work)
+    notes = getattr(workload, "notes", None)
+    if notes is not None:
+        report["notes"] = notes()
+    _forget_peaks(job)
     report["measured_from_ms"] = int(time.time() * 1000)
     if "time" in job.tasks:
         measure = getattr(workload, "measure", None)
@@ -112,6 +116,20 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
         report["canary_after"] = _ceilings(job)
+
+
+def _forget_peaks(job: Any) -> None:
+    """Only the first process checks and counts; what that needed of the device's memory is not the step's."""
+    if job.config.get("device", "cpu") == "cpu":
+        return
+    import gc
+
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.reset_accumulated_memory_stats()
 
 
 def _profile(workload: Any, job: Any) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def _of_device_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(name for share in shares for name in share):
         values = [share.get(name, 0.0) * level for share, level in zip(shares, levels, strict=True)]
         found.append(measurement(f"{name}_ms", "ms", Role.PHASE, values))
+    found += rates_of_phases(work, found)
     for name, role in MEMORY_ROLES.items():
         unit = "B" if name.endswith("bytes") else "1"
         found.append(measurement(name, unit, role, [report["memory"][name] for report in whole]))
@@ -81,6 +82,16 @@ EVENTS_WITHIN_WALL = 0.01
 def events_agree(events_over_wall: Sequence[float]) -> bool:
     """Whether events and the wall clock tell the same story in every process; else the step is shown, not judged."""
     return all(abs(quotient - 1) <= EVENTS_WITHIN_WALL for quotient in events_over_wall)
+
+
+def rates_of_phases(work: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """TFLOP/s of the phases whose arithmetic is known, from their milliseconds."""
+    by_name = {m["metric"]: m["value"] for m in measured}
+    known = {phase: flop for phase, flop in work.get("phase_flop", {}).items() if by_name.get(f"{phase}_ms")}
+    return [
+        derived(f"{phase}_tflops", "TFLOP/s", flop / by_name[f"{phase}_ms"] / 1e9, Direction.HIGHER)
+        for phase, flop in known.items()
+    ]
 
 
 MEMORY_ROLES = {
@@ -123,6 +134,7 @@ def _of_paired_reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     rate = 1000 * work["units"] / median(step_ms_of_process)
     found.append(derived(work["unit_metric"], work["unit_unit"], rate, Direction.HIGHER))
     found.extend(_phases(times, ratio_of_process, step_ms_of_process))
+    found.extend(rates_of_phases(work, found))
     found.extend(counters_of(reports))
     found.append(
         measurement("yardstick_ms", "ms", Role.DERIVED, [1000 * median(time["yardstick_s"]) for time in times])

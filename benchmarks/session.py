@@ -232,6 +232,10 @@ class Session:
         correctness = next((report["correctness"] for report in state.reports if "correctness" in report), None)
         if correctness is not None:
             result["correctness"] = correctness
+        notes = [report["notes"] for report in state.reports if report.get("notes")]
+        if notes:
+            # A choice that processes made differently is told for each of them.
+            result["notes"] = notes[0] if all(note == notes[0] for note in notes) else {"by_process": notes}
         detail = next((report["traceback"] for report in state.reports if report.get("traceback")), None)
         if detail:
             result["traceback"] = detail

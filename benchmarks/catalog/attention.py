@@ -19,6 +19,9 @@ TOKENS, HEADS_TIMES_DIM = 16384, 2048
 BACKENDS = ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math")
 
 _NO_CPU_KERNEL = "torch has no {} kernel for a CPU; only flash and math run there"
+_NO_FLEX_DECODING = (
+    "FlexAttention decodes by a kernel made for accelerators; on a CPU it would compile for some 12 s a plain loop"
+)
 _NO_FLEX_BACKWARD = "FlexAttention has no backward pass on a CPU"
 
 TRAIN_SIGNATURE = """\
@@ -62,7 +65,8 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
     if preset is Preset.CPU:
         cases = [_train_case(preset, CPU_SHAPE, backend, "causal") for backend in BACKENDS]
         cases.append(_train_case(preset, {**CPU_SHAPE, "kv_heads": 2}, "sdpa_flash", "causal"))
-        cases.append(_train_case(preset, CPU_SHAPE, "flex", "causal"))
+        cases += [_train_case(preset, CPU_SHAPE, "flex", mask) for mask in ("causal", "window", "document")]
+        cases.append(_train_case(preset, CPU_SHAPE, "best", "causal"))
         return tuple(cases)
     lengths = (4096,) if preset is Preset.SMOKE else (512, 1024, 2048, 4096, 8192, 16384, 32768)
     widths = (128,) if preset is Preset.SMOKE else (64, 128)
@@ -71,7 +75,7 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
         for length in lengths:
             shape = _gpu_shape(length, width)
             cases += [_train_case(preset, shape, b, "causal") for b in BACKENDS if b != "sdpa_math" or length <= 4096]
-            cases.append(_train_case(preset, shape, "flex", "causal"))
+            cases += [_train_case(preset, shape, backend, "causal") for backend in ("flex", "best")]
     long = _gpu_shape(8192, 128)
     cases += [_train_case(preset, long, "flex", mask) for mask in ("window", "document")]
     cases += [_train_case(preset, long, "sdpa_flash", "full")]
@@ -81,22 +85,26 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
 
 def _decode_cases(preset: Preset) -> tuple[Case, ...]:
     if preset is Preset.CPU:
-        shape = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "fp32", "device": "cpu", "backend": "sdpa"}
-        return tuple(
-            Case(
-                variant={"batch": b, "length": 256},
-                config={**shape, "batch_size": b, "length": 256},
-                backend="sdpa",
-                processes=FEW,
-            )
-            for b in (1, 8)
-        )
-    shape = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bf16", "device": "cuda", "backend": "sdpa"}
+        shape = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "fp32", "device": "cpu"}
+        cases = [_decode_case(shape, b, 256) for b in (1, 8)]
+        return (*cases, _decode_case(shape, 8, 256, "flex", _NO_FLEX_DECODING))
+    shape = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bf16", "device": "cuda"}
     batches, lengths = ((8,), (8192,)) if preset is Preset.SMOKE else ((1, 8, 64), (1024, 8192, 32768))
-    return tuple(
-        Case(variant={"batch": b, "length": s}, config={**shape, "batch_size": b, "length": s}, backend="sdpa")
-        for b in batches
-        for s in lengths
+    return tuple(_decode_case(shape, b, s, how) for b in batches for s in lengths for how in ("sdpa", "flex"))
+
+
+def _decode_case(
+    shape: dict[str, Any], batch: int, length: int, backend: str = "sdpa", reason: str | None = None
+) -> Case:
+    variant: dict[str, Any] = {"batch": batch, "length": length}
+    if backend != "sdpa":
+        variant["backend"] = backend
+    return Case(
+        variant=variant,
+        config={**shape, "backend": backend, "batch_size": batch, "length": length},
+        backend=backend,
+        not_applicable=reason,
+        processes=FEW if shape["device"] == "cpu" else None,
     )
 
 
@@ -109,7 +117,9 @@ BENCHMARKS = (
         cases=_train_cases,
         meaning="One attention call and its backward pass at the shapes of training (16k tokens a batch, heads × width "
         "2048). The backend is forced, and the dispatched kernel proves that it ran: a silent fall-back is an error, "
-        "not a slow result. Masks: full, causal, sliding window, packed documents; grouped queries.",
+        "not a slow result. `best` tries every backend at the shape, takes the quickest, and says which in the notes "
+        "of the result. Masks: full, causal, sliding window, packed documents; grouped queries. forward_tflops and "
+        "backward_tflops are what published figures speak of.",
         formula="FLOP = 2·B·H·S·K·(2·D) forward, with K the mean number of keys a query sees, element-exact (causal "
         "(S+1)/2, the window's and documents' own means); the backward pass counts 2.5 times that, recomputation "
         "included. Grouped queries change bytes, not FLOP. Other tools count block sparsity or soft-max FLOP: their "
@@ -138,7 +148,8 @@ BENCHMARKS = (
         workload="benchmarks.workloads.attention:AttentionDecoding",
         cases=_decode_cases,
         meaning="What each generated token pays to read the keys and values before it: a batch of single queries, "
-        "grouped heads, sequences of unequal lengths. The rate of arithmetic means nothing here; bytes do.",
+        "grouped heads, sequences of unequal lengths. By SDPA, where torch chooses the kernel and the notes of the "
+        "result name it, and by FlexAttention's decoding kernel. The rate of arithmetic means nothing here; bytes do.",
         formula="bytes = 2·B·S·G·D·width, the cache read once; cache_gb_per_s = bytes / time.",
         bound="Memory bandwidth: 4.8 TB/s on one H200, of which 80 % is a good kernel; small batches leave most of the "
         "chip idle unless the sequence is split over it.",

@@ -18,7 +18,7 @@ CPU_SIZES = {
 SHAPES: dict[str, dict[str, int]] = {
     "mixtral": {"width": 4096, "expert_width": 14336, "experts": 8, "top_k": 2},
     "olmoe": {"width": 2048, "expert_width": 1024, "experts": 64, "top_k": 8},
-    "deepseek_v3": {"width": 7168, "expert_width": 2048, "experts": 256, "top_k": 8},
+    "deepseek_v3": {"width": 7168, "expert_width": 2048, "experts": 256, "top_k": 8, "shared": 1},
 }
 IMPLEMENTATIONS, LOADS = ("loop", "capacity", "grouped_mm"), ("uniform", "zipf", "hot")
 
@@ -26,20 +26,23 @@ SIGNATURE = """\
 layer(x, bias, weights, config) -> y
     x (T, C) tokens; bias (T, E) added to the router's scores for the choice only; weights: router_CE (C, E),
     gate_ECF and up_ECF (E, C, F), down_EFC (E, F, C); y (T, C), differentiable in x and all weights.
-    config: width (C), expert_width (F), experts (E), top_k (K), tokens (T), dtype, device, capacity_factor.
+    With S > 0 shared experts also shared_gate_CF and shared_up_CF (C, S·F), shared_down_FC (S·F, C), else None; what
+    they say of every token is added unweighted.
+    config: width (C), expert_width (F), experts (E), top_k (K), shared (S), tokens (T), dtype, device,
+    capacity_factor.
     Each token goes to the K experts of highest score + bias; their outputs, SwiGLU (silu(x@gate) * (x@up)) @ down,
     are added with the soft-max of the K chosen scores (without the bias) as weights. No token may be dropped.
     Timed: the call, then y.backward with a fixed random upstream gradient."""
 
 _FORMULA = (
-    "FLOP forward per token = 2·C·E (router) + 6·K·C·F (routed SwiGLU experts), active parameters; training 3 times "
-    "that. Bytes: 3·E·C·F·width of expert weights a pass, all experts touched; dispatch and combination 2·T·K·C·width "
-    "each."
+    "FLOP forward per token = 2·C·E (router) + 6·K·C·F (routed SwiGLU experts) + 6·S·C·F (shared ones), active "
+    "parameters; training 3 times that. Bytes: 3·E·C·F·width of expert weights a pass, all experts touched; dispatch "
+    "and combination 2·T·K·C·width each."
 )
 
 
 def _layer_case(sizes: dict[str, Any], impl: str, load: str, shape: str | None = None) -> Case:
-    variant: dict[str, Any] = {"shape": shape} if shape else {}
+    variant: dict[str, Any] = {"shape": shape, "tokens": sizes["tokens"]} if shape else {}
     variant |= {
         "impl": impl,
         "experts": sizes["experts"],
@@ -62,28 +65,43 @@ def _layer_cases(preset: Preset) -> tuple[Case, ...]:
     for shape, sizes in SHAPES.items():
         whole = {**sizes, "tokens": 16384, "dtype": "bf16", "device": "cuda"}
         cases += [_layer_case(whole, impl, load, shape) for impl in IMPLEMENTATIONS for load in LOADS]
+    # The same layer at a quarter of the rows per expert, 128 instead of 512: under the ridge, so bound by memory.
+    few = {**SHAPES["deepseek_v3"], "tokens": 4096, "dtype": "bf16", "device": "cuda"}
+    cases += [_layer_case(few, impl, "uniform", "deepseek_v3") for impl in IMPLEMENTATIONS]
     return tuple(cases)
 
 
-def _model_case(sizes: dict[str, Any], compile_mode: str) -> Case:
-    variant = {"impl": "grouped_mm", "compile": compile_mode, "dtype": sizes["dtype"]}
-    backend = "eager" if compile_mode == "eager" else "inductor"
-    config = {**sizes, "impl": "grouped_mm", "compile": compile_mode}
-    few = FEW if sizes["device"] == "cpu" else None
-    return Case(variant=variant, config=config, backend=backend, processes=few)
+MODES = ("eager", "cuda_graph", "default", "reduce-overhead", "max-autotune")
+"""Eager; eager, its forward and backward passes captured and replayed; compiled; compiled with graphs; autotuned."""
+_COMPILING = "compiling takes some 30 s on a CPU for a step of 20 ms; compile.cold measures it"
+_NOT_ON_A_CPU = {
+    "cuda_graph": "a CPU has no graphs to capture: there is no queue to replay them on",
+    **dict.fromkeys(("default", "reduce-overhead", "max-autotune"), _COMPILING),
+}
+
+
+def _model_case(sizes: dict[str, Any], compile_mode: str, reason: str | None = None) -> Case:
+    return Case(
+        variant={"impl": "grouped_mm", "compile": compile_mode, "dtype": sizes["dtype"]},
+        config={**sizes, "impl": "grouped_mm", "compile": compile_mode},
+        backend={"eager": "eager", "cuda_graph": "cuda_graph"}.get(compile_mode, "inductor"),
+        not_applicable=reason,
+        timeout_s=900,
+        processes=FEW if sizes["device"] == "cpu" else None,
+    )
 
 
 def _model_cases(preset: Preset) -> tuple[Case, ...]:
     experts = {"expert_width": 128, "experts": 8, "top_k": 2}
     if preset is Preset.CPU:
         sizes = {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 256, "vocab_size": 512, "batch_size": 1}
-        return (_model_case({**sizes, **experts, "dtype": "fp32", "device": "cpu"}, "eager"),)
+        cpu = {**sizes, **experts, "dtype": "fp32", "device": "cpu"}
+        return tuple(_model_case(cpu, mode, _NOT_ON_A_CPU.get(mode)) for mode in MODES)
     sizes = {"n_layer": 12, "n_head": 16, "n_embd": 2048, "block_size": 2048, "vocab_size": 50304}
     experts = {"expert_width": 1024, "experts": 64, "top_k": 8}
     batch = 1 if preset is Preset.SMOKE else 8
     whole = {**sizes, **experts, "batch_size": batch, "dtype": "bf16", "device": "cuda"}
-    modes = ("eager", "default") if preset is Preset.SMOKE else ("eager", "default", "reduce-overhead", "max-autotune")
-    return tuple(_model_case(whole, mode) for mode in modes)
+    return tuple(_model_case(whole, mode) for mode in (("eager", "default") if preset is Preset.SMOKE else MODES))
 
 
 BENCHMARKS = (
@@ -121,7 +139,8 @@ BENCHMARKS = (
         workload="benchmarks.workloads.moe_model:MoeModel",
         cases=_model_cases,
         meaning="A GPT whose MLPs are MoE layers, trained one step: what the layer's gains are worth beside attention, "
-        "head and optimizer. Eager and compiled.",
+        "head and optimizer. Eager, with its passes captured as CUDA graphs (`cuda_graph`), compiled, compiled with "
+        "graphs (`reduce-overhead`) and autotuned.",
         formula=f"6·N_active + 12·L·C·T per token; N_active counts the K experts a token visits. {_FORMULA}",
         bound="The optimizer's traffic over all experts' weights when batches are small; matrix products otherwise.",
         references=(

@@ -6,6 +6,7 @@ are the timed step, the check of output and gradients against that reference, an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,7 @@ class Scene:
     """Further requirements on the output of the measured function."""
 
 
-class Differentiable:
+class Differentiable(ABC):
     """A workload around one differentiable function. Families fill in the four methods below the line."""
 
     forward_only = False
@@ -75,21 +76,26 @@ class Differentiable:
         self.dtype = str(job.config.get("dtype", "fp32"))
         if self.device == "cuda" and not torch.cuda.is_available():
             raise NotApplicable(f"preset {job.preset} needs a GPU and torch sees none; --preset cpu runs anywhere")
-        self.generator = torch.Generator().manual_seed(job.seed)
+        # Drawn where they are used: billions of weights would take a CPU minutes.
+        self.generator = torch.Generator(self.device).manual_seed(job.seed)
 
     # what a family says
 
-    def inputs(self, *, reduced: bool) -> Tensors:
-        """Seeded inputs in single precision on the CPU; `reduced` for the check."""
-        raise NotImplementedError
+    def normal(self, *shape: int) -> Tensor:
+        """Seeded normal numbers in single precision, on the device."""
+        return torch.randn(*shape, generator=self.generator, device=self.device)
 
+    @abstractmethod
+    def inputs(self, *, reduced: bool) -> Tensors:
+        """Seeded inputs in single precision; `reduced` for the check."""
+
+    @abstractmethod
     def function(self, tensors: Tensors) -> Tensor:
         """The measured function."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reference(self, tensors: Tensors) -> Tensor:
         """The plain function, in whatever precision its inputs have."""
-        raise NotImplementedError
 
     def scenes(self) -> Sequence[Scene]:
         """Inputs to check with; the first is also checked for its gradients."""
@@ -105,8 +111,8 @@ class Differentiable:
         self.tensors = self.inputs(reduced=False).to(DTYPES[self.dtype], self.device)
         with torch.no_grad():
             output = self.function(self.tensors)
-        scale = torch.randn(output.shape, generator=self.generator) / output.numel() ** 0.5
-        self.upstream = scale.to(output.device, output.dtype)
+        scale = self.normal(*output.shape) / output.numel() ** 0.5
+        self.upstream = scale.to(output.dtype)
 
     def step(self, marks: Marks) -> None:
         marks.enter("forward")
@@ -130,7 +136,7 @@ class Differentiable:
         operations = count_operations(lambda: self.step(NoMarks()))
         found = [
             Counter(metric="ops_per_step", value=operations.total),
-            host_syncs(operations, self.device),
+            host_syncs(operations, self.device, lambda: self.step(NoMarks())),
             fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
         ]
         if not self.forward_only:
@@ -162,7 +168,8 @@ class Differentiable:
         return result
 
     def _check_gradients(self, result: Correctness, suffix: str, name: str, *sides: tuple[Tensor, Tensors]) -> None:
-        upstream = torch.randn(sides[0][0].shape, generator=self.generator, dtype=torch.float64)
+        shape = sides[0][0].shape
+        upstream = torch.randn(shape, generator=self.generator, dtype=torch.float64, device=self.device)
         for output, _ in sides:
             output.backward(upstream.to(output.device, output.dtype))
         wanted, naive, got = (tensors.gradients() for _, tensors in sides)

@@ -41,7 +41,8 @@ class Work:
     unit_metric: str = "steps_per_s"
     unit_unit: str = "1/s"
     formula: str = ""
-    extra_rates: Mapping[str, float] = field(default_factory=dict)
+    phase_flop: Mapping[str, float] = field(default_factory=dict)
+    """FLOP of single phases, where a published figure speaks of the phase: each becomes `<phase>_tflops`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

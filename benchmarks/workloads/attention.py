@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,11 +17,12 @@ from torch import Tensor
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.counters import count_operations
-from benchmarks.harness.differentiable import Differentiable, Scene, Tensors, with_learned
+from benchmarks.harness.differentiable import DTYPES, Differentiable, Scene, Tensors, with_learned
 from benchmarks.harness.plugin import load_plugin
-from benchmarks.harness.workload import Job, Work
+from benchmarks.harness.workload import Job, NotApplicable, Work
 
 CHECK_LENGTH = 96
+TRIES = 6
 
 KERNELS = {
     "sdpa_flash": (
@@ -33,6 +36,56 @@ KERNELS = {
 """Backend -> the name torch forces it by, and the operations that prove that it ran (math: that no other did)."""
 
 FUSED = frozenset(name for _, names in KERNELS.values() for name in names)
+
+BEST = "best"
+CANDIDATES = {"cuda": ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "flex"), "cpu": ("sdpa_flash", "sdpa_math")}
+"""What `best` chooses from, by measuring each; math would only ever win where nothing else runs at all."""
+
+MaskFunction = Callable[[Any, Any, Any, Any], Any]
+
+
+def forced(backend: str) -> contextlib.AbstractContextManager[Any]:
+    """Lets torch use this kernel and no other: where it cannot, the call raises."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([getattr(SDPBackend, KERNELS[backend][0])])
+
+
+class FlexAttention:
+    """FlexAttention with its block masks kept: compiled on an accelerator; on a CPU as torch spells it out."""
+
+    def __init__(self, device: str, *, gqa: bool) -> None:
+        self.device, self.gqa = device, gqa
+        self._blocks: dict[tuple[Any, ...], Any] = {}
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, key: tuple[Any, ...], seen: MaskFunction | None) -> Tensor:
+        """`key` names the mask, whose first part is the batch where sequences differ; the same key, the same mask."""
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        if self._function is None:
+            self._function = torch.compile(flex_attention) if self.device == "cuda" else flex_attention
+        if seen is not None and key not in self._blocks:
+            self._blocks[key] = create_block_mask(seen, key[0], None, q.shape[-2], k.shape[-2], device=self.device)
+        out: Tensor = self._function(q, k, v, block_mask=self._blocks.get(key), enable_gqa=self.gqa)
+        return out
+
+
+def _tried(attention: Callable[[Tensor, Tensor, Tensor], Tensor], inputs: Tensors, device: str) -> float | None:
+    """Milliseconds of one forward and backward pass, the least of a few; None where the backend refuses the shape."""
+    q, k, v = inputs.learned.values()
+    found = []
+    try:
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            attention(q, k, v).sum().backward()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            found.append(1000 * (time.perf_counter() - began))
+            inputs.clear()
+    except RuntimeError:
+        return None
+    return min(found)
 
 
 def keys_seen(mask: str, length: int, window: int, documents: Sequence[int]) -> float:
@@ -52,6 +105,11 @@ def document_lengths(length: int) -> list[int]:
     return [first, second, length - first - second]
 
 
+def document_numbers(length: int, device: str) -> Tensor:
+    """Which document each position belongs to."""
+    return torch.repeat_interleave(torch.tensor(document_lengths(length), device=device))
+
+
 def allowed_SS(mask: str, length: int, window: int, device: str) -> Tensor | None:
     """The mask as booleans, for the reference; None where everything is seen."""
     if mask == "full":
@@ -62,7 +120,7 @@ def allowed_SS(mask: str, length: int, window: int, device: str) -> Tensor | Non
         return causal
     if mask == "window":
         return causal & (query - key < window)
-    number = torch.repeat_interleave(torch.tensor(document_lengths(length), device=device))
+    number = document_numbers(length, device)
     return causal & (number[query] == number[key])
 
 
@@ -87,7 +145,8 @@ class AttentionTraining(Differentiable):
         )
         self.mask, self.window, self.backend = str(config["mask"]), int(config.get("window", 0)), str(config["backend"])
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
-        self._flex: Callable[..., Tensor] | None = None
+        self._flex = FlexAttention(self.device, gqa=self.H != self.G)
+        self.milliseconds: dict[str, float | None] = {}
         seen = keys_seen(self.mask, self.S, self.window, document_lengths(self.S))
         forward = 2 * self.B * self.H * self.S * seen * (2 * self.D)
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[self.dtype]
@@ -99,46 +158,55 @@ class AttentionTraining(Differentiable):
             unit_metric="tflops",
             unit_unit="TFLOP/s",
             formula="2·B·H·S·K·(2·D) forward, K mean keys seen, element-exact; backward 2.5 times that",
+            phase_flop={"forward": forward, "backward": 2.5 * forward},
         )
 
     def inputs(self, *, reduced: bool) -> Tensors:
         B, S = (min(self.B, 2), min(self.S, CHECK_LENGTH)) if reduced else (self.B, self.S)
 
-        def normal(heads: int) -> Tensor:
-            return torch.randn(B, heads, S, self.D, generator=self.generator)
-
-        return Tensors({"q": normal(self.H), "k": normal(self.G), "v": normal(self.G)}, {})
+        shapes = {"q": self.H, "k": self.G, "v": self.G}
+        return Tensors({name: self.normal(B, heads, S, self.D) for name, heads in shapes.items()}, {})
 
     def function(self, tensors: Tensors) -> Tensor:
         q, k, v = tensors.learned.values()
         if self.plugin is not None:
             out: Tensor = self.plugin.function(q, k, v, causal=self.mask == "causal")
             return out
-        if self.backend.startswith("flex"):
-            return self._flexible(q, k, v)
-        with self._forced():
+        return self._by(self._fastest() if self.backend == BEST else self.backend, q, k, v)
+
+    def _by(self, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if backend == "flex":
+            return self._flex(q, k, v, (None, q.shape[-2]), self._seen(q.shape[-2]))
+        with forced(backend):
             return F.scaled_dot_product_attention(q, k, v, is_causal=self.mask == "causal", enable_gqa=self.H != self.G)
 
-    def _forced(self) -> contextlib.AbstractContextManager[Any]:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
+    def _seen(self, length: int) -> MaskFunction | None:
+        """The mask as FlexAttention takes it: arithmetic on positions, so that the kernel reads no mask from memory."""
+        window, number = self.window, document_numbers(length, self.device)
+        masks: dict[str, MaskFunction] = {
+            "causal": lambda b, h, q, k: q >= k,
+            "window": lambda b, h, q, k: (q >= k) & (q - k < window),
+            "document": lambda b, h, q, k: (q >= k) & (number[q] == number[k]),
+        }
+        return masks.get(self.mask)
 
-        return sdpa_kernel([getattr(SDPBackend, KERNELS[self.backend][0])])
+    def _fastest(self) -> str:
+        """The backend with the quickest forward and backward pass at the timed shape, found once in this process."""
+        if not self.milliseconds:
+            inputs = self.inputs(reduced=False).to(DTYPES[self.dtype], self.device)
+            candidates = CANDIDATES[self.device]
+            self.milliseconds = {name: _tried(partial(self._by, name), inputs, self.device) for name in candidates}
+            ran = {name: ms for name, ms in self.milliseconds.items() if ms is not None}
+            if not ran:
+                raise NotApplicable(f"none of {', '.join(candidates)} runs at this shape on this device")
+            self.chosen = min(ran, key=lambda name: ran[name])
+        return self.chosen
 
-    def _flexible(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-        length = q.shape[-2]
-        allowed = allowed_SS(self.mask, length, self.window, str(q.device))
-        if self._flex is None:
-            self._flex = torch.compile(flex_attention)
-            self._blocks: dict[int, Any] = {}
-        if length not in self._blocks:
-
-            def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-                return allowed[query, key] if allowed is not None else query >= 0
-
-            self._blocks[length] = create_block_mask(seen, None, None, length, length, device=str(q.device))
-        return self._flex(q, k, v, block_mask=self._blocks[length], enable_gqa=self.H != self.G)
+    def notes(self) -> dict[str, Any]:
+        """Which backend was chosen, and what each of the candidates took; None where it cannot run."""
+        if self.backend != BEST or self.plugin is not None:
+            return {}
+        return {"chosen_backend": self._fastest(), "candidates_ms": self.milliseconds}
 
     def reference(self, tensors: Tensors) -> Tensor:
         q, k, v = tensors.learned.values()
@@ -162,12 +230,13 @@ class AttentionTraining(Differentiable):
                 moved = self.function(Tensors(changed, tensors.constant))
                 leak = float((moved[:, :, :-1] - output.detach()[:, :, :-1]).abs().max())
                 result.require("masked_key_leak", leak, 0.0, "a changed last key and value")
-            if self.plugin is None and self.backend in KERNELS:
+            backend = self._fastest() if self.backend == BEST else self.backend
+            if self.plugin is None and backend in KERNELS:
                 ran = count_operations(lambda: self.function(tensors)).by_name
-                proof = KERNELS[self.backend][1]
+                proof = KERNELS[backend][1]
                 fell_back = not any(name in ran for name in proof) if proof else any(name in ran for name in FUSED)
                 result.require(
-                    "silent_fallback", float(fell_back), 0.0, f"backend {self.backend}; ran {', '.join(ran)}"
+                    "silent_fallback", float(fell_back), 0.0, f"backend {backend}; ran {', '.join(ran)}"
                 )
 
 
@@ -183,6 +252,7 @@ class AttentionDecoding(Differentiable):
             int(config[key]) for key in ("batch_size", "heads", "kv_heads", "length", "head_dim")
         )
         self.backend = str(config["backend"])
+        self._flex = FlexAttention(self.device, gqa=self.H != self.G)
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[self.dtype]
         cache = 2 * self.B * self.S * self.G * self.D * width
@@ -198,10 +268,10 @@ class AttentionDecoding(Differentiable):
     def inputs(self, *, reduced: bool) -> Tensors:
         B, S = (2, min(self.S, CHECK_LENGTH)) if reduced else (self.B, self.S)
         shapes = {"q": (B, self.H, 1, self.D), "k": (B, self.G, S, self.D), "v": (B, self.G, S, self.D)}
-        drawn = {name: torch.randn(*shape, generator=self.generator) for name, shape in shapes.items()}
+        drawn = {name: self.normal(*shape) for name, shape in shapes.items()}
         # A ragged batch, as serving has: the first sequence is full, the others shorter.
-        lengths = torch.tensor([S - (S // 3) * (b % 3) // 2 for b in range(B)])
-        allowed = torch.arange(S)[None, :] < lengths[:, None]
+        lengths = torch.tensor([S - (S // 3) * (b % 3) // 2 for b in range(B)], device=self.device)
+        allowed = torch.arange(S, device=self.device)[None, :] < lengths[:, None]
         return Tensors(drawn, {"allowed": allowed[:, None, None, :], "lengths": lengths})
 
     def function(self, tensors: Tensors) -> Tensor:
@@ -209,8 +279,19 @@ class AttentionDecoding(Differentiable):
         if self.plugin is not None:
             out: Tensor = self.plugin.function(q, k, v, tensors.constant["lengths"])
             return out
+        if self.backend == "flex":
+            lengths = tensors.constant["lengths"]
+            return self._flex(q, k, v, (q.shape[0], k.shape[-2]), lambda b, h, _, key: key < lengths[b])
         allowed = tensors.constant["allowed"]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=self.H != self.G)
+
+    def notes(self) -> dict[str, Any]:
+        """Which fused kernel torch chose for `sdpa`, which forces none; empty where only plain products ran."""
+        if self.plugin is not None or self.backend != "sdpa":
+            return {}
+        with torch.no_grad():
+            ran = count_operations(lambda: self.function(self.tensors)).by_name
+        return {"fused_kernels": sorted(name for name in ran if name in FUSED)}
 
     def reference(self, tensors: Tensors) -> Tensor:
         q, k, v = tensors.learned.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -22,7 +23,7 @@ CPU_SECONDS = 0.8
 LAUNCHES = 400
 
 
-class _Ceiling:
+class _Ceiling(ABC):
     """A workload that measures the machine: its value is a rate, beside the quotient that survives a noisy CPU."""
 
     work = Work(flop=0.0)
@@ -32,12 +33,12 @@ class _Ceiling:
         self.device = str(job.config.get("device", "cpu"))
         if self.device == "cuda" and not torch.cuda.is_available():
             raise NotApplicable(f"preset {job.preset} needs a GPU and torch sees none; --preset cpu runs anywhere")
-        self.generator = torch.Generator().manual_seed(job.seed)
+        self.generator = torch.Generator(self.device).manual_seed(job.seed)
 
     def check(self) -> Correctness:
         return Correctness(reference="none: nothing is computed")
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 -- not to be filled in: everything is drawn at the start
         """Nothing to build."""
 
     def counters(self) -> list[Counter]:
@@ -87,8 +88,13 @@ class _Ceiling:
             )
         return found
 
+    @abstractmethod
     def measure(self) -> list[Value]:
-        raise NotImplementedError
+        """The figures of this process."""
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Seeded normal numbers in single precision, on the device."""
+        return torch.randn(*shape, generator=self.generator, device=self.device)
 
 
 class Gemm(_Ceiling):
@@ -100,8 +106,8 @@ class Gemm(_Ceiling):
         if self.dtype == "tf32":
             torch.set_float32_matmul_precision("high")
         storage = DTYPES["fp32" if self.dtype == "tf32" else "bf16" if self.dtype == "fp8" else self.dtype]
-        draw = [torch.randn(self.side, self.side, generator=self.generator) for _ in range(2)]
-        self.left, self.right = (matrix.to(self.device, storage) for matrix in draw)
+        draw = [self.normal(self.side, self.side) for _ in range(2)]
+        self.left, self.right = (matrix.to(storage) for matrix in draw)
         if self.dtype == "fp8":
             self._to_fp8()
 
@@ -153,9 +159,9 @@ class Memory(_Ceiling):
         if self.how in ("host_to_device", "device_to_host") and self.device == "cpu":
             raise NotApplicable("a CPU has no device to copy to")
         elements = self.bytes // 4
-        self.source = torch.randn(elements, generator=self.generator).to(self.device)
+        self.source = self.normal(elements)
         self.target = torch.empty_like(self.source)
-        self.second = torch.randn(elements, generator=self.generator).to(self.device) if self.how == "triad" else None
+        self.second = self.normal(elements) if self.how == "triad" else None
         if self.how.endswith(("device", "host")):
             pinned = torch.empty(elements, pin_memory=True)
             self.source, self.target = (pinned, self.target) if self.how == "host_to_device" else (self.source, pinned)

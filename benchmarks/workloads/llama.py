@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from benchmarks.harness.differentiable import Differentiable, Tensors
 from benchmarks.harness.plugin import load_plugin
-from benchmarks.harness.workload import Job, Work
+from benchmarks.harness.workload import Job, NotApplicable, Work
+from benchmarks.workloads import fp8
 from benchmarks.workloads.attention import allowed_SS, plain_attention
 
 CHECK_CONTEXT = 64
@@ -38,8 +40,11 @@ def angles(length: int, head_dim: int) -> tuple[Tensor, Tensor]:
     return both.cos().float(), both.sin().float()
 
 
-def block(tensors: Tensors, heads: int, kv_heads: int, *, plain: bool) -> Tensor:
-    """The block; `plain` spells out normalisation and attention."""
+Product = Callable[[Tensor, Tensor], Tensor]
+
+
+def block(tensors: Tensors, heads: int, kv_heads: int, *, plain: bool, product: Product = torch.matmul) -> Tensor:
+    """The block; `plain` spells out normalisation and attention, `product` multiplies by weights."""
     w, cos, sin = tensors.learned, tensors.constant["cos"], tensors.constant["sin"]
     x_BTC = w["x"]
     B, T, C = x_BTC.shape
@@ -49,20 +54,20 @@ def block(tensors: Tensors, heads: int, kv_heads: int, *, plain: bool) -> Tensor
         return rms_norm(x, weight) if plain else F.rms_norm(x, (C,), weight, 1e-5)
 
     normed = norm(x_BTC, w["attention_norm"])
-    q = rotate((normed @ w["query"]).view(B, T, heads, D).transpose(1, 2), cos, sin)
-    k = rotate((normed @ w["key"]).view(B, T, kv_heads, D).transpose(1, 2), cos, sin)
-    v = (normed @ w["value"]).view(B, T, kv_heads, D).transpose(1, 2)
+    q = rotate(product(normed, w["query"]).view(B, T, heads, D).transpose(1, 2), cos, sin)
+    k = rotate(product(normed, w["key"]).view(B, T, kv_heads, D).transpose(1, 2), cos, sin)
+    v = product(normed, w["value"]).view(B, T, kv_heads, D).transpose(1, 2)
     if plain:
         y = plain_attention(q, k, v, allowed_SS("causal", T, 0, str(x_BTC.device)))
     else:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
-    x_BTC = x_BTC + y.transpose(1, 2).reshape(B, T, C) @ w["output"]
+    x_BTC = x_BTC + product(y.transpose(1, 2).reshape(B, T, C), w["output"])
     normed = norm(x_BTC, w["ffn_norm"])
-    return x_BTC + (F.silu(normed @ w["gate"]) * (normed @ w["up"])) @ w["down"]
+    return x_BTC + product(F.silu(product(normed, w["gate"])) * product(normed, w["up"]), w["down"])
 
 
 class LlamaBlock(Differentiable):
-    """`llama.block`: forward and backward of one block, eager or compiled."""
+    """`llama.block`: forward and backward of one block, eager, compiled, or with products in fp8."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -70,7 +75,11 @@ class LlamaBlock(Differentiable):
         self.B, self.T, self.C, self.H, self.G, self.F = (
             int(c[key]) for key in ("batch_size", "context", "width", "heads", "kv_heads", "inner")
         )
-        self.compile_mode = str(c["compile"])
+        self.compile_mode, self.fp8 = str(c["compile"]), bool(c.get("fp8", False))
+        if self.fp8 and self.device == "cuda" and torch.cuda.get_device_capability() < fp8.LEAST_CAPABILITY:
+            here = ".".join(map(str, torch.cuda.get_device_capability()))
+            raise NotApplicable(f"fp8 products need compute capability 8.9; this GPU has {here}")
+        self.product = fp8.product if self.fp8 else torch.matmul
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         kv = self.G * (self.C // self.H)
         self.matmul_parameters = 2 * self.C**2 + 2 * self.C * kv + 3 * self.C * self.F
@@ -87,14 +96,14 @@ class LlamaBlock(Differentiable):
     def inputs(self, *, reduced: bool) -> Tensors:
         T, C, kv = min(self.T, CHECK_CONTEXT) if reduced else self.T, self.C, self.G * (self.C // self.H)
 
-        def normal(rows: int, columns: int) -> Tensor:
-            return torch.randn(rows, columns, generator=self.generator) / math.sqrt(rows)
+        def scaled(rows: int, columns: int) -> Tensor:
+            return self.normal(rows, columns) / math.sqrt(rows)
 
         shapes = {"query": (C, C), "key": (C, kv), "value": (C, kv), "output": (C, C)}
         shapes |= {"gate": (C, self.F), "up": (C, self.F), "down": (self.F, C)}
-        norms = {name: 1 + 0.1 * torch.randn(C, generator=self.generator) for name in ("attention_norm", "ffn_norm")}
-        drawn = {"x": torch.randn(self.B, T, C, generator=self.generator), **norms}
-        drawn |= {name: normal(*shape) for name, shape in shapes.items()}
+        norms = {name: 1 + 0.1 * self.normal(C) for name in ("attention_norm", "ffn_norm")}
+        drawn = {"x": self.normal(self.B, T, C), **norms}
+        drawn |= {name: scaled(*shape) for name, shape in shapes.items()}
         cos, sin = angles(T, C // self.H)
         return Tensors(drawn, {"cos": cos, "sin": sin})
 
@@ -106,7 +115,7 @@ class LlamaBlock(Differentiable):
             )
             return out
         if self.compile_mode == "eager":
-            return block(tensors, self.H, self.G, plain=False)
+            return block(tensors, self.H, self.G, plain=False, product=self.product)
         return self._compiled()(tensors)  # type: ignore[no-any-return]
 
     def _compiled(self):  # type: ignore[no-untyped-def]
@@ -114,10 +123,12 @@ class LlamaBlock(Differentiable):
             mode = None if self.compile_mode == "default" else self.compile_mode
 
             def run(tensors: Tensors) -> Tensor:
-                return block(tensors, self.H, self.G, plain=False)
+                return block(tensors, self.H, self.G, plain=False, product=self.product)
 
             self._made = torch.compile(run, mode=mode)
         return self._made
 
     def reference(self, tensors: Tensors) -> Tensor:
-        return block(tensors, self.H, self.G, plain=True)
+        """Naive in fp8 is the same rounding spelled out: operands rounded, then multiplied in the wider precision."""
+        rounded = self.fp8 and tensors.learned["x"].dtype != torch.float64
+        return block(tensors, self.H, self.G, plain=True, product=fp8.rounded_product if rounded else torch.matmul)

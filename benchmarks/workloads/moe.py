@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,16 @@ from torch import Tensor
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.clock import HostClock
+from benchmarks.harness.device import CudaDevice, Device
 from benchmarks.harness.differentiable import Differentiable, Scene, Tensors, with_constant
-from benchmarks.harness.marks import HostMarks, Marks, NoMarks
+from benchmarks.harness.marks import EventMarks, HostMarks, Marks, NoMarks
 from benchmarks.harness.plugin import load_plugin
 from benchmarks.harness.workload import Counter, Job, Work, fact
 
 CAPACITY_FACTOR = 1.25
 CHECK_TOKENS = 96
+CHECK_WEIGHTS = 1_500_000_000
+"""Expert weights of a check at most: in double precision, with gradients, 24 GB."""
 ZIPF_EXPONENT = 0.8
 BIAS_SCALE = 2000.0
 PARTS = ("router", "dispatch", "gemm", "combine")
@@ -39,16 +43,24 @@ class MoeConfig:
     dtype: str = "fp32"
     device: str = "cpu"
     capacity_factor: float = CAPACITY_FACTOR
+    shared: int = 0
+    """Experts that every token visits besides the chosen ones; as one expert of `shared` times the width."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoeWeights:
-    """router (C, E); gate and up (E, C, F); down (E, F, C). All take gradients."""
+    """router (C, E); gate and up (E, C, F); down (E, F, C). All take gradients.
+
+    With S shared experts: shared_gate and shared_up (C, S·F), shared_down (S·F, C); None without.
+    """
 
     router_CE: Tensor
     gate_ECF: Tensor
     up_ECF: Tensor
     down_EFC: Tensor
+    shared_gate_CF: Tensor | None = None
+    shared_up_CF: Tensor | None = None
+    shared_down_FC: Tensor | None = None
 
 
 def route(x_TC: Tensor, bias_TE: Tensor, router_CE: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
@@ -61,6 +73,15 @@ def route(x_TC: Tensor, bias_TE: Tensor, router_CE: Tensor, top_k: int) -> tuple
 def expert(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """SwiGLU."""
     return (F.silu(x @ gate) * (x @ up)) @ down
+
+
+def with_shared(y_TC: Tensor, x_TC: Tensor, weights: MoeWeights, marks: Marks) -> Tensor:
+    """Adds what the shared experts say of every token, where there are any."""
+    gate, up, down = weights.shared_gate_CF, weights.shared_up_CF, weights.shared_down_FC
+    if gate is None or up is None or down is None:
+        return y_TC
+    marks.enter("shared")
+    return y_TC + expert(x_TC, gate, up, down)
 
 
 def loop_over_experts(x_TC: Tensor, bias_TE: Tensor, weights: MoeWeights, config: MoeConfig, marks: Marks) -> Tensor:
@@ -152,7 +173,7 @@ def load_bias(load: str, tokens: int, experts: int, generator: torch.Generator) 
 
     Gumbel noise on the logarithm of a distribution draws from it without replacement: a token's K choices differ.
     """
-    rank = torch.arange(1, experts + 1, dtype=torch.float64)
+    rank = torch.arange(1, experts + 1, dtype=torch.float64, device=generator.device)
     if load == "uniform":
         wanted = torch.ones(experts, dtype=torch.float64)
     elif load == "zipf":
@@ -161,15 +182,19 @@ def load_bias(load: str, tokens: int, experts: int, generator: torch.Generator) 
         wanted = torch.where(rank == 1, 1000.0 * experts, 1.0).double()
     else:
         raise ValueError(f"unknown load '{load}'; known: uniform, zipf, hot")
-    uniform = torch.rand(tokens, experts, generator=generator, dtype=torch.float64).clamp_min(1e-12)
+    how: dict[str, Any] = {"dtype": torch.float64, "generator": generator, "device": generator.device}
+    uniform = torch.rand(tokens, experts, **how).clamp_min(1e-12)
     gumbel = -torch.log(-torch.log(uniform))
     # So large that neither the router's own scores, of order one, nor their rounding turns a choice round.
     return (BIAS_SCALE * (torch.log(wanted) + gumbel)).float()
 
 
 def moe_flop(config: MoeConfig, tokens: int) -> float:
-    """Forward: 2·C·E for the router and 6·K·C·F for the routed SwiGLU experts, per token; active parameters only."""
-    per_token = 2 * config.width * config.experts + 6 * config.top_k * config.width * config.expert_width
+    """Forward, per token: 2·C·E for the router, 6·K·C·F for the routed SwiGLU experts and 6·S·C·F for the shared ones;
+    active parameters only.
+    """
+    visited = config.top_k + config.shared
+    per_token = 2 * config.width * config.experts + 6 * visited * config.width * config.expert_width
     return float(tokens * per_token)
 
 
@@ -178,14 +203,19 @@ def draw_weights(config: MoeConfig, generator: torch.Generator) -> dict[str, Ten
     C, width, E = config.width, config.expert_width, config.experts
 
     def normal(*shape: int, fan_in: int) -> Tensor:
-        return torch.randn(*shape, generator=generator) / math.sqrt(fan_in)
+        return torch.randn(*shape, generator=generator, device=generator.device) / math.sqrt(fan_in)
 
-    return {
+    drawn = {
         "router": normal(C, E, fan_in=C),
         "gate": normal(E, C, width, fan_in=C),
         "up": normal(E, C, width, fan_in=C),
         "down": normal(E, width, C, fan_in=width),
     }
+    if config.shared:
+        both = config.shared * width
+        drawn |= {"shared_gate": normal(C, both, fan_in=C), "shared_up": normal(C, both, fan_in=C)}
+        drawn["shared_down"] = normal(both, C, fan_in=both)
+    return drawn
 
 
 class MoeLayer(Differentiable):
@@ -194,12 +224,13 @@ class MoeLayer(Differentiable):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         sizes = {key: job.config[key] for key in ("width", "expert_width", "experts", "top_k", "tokens")}
-        self.config = MoeConfig(**sizes, dtype=self.dtype, device=self.device)
+        shared = int(job.config.get("shared", 0))
+        self.config = MoeConfig(**sizes, dtype=self.dtype, device=self.device, shared=shared)
         self.load, self.how = str(job.config["load"]), str(job.config["impl"])
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[self.dtype]
         c = self.config
-        weights = 3 * c.experts * c.width * c.expert_width * width
+        weights = 3 * (c.experts + c.shared) * c.width * c.expert_width * width
         rows = 2 * 2 * c.tokens * c.top_k * c.width * width
         forward = moe_flop(c, c.tokens)
         self.work = Work(
@@ -207,37 +238,49 @@ class MoeLayer(Differentiable):
             bytes=float(3 * weights + 3 * rows),
             units=float(c.tokens),
             unit_metric="tokens_per_s",
-            formula="3·T·(2·C·E + 6·K·C·F), active parameters",
+            formula="3·T·(2·C·E + 6·K·C·F + 6·S·C·F), active parameters",
         )
 
     def inputs(self, *, reduced: bool) -> Tensors:
-        tokens = min(self.config.tokens, CHECK_TOKENS) if reduced else self.config.tokens
-        x = torch.randn(tokens, self.config.width, generator=self.generator)
-        bias = load_bias(self.load, tokens, self.config.experts, self.generator)
-        return Tensors({"x": x, **draw_weights(self.config, self.generator)}, {"bias": bias})
+        config = self._fit_for_double_precision() if reduced else self.config
+        tokens = min(config.tokens, CHECK_TOKENS) if reduced else config.tokens
+        x = self.normal(tokens, config.width)
+        bias = load_bias(self.load, tokens, config.experts, self.generator)
+        return Tensors({"x": x, **draw_weights(config, self.generator)}, {"bias": bias})
+
+    def _fit_for_double_precision(self) -> MoeConfig:
+        """Fewer experts where all of them, with gradients in double precision, would fill any device."""
+        each = 3 * self.config.width * self.config.expert_width
+        return replace(self.config, experts=min(self.config.experts, max(CHECK_WEIGHTS // each, 2 * self.config.top_k)))
+
+    def _config_of(self, tensors: Tensors) -> MoeConfig:
+        experts = int(tensors.learned["router"].shape[1])
+        return self.config if experts == self.config.experts else replace(self.config, experts=experts)
 
     def function(self, tensors: Tensors, marks: Marks | None = None) -> Tensor:
-        x, router, gate, up, down = tensors.learned.values()
-        weights, bias = MoeWeights(router, gate, up, down), tensors.constant["bias"]
+        x, *learned = tensors.learned.values()
+        weights, bias, config = MoeWeights(*learned), tensors.constant["bias"], self._config_of(tensors)
         if self.plugin is not None:
-            out: Tensor = self.plugin.function(x, bias, weights, self.config)
+            out: Tensor = self.plugin.function(x, bias, weights, config)
             return out
-        return IMPLEMENTATIONS[self.how](x, bias, weights, self.config, marks or NoMarks())
+        marks = marks or NoMarks()
+        return with_shared(IMPLEMENTATIONS[self.how](x, bias, weights, config, marks), x, weights, marks)
 
     def reference(self, tensors: Tensors) -> Tensor:
-        x, router, gate, up, down = tensors.learned.values()
+        x, *learned = tensors.learned.values()
+        weights, config = MoeWeights(*learned), self._config_of(tensors)
         keep_TK = None
         if self.how == "capacity" and self.plugin is None:
-            chosen_TK, _ = route(x.detach(), tensors.constant["bias"], router.detach(), self.config.top_k)
-            keep_TK = place_in_expert(chosen_TK, self.config.experts) < capacity_of(self.config, x.shape[0])
-        weights = MoeWeights(router, gate, up, down)
-        return _loop(x, tensors.constant["bias"], weights, self.config, NoMarks(), keep_TK)
+            chosen_TK, _ = route(x.detach(), tensors.constant["bias"], weights.router_CE.detach(), config.top_k)
+            keep_TK = place_in_expert(chosen_TK, config.experts) < capacity_of(config, x.shape[0])
+        y = _loop(x, tensors.constant["bias"], weights, config, NoMarks(), keep_TK)
+        return with_shared(y, x, weights, NoMarks())
 
     def scenes(self) -> Sequence[Scene]:
         """The load as drawn, with the router's gradient required; then an expert that gets no token at all."""
         drawn = self.inputs(reduced=True)
         starved = drawn.constant["bias"].clone()
-        starved[:, self.config.experts - 1] = -1e9
+        starved[:, -1] = -1e9
         return [
             Scene(name=f"{self.load} load", inputs=drawn),
             Scene(
@@ -275,24 +318,42 @@ class MoeLayer(Differentiable):
                 "empty room, of all room",
             ),
         ]
-        return found + (self._parts(inputs) if self.plugin is None and self.device == "cpu" else [])
+        return found + (self._parts(inputs) if self.plugin is None else [])
 
     def _parts(self, inputs: Tensors) -> list[Counter]:
         """Milliseconds of router, dispatch, expert products and combination, in forward passes of their own."""
-        clock, rounds = HostClock(), []
-        for _ in range(PART_ROUNDS):
-            marks = HostMarks(clock)
-            marks.start()
-            with torch.no_grad():
-                self.function(inputs, marks)
-            rounds.append(marks.stop())
+        once = self._parts_by_clock(inputs) if self.device == "cpu" else self._parts_by_events(inputs, CudaDevice())
+        rounds = [once() for _ in range(PART_ROUNDS)]
         typical = sorted(rounds, key=lambda parts: sum(parts.values()))[PART_ROUNDS // 2]
         return [
             Counter(
                 metric=f"forward_{part}_ms", value=1000 * typical.get(part, 0.0), unit="ms", role="derived", exact=False
             )
-            for part in PARTS
+            for part in (*PARTS, *(["shared"] if self.config.shared else []))
         ]
+
+    def _parts_by_clock(self, inputs: Tensors) -> Callable[[], dict[str, float]]:
+        clock = HostClock()
+
+        def once() -> dict[str, float]:
+            marks = HostMarks(clock)
+            marks.start()
+            with torch.no_grad():
+                self.function(inputs, marks)
+            return marks.stop()
+
+        return once
+
+    def _parts_by_events(self, inputs: Tensors, device: Device) -> Callable[[], dict[str, float]]:
+        def once() -> dict[str, float]:
+            marks = EventMarks(device)
+            with torch.no_grad():
+                self.function(inputs, marks)
+            end = device.record()
+            device.synchronize()
+            return marks.seconds(end)
+
+        return once
 
 
 __all__ = ["MoeConfig", "MoeLayer", "MoeWeights"]
