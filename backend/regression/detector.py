@@ -17,7 +17,9 @@ import numpy as np
 
 from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, inflation, middle
 from backend.regression.evidence import (
+    LATE_RUNS,
     SHIFTS,
+    backwards,
     calm,
     far_beyond,
     gains,
@@ -47,6 +49,7 @@ REUSE = 1.25
 """A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
+BACK = 1.0
 SHARPEN = 0.4
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
@@ -340,6 +343,8 @@ class Detector:
         if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
             return None
         if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
+            return None
+        if onset < LATE_RUNS and onset < len(block) and backwards(y, onset, sign, self.carried, model) < BACK * policy.evidence_regression:
             return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from backend.regression.density import CELLS_PER_SD, REACH, Floats, Ints, NoiseModel, inflation, middle
+from backend.regression.density import CELLS_PER_SD, NAT, REACH, Floats, Ints, NoiseModel, fit, inflation, inflation_of, middle
 from backend.regression.policy import Policy
 
 SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
@@ -91,6 +91,20 @@ def seen_before(y: Floats, onset: int, size: float, model: NoiseModel) -> bool:
 def little_known(onset: int, size: float, evidence: float, model: NoiseModel, policy: Policy) -> bool:
     """Of a short reference neither level nor spread is well known: what is not far off needs twice the proof."""
     return onset < LATE_RUNS and 0 < size < FAR * model.scale and evidence < 2 * policy.evidence_regression
+
+
+def backwards(y: Floats, onset: int, sign: int, carried: Floats, model: NoiseModel) -> float:
+    """The evidence the other way round: how little the runs before the onset look like those from it on.
+
+    A short reference that happened to be low, or quiet, makes a long block look like a change; seen from the block the
+    few runs are just a few runs.
+    """
+    block, before = y[onset:], y[max(0, onset - LATE_RUNS) : onset]
+    after = fit(block, carried, model.correlation, model.scale)
+    gain = gains(after, before, -sign * SHIFTS).sum(axis=1)
+    n, m = float(len(before)), float(min(len(block), 200))
+    temper = inflation_of(after.correlation, n) + n * inflation_of(after.correlation, m) / m
+    return float(gain.max()) / NAT / temper
 
 
 def log_sum(values: Floats) -> float:

@@ -1,0 +1,110 @@
+"""The health of one worker, run by run: canaries, throttling, clocks, load, and how many series moved with them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from statistics import median
+
+from backend.regression.fleet_terms import FleetRun
+
+CANARY_MOVED = 0.03
+"""Log cost: a canary that moved less says nothing."""
+CANARY_SIGMAS = 4.0
+CANARY_FAR = 0.095
+"""Further than a passing dip goes."""
+SERIES_MOVED = 0.3
+"""Share of the series a machine can move that are slower now."""
+CLOCK_DROP = 0.96
+BUSY_LOAD = 5.5
+VERY_BUSY_LOAD = 8.0
+ENOUGH = 2.0
+"""Points of evidence in one run, or in two runs in a row, that make a machine the cause."""
+KEPT = 30
+FEWEST = 4
+
+
+class Ill(enum.StrEnum):
+    SLOW = "slow"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptoms:
+    """What one run says of its machine: points of evidence, and in words."""
+
+    points: float
+    kind: Ill
+    told: tuple[str, ...] = ()
+    canary: bool = False
+
+
+@dataclass(slots=True)
+class Health:
+    """What is usual on one worker."""
+
+    noise: dict[str, float] = field(default_factory=dict)
+    canary: dict[str, list[float]] = field(default_factory=dict)
+    clocks: list[float] = field(default_factory=list)
+    loads: list[float] = field(default_factory=list)
+
+    def usual(self, name: str) -> float | None:
+        known = self.canary.get(name, [])
+        return median(known) if len(known) >= FEWEST else None
+
+    def new_environment(self, run: FleetRun) -> None:
+        """Software may move a canary a little: what it shows from now on is usual. A big move stays a symptom."""
+        for name, value in run.canary.items():
+            usual = self.usual(name)
+            if usual is not None and abs(value - usual) < CANARY_FAR:
+                moved = value - usual
+                self.canary[name] = [old + moved for old in self.canary[name]][-3:] + [value] * 2
+
+    def examine(self, run: FleetRun, slower: float) -> Symptoms:
+        """Symptoms of a run. `slower`: share of the series a machine can move that are slower than expected."""
+        points, told, kind, canary = 0.0, [], Ill.SLOW, False
+        for name, value in run.canary.items():
+            usual = self.usual(name)
+            if usual is None:
+                continue
+            moved, noise = value - usual, self.noise_of(name)
+            if moved < max(CANARY_MOVED, CANARY_SIGMAS * noise):
+                continue
+            canary = True
+            points = max(points, 2.0 if moved >= max(CANARY_FAR, 6 * noise) else 1.0)
+            told.append(f"Canary {name} moved by {100 * moved:+.1f} % (its noise is {100 * noise:.1f} %).")
+        if run.throttle:
+            points += 1.5
+            told.append(f"The accelerator was throttled: {', '.join(sorted(run.throttle))}.")
+        elif run.clock_mhz is not None and self.clocks and run.clock_mhz < CLOCK_DROP * median(self.clocks):
+            points += 1.5
+            told.append(f"Its clock was {run.clock_mhz:.0f} MHz, usually {median(self.clocks):.0f} MHz.")
+        usual_load = median(self.loads) if self.loads else 0.0
+        if run.load is not None and self.loads and run.load > usual_load + BUSY_LOAD - 1.6:
+            kind = Ill.BUSY
+            points += 2.0 if run.load > usual_load + VERY_BUSY_LOAD - 1.6 else 1.5
+            told.append(f"The load was {run.load:.1f}, usually {usual_load:.1f}.")
+        if run.foreign_processes:
+            points += 0.5
+            told.append(f"{run.foreign_processes} foreign processes shared the accelerator.")
+        if points and slower >= SERIES_MOVED:
+            points += 1.0
+            told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
+        return Symptoms(points, kind, tuple(told), canary)
+
+    def noise_of(self, name: str) -> float:
+        return self.noise.get(name, 0.005)
+
+    def learn(self, run: FleetRun) -> None:
+        """A healthy run is one more example of what is usual."""
+        for name, value in run.canary.items():
+            known = self.canary.setdefault(name, [])
+            known.append(value)
+            del known[:-KEPT]
+            if len(known) >= 8:
+                centre = median(known)
+                self.noise[name] = max(0.002, 1.4826 * median(abs(v - centre) for v in known))
+        for value, usual in ((run.clock_mhz, self.clocks), (run.load, self.loads)):
+            if value is not None:
+                usual.append(value)
+                del usual[:-KEPT]

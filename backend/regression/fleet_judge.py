@@ -1,0 +1,865 @@
+"""The fleet judge: takes the runs of a project one at a time and tells incidents, each with its cause.
+
+What the newest rows leave unexplained is asked for in the order of the evidence: machine (canary, telemetry), way of
+measuring (suite version), then a session of two commits, in which only the code can differ. What the session shows is
+code; what it does not show belongs to whoever changed: an upgrade, or the one worker that shows it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from backend.regression.attribution import CauseName
+from backend.regression.fleet_health import ENOUGH, Health, Ill, Symptoms
+from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_scan import Found, Place, channels, locate, newest_change, pattern_of, share_of
+from backend.regression.fleet_terms import (
+    Action,
+    Ask,
+    Bools,
+    FleetRun,
+    FleetSeries,
+    Floats,
+    Incident,
+    IncidentKind,
+    Ints,
+    SessionResult,
+    Told,
+)
+from backend.regression.terms import Role
+
+TAIL = 10
+WORKER_TAIL = 6
+GROWS_FOR = 45
+"""Commits after its onset in which a change may be found on further testbeds and series."""
+SESSION_NOISE = 0.0015
+MOVED = 0.02
+TELLS = 0.033
+
+
+class Purpose(enum.StrEnum):
+    CHANGE = "change"
+    UPGRADE = "upgrade"
+    DRIFT = "drift"
+    HIDDEN = "hidden"
+
+
+@dataclass(slots=True)
+class Code:
+    """A change of the code that was proved, and where it shows."""
+
+    incident: int
+    change: Floats
+    error: Floats
+    listed: Bools
+    place: Place
+    shown: dict[str, int] = field(default_factory=dict)
+    """Testbed to the number of its rows when the change was found there."""
+    drift: bool = False
+    open: bool = True
+
+
+@dataclass(slots=True)
+class Illness:
+    """A worker that is slower than it was, or busy with something else."""
+
+    incident: int
+    kind: Ill
+    since: float
+    rows: list[int]
+    canary: bool
+    change: Floats
+    rebased: bool = False
+    well: int = 0
+    own_rows: int = 0
+
+
+@dataclass(slots=True)
+class Upgrade:
+    testbed: str
+    level: int
+    position: int
+    told: int | None = None
+    settled: bool = False
+    tries: int = 0
+    listed: Bools | None = None
+    key: int = 0
+
+
+@dataclass(slots=True)
+class Method:
+    suite: int
+    position: int
+    settled: bool = False
+    told: int | None = None
+    key: int = 0
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """An open question to a session."""
+
+    purpose: Purpose
+    testbed: str
+    base: int
+    head: int
+    pattern: Floats
+    rows: Ints
+    worker: int | None
+    others_disagree: bool = False
+    upgrade: Upgrade | None = None
+    results: list[Floats] = field(default_factory=list)
+    processes: int = 5
+    lead: int = 0
+    far: bool = False
+
+
+class FleetJudge:
+    """State of one project's fleet. Feed runs, accepted changes and session results; read what is told."""
+
+    def __init__(self, series: Sequence[FleetSeries], testbeds: Sequence[str]) -> None:
+        self.series = list(series)
+        self.size = len(self.series)
+        names = list(dict.fromkeys(s.benchmark for s in series))
+        suites = list(dict.fromkeys(s.suite for s in series))
+        self.suites = suites
+        self.benchmark: Ints = np.array([names.index(s.benchmark) for s in series], dtype=np.int64)
+        self.suite: Ints = np.array([suites.index(s.suite) for s in series], dtype=np.int64)
+        self.machine_bound: Bools = np.array([s.machine_bound and not s.exact for s in series])
+        self.shown: Bools = np.array([s.role in (Role.GATE, Role.DERIVED) for s in series])
+        self.gate: Bools = np.array([s.role is Role.GATE for s in series])
+        self.rows = {name: TestbedRows(name, series) for name in testbeds}
+        self.health: dict[tuple[str, int], Health] = {}
+        self.before: dict[tuple[str, int], tuple[Symptoms, int]] = {}
+        self.ill: dict[tuple[str, int], Illness] = {}
+        self.was_ill: dict[tuple[str, int], tuple[Illness, int]] = {}
+        self.suspicion: dict[tuple[str, int], int] = {}
+        self.environments: dict[str, list[tuple[tuple[str, str], ...]]] = {name: [] for name in testbeds}
+        self.worker_level: dict[tuple[str, int], int] = {}
+        self.upgrades: list[Upgrade] = []
+        self.versions: dict[str, str] = {}
+        self.methods: list[Method] = []
+        self.codes: list[Code] = []
+        self.incidents: dict[int, Incident] = {}
+        self.docs: set[int] = set()
+        self.newest = 0
+        self.pending: Inquiry | None = None
+        self.told: list[Told] = []
+        self.keys = 0
+        self.drifting: dict[int, int] = {}
+        self.drift_checked = 0
+
+    # --- what comes in
+
+    def run(self, run: FleetRun) -> tuple[list[Told], Ask | None]:
+        self.told = []
+        rows = self.rows[run.testbed]
+        if run.docs_only:
+            self.docs.add(run.position)
+        self.newest = max(self.newest, run.position)
+        level = self._level(run)
+        row = rows.add(run, level)
+        w = int(rows.worker[row])
+        self._versions(run)
+        self._examine(run, rows, row, w)
+        if rows.n % 5 == 0:
+            rows.learn()
+        else:
+            rows.learn_level(w)
+        if rows.n % 8 == 0:
+            rows.learn_noise()
+        self._follow(rows)
+        self._methods()
+        ask = self._scan(rows, w) if self.pending is None else None
+        return self.told, ask
+
+    def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[Told]:
+        """A person accepted a change: its level is the baseline. One that was not found is explained now."""
+        self.told = []
+        listed = np.zeros(self.size, dtype=bool)
+        listed[list(series)] = True
+        known = [c for c in self.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
+        for name in testbeds:
+            rows = self.rows[name]
+            if any(name in c.shown for c in known):
+                continue
+            after = np.array([r for p, r in rows.order if p >= position and rows.usable[r]], dtype=np.int64)
+            if len(after):
+                mean, _ = rows.mean(after[-20:])
+                rows.put(("accepted", self._key()), Shift(np.where(listed, mean, 0.0), from_position=position))
+        return self.told
+
+    def session(self, result: SessionResult | None) -> tuple[list[Told], Ask | None]:
+        """The answer to what was asked; None when no session can be had."""
+        self.told = []
+        inquiry, self.pending = self.pending, None
+        if inquiry is None:
+            return self.told, None
+        if result is None:
+            self._refute(inquiry)
+            return self.told, None
+        known = np.zeros(self.size)
+        for code in self.codes:
+            if result.base < code.place.commit <= result.head and inquiry.testbed in code.shown:
+                known += np.where(code.listed, code.change, 0.0)
+        inquiry.results.append(result.change - known)
+        inquiry.processes = result.processes
+        ask = self._decide(inquiry)
+        return self.told, ask
+
+    # --- environment and versions
+
+    def _level(self, run: FleetRun) -> int:
+        known = self.environments[run.testbed]
+        fingerprint = tuple(sorted(run.environment.items()))
+        if fingerprint not in known:
+            known.append(fingerprint)
+            if len(known) > 1:
+                self.upgrades.append(Upgrade(run.testbed, len(known) - 1, run.position, key=self._key()))
+        return known.index(fingerprint)
+
+    def _versions(self, run: FleetRun) -> None:
+        for suite, version in run.suite_version.items():
+            if suite not in self.suites:
+                continue
+            usual = self.versions.setdefault(suite, version)
+            if version == usual:
+                continue
+            number = self.suites.index(suite)
+            bumps = [m for m in self.methods if m.suite == number]
+            newest = bumps[-1] if bumps else None
+            if self._newer(version, usual):
+                self.versions[suite] = version
+                self.methods.append(Method(number, run.position, key=self._key()))
+            elif newest is not None and newest.told is None:
+                newest.position = max(newest.position, run.position + 1)
+        for method in self.methods:
+            name = self.suites[method.suite]
+            if run.suite_version.get(name) == self.versions[name] and run.position < method.position:
+                method.position = run.position
+
+    @staticmethod
+    def _newer(a: str, b: str) -> bool:
+        def parts(v: str) -> list[tuple[int, str]]:
+            return [(int(p), "") if p.isdigit() else (-1, p) for p in v.split(".")]
+
+        return parts(a) > parts(b)
+
+    def _key(self) -> int:
+        self.keys += 1
+        return self.keys
+
+    # --- machines
+
+    def _examine(self, run: FleetRun, rows: TestbedRows, row: int, w: int) -> None:
+        key = (run.testbed, w)
+        health = self.health.setdefault(key, Health())
+        level = int(rows.level[row])
+        if level > self.worker_level.get(key, 0):
+            health.new_environment(run)
+            self.worker_level[key] = level
+        slower = 0.0
+        if rows.ready[w]:
+            residual = rows.clean[row] - rows.base[w]
+            bound = self.machine_bound & np.isfinite(residual)
+            if bound.any():
+                slow = residual > np.maximum(MOVED, 1.5 * rows.sigma)
+                slower = float((slow & bound).sum() / bound.sum())
+        symptoms = health.examine(run, slower)
+        illness = self.ill.get(key)
+        if illness is not None:
+            self._while_ill(run, rows, row, w, illness, symptoms)
+            return
+        previous, previous_row = self.before.get(key, (None, -1))
+        earlier = previous.points if previous is not None else 0.0
+        if symptoms.points >= ENOUGH or (symptoms.points >= 1 and earlier >= 1):
+            start = [previous_row] if earlier >= 1 else []
+            self.before.pop(key, None)
+            self._fall_ill(rows, w, [*start, row], symptoms.kind, canary=True, told=symptoms.told)
+        elif symptoms.points >= 1:
+            self.before[key] = (symptoms, row)
+            rows.usable[row] = slower < 0.1
+        else:
+            if previous is not None:
+                rows.usable[previous_row] = True
+                self.before.pop(key)
+            health.learn(run)
+
+    def _fall_ill(
+        self, rows: TestbedRows, w: int, sick: list[int], kind: Ill, *, canary: bool, told: tuple[str, ...] = ()
+    ) -> None:
+        key = (rows.name, w)
+        rows.usable[sick] = False
+        since = float(rows.stamp[sick].min())
+        recent = self.was_ill.get(key)
+        if recent is not None and recent[0].canary == canary:
+            since_recovery = int((rows.worker[recent[1] : rows.n] == w).sum())
+            if since_recovery <= 3 + len(sick):
+                illness = recent[0]
+                illness.rows += sick
+                illness.well = 0
+                self.ill[key] = illness
+                return
+        first = int(rows.position[sick].min())
+        change = rows.mean(np.array(sick, dtype=np.int64))[0] if rows.ready[w] else np.zeros(self.size)
+        incident = self._open(
+            IncidentKind.INFRA,
+            CauseName.HARDWARE,
+            self._slowed(rows, sick, kind),
+            (rows.name,),
+            Place(first, first, first),
+            change,
+            worker=rows.workers[w],
+        )
+        self.ill[key] = Illness(incident, kind, since, list(sick), canary, change)
+
+    def _slowed(self, rows: TestbedRows, sick: list[int], kind: Ill) -> Bools:
+        if not rows.ready[int(rows.worker[sick[0]])]:
+            return self.machine_bound
+        mean, error = rows.mean(np.array(sick, dtype=np.int64))
+        if kind is Ill.BUSY:
+            listed = self.machine_bound & (mean > 0.004)
+        else:
+            listed = self.machine_bound & (mean >= 0.012) & (mean >= 2.5 * error)
+        return listed if listed.any() else self.machine_bound
+
+    def _while_ill(
+        self, run: FleetRun, rows: TestbedRows, row: int, w: int, illness: Illness, symptoms: Symptoms
+    ) -> None:
+        key = (rows.name, w)
+        if illness.canary:
+            well = symptoms.points < 1
+        else:
+            tail = rows.tail(np.array([row], dtype=np.int64))
+            if illness.rebased:
+                tail = replace(tail, residual=tail.residual + illness.change)
+            picked = channels(np.where(self.machine_bound, illness.change, 0.0), rows.sigma**2, self.benchmark)
+            share, information = share_of(tail, illness.change, picked)
+            well = bool(share[0] < 0.4)
+            if well and information[0] < 30 and illness.well == 0:
+                illness.well = 1
+                rows.usable[row] = False
+                return
+        if well:
+            self.ill.pop(key)
+            self.was_ill[key] = (illness, row)
+            if illness.rebased:
+                old = rows.shifts[("machine", illness.incident)]
+                rows.put(("machine", illness.incident), replace(old, until_stamp=float(rows.stamp[row]) - 1))
+            rows.usable[row] = True
+            self._close(illness.incident, run.position)
+            self.health[key].learn(run)
+            return
+        illness.well = 0
+        illness.rows.append(row)
+        if illness.rebased:
+            return
+        rows.usable[row] = False
+        if not rows.ready[w]:
+            return
+        sick = illness.rows[-10:]
+        illness.change = rows.mean(np.array(sick, dtype=np.int64))[0]
+        if len(illness.rows) <= 8:
+            listed = self._slowed(rows, illness.rows, illness.kind)
+            self._change(illness.incident, series=tuple(np.flatnonzero(listed)))
+        if len(illness.rows) >= 8 and illness.kind is Ill.SLOW and self._steady(rows, illness):
+            illness.rebased = True
+            illness.change = np.where(self.machine_bound, illness.change, 0.0)
+            rows.put(
+                ("machine", illness.incident),
+                Shift(illness.change, worker=w, from_stamp=illness.since),
+            )
+            rows.usable[illness.rows] = True
+
+    def _steady(self, rows: TestbedRows, illness: Illness) -> bool:
+        sick = np.array(illness.rows[-5:], dtype=np.int64)
+        picked = channels(np.where(self.machine_bound, illness.change, 0.0), rows.sigma**2, self.benchmark)
+        if not len(picked):
+            return False
+        share, _ = share_of(rows.tail(sick), illness.change, picked)
+        return bool(np.abs(share - 1).max() < 0.35)
+
+    # --- the way of measuring
+
+    def _methods(self) -> None:
+        for method in self.methods:
+            if method.settled:
+                continue
+            total, weight, count = np.zeros(self.size), np.zeros(self.size), 0
+            for rows in self.rows.values():
+                after = [r for p, r in rows.order[-40:] if p >= method.position and rows.usable[r]]
+                after = [r for r in after if rows.ready[rows.worker[r]]]
+                if after:
+                    mean, error = rows.mean(np.array(after, dtype=np.int64))
+                    good = np.isfinite(error)
+                    total[good] += mean[good] / error[good] ** 2
+                    weight[good] += 1 / error[good] ** 2
+                    count += len(after)
+            if count < 2:
+                continue
+            change = total / np.maximum(weight, 1e-9)
+            z = change * np.sqrt(weight)
+            own = (self.suite == method.suite) & self.machine_bound
+            listed = own & (np.abs(change) >= 0.015) & (np.abs(z) >= 3.5)
+            if (listed & self.shown & (np.abs(change) >= TELLS) & (np.abs(z) >= 5)).any():
+                place = Place(method.position, method.position, method.position)
+                if method.told is None:
+                    method.told = self._open(
+                        IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.rows), place, change
+                    )
+            if method.told is not None:
+                self._change(method.told, series=tuple(np.flatnonzero(listed)))
+                for rows in self.rows.values():
+                    rows.put(
+                        ("method", method.key),
+                        Shift(np.where(listed, change, 0.0), from_position=method.position),
+                    )
+                method.settled = True
+            elif count >= 12:
+                method.settled = True
+
+    # --- scanning
+
+    def _scan(self, rows: TestbedRows, w: int) -> Ask | None:
+        if rows.n < 20:
+            return None
+        watched = np.ones(self.size, dtype=bool)
+        for method in self.methods:
+            if not method.settled:
+                watched &= self.suite != method.suite
+        upgrade = self._unsettled(rows)
+        if upgrade is not None:
+            post = np.array([r for _, r in rows.order[-30:] if rows.level[r] >= upgrade.level and rows.usable[r]
+                             and rows.ready[rows.worker[r]]], dtype=np.int64)
+            if len(post) >= 25:
+                upgrade.settled = True
+            elif len(post) >= 2:
+                found = newest_change(rows.tail(np.sort(post)[-8:]), self.machine_bound, watched)
+                if found is not None and len(found.rows) >= min(len(post), 8) - 1:
+                    if not self._absorb(rows, found):
+                        return self._ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
+        found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched)
+        own = newest_change(rows.tail(rows.of_worker(w, WORKER_TAIL)), self.machine_bound, watched) if rows.ready[w] else None
+        if own is not None and (found is None or own.strength > 1.3 * found.strength):
+            found = own
+        if found is None:
+            return self._drift_scan(rows)
+        if self._absorb(rows, found):
+            return None
+        late = upgrade if upgrade is not None and (rows.level[found.rows] >= upgrade.level).all() else None
+        return self._ask_about(rows, found, Purpose.UPGRADE if late else Purpose.CHANGE, upgrade=late)
+
+    def _unsettled(self, rows: TestbedRows) -> Upgrade | None:
+        open_ones = [u for u in self.upgrades if u.testbed == rows.name and not u.settled]
+        return open_ones[-1] if open_ones else None
+
+    def _ask_about(
+        self, rows: TestbedRows, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
+    ) -> Ask | None:
+        pattern = pattern_of(found, self.machine_bound)
+        positions = rows.position[found.rows]
+        first, head = int(positions.min()), int(positions.max())
+        if upgrade is not None:
+            first = min(first, upgrade.position)
+        workers = set(rows.worker[found.rows].tolist())
+        only = workers.pop() if len(workers) == 1 else None
+        disagree = False
+        if only is not None and len(rows.workers) > 1:
+            others = np.array([r for p, r in rows.order[-25:] if p >= first and rows.worker[r] != only
+                               and rows.usable[r] and rows.ready[rows.worker[r]]], dtype=np.int64)
+            if len(others):
+                picked = channels(pattern, rows.sigma**2, self.benchmark)
+                share, information = share_of(rows.tail(others), pattern, picked)
+                total = information.sum()
+                disagree = bool(total > 8 and (share * information).sum() / total < 0.4)
+        self.pending = Inquiry(
+            purpose, rows.name, max(0, first - 8), max(head, 0), pattern, found.rows, only, disagree, upgrade,
+            lead=found.lead,
+        )
+        return self._ask(self.pending)
+
+    def _ask(self, inquiry: Inquiry) -> Ask:
+        rows = self.rows[inquiry.testbed]
+        avoid = None if inquiry.worker is None else rows.workers[inquiry.worker]
+        return Ask(
+            testbed=inquiry.testbed, base=inquiry.base, head=inquiry.head, series=tuple(range(self.size)), avoid=avoid
+        )
+
+    def _absorb(self, rows: TestbedRows, found: Found) -> bool:
+        """True when the change is one that is known: on a further testbed, or what its first estimate left over."""
+        pattern = pattern_of(found, self.machine_bound)
+        moved = pattern != 0
+        first = int(rows.position[found.rows].min())
+        for code in self.codes:
+            if code.drift or not (code.listed & moved).any():
+                continue
+            if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self._shows(code, rows):
+                self._attach(code, rows)
+                return True
+        for code in self.codes:
+            if rows.name in code.shown and code.listed[found.lead]:
+                near = abs(first - code.place.commit) <= 6
+                small = abs(found.change[found.lead]) < 0.6 * abs(code.change[found.lead])
+                if near and small:
+                    self._refit(code, rows)
+                    return True
+        if self.drifting.get(int(self.benchmark[found.lead]), -1) >= self.newest and abs(found.change[found.lead]) < 0.09:
+            listed = moved & (self.benchmark == self.benchmark[found.lead])
+            rows.put(("absorbed", self._key()), Shift(np.where(listed, found.change, 0.0), from_position=first))
+            return True
+        return False
+
+    # --- deciding
+
+    def _session_error(self, inquiry: Inquiry) -> Floats:
+        rows = self.rows[inquiry.testbed]
+        variance = rows.process_variance * 2 / inquiry.processes / len(inquiry.results)
+        floor = np.where(self.machine_bound, SESSION_NOISE, 0.0005)
+        error: Floats = np.maximum(np.sqrt(variance), floor)
+        return error
+
+    def _decide(self, inquiry: Inquiry) -> Ask | None:
+        rows = self.rows[inquiry.testbed]
+        results = np.array(inquiry.results)
+        change = np.nan_to_num(results.mean(axis=0))
+        error = self._session_error(inquiry)
+        z = change / error
+        if inquiry.purpose is Purpose.DRIFT:
+            self._decide_drift(inquiry, change, z)
+            return None
+        moved = (np.abs(z) >= 4.5) & (np.abs(change) >= 0.03)
+        moved |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.015)
+        remaining = np.where(moved, 0.0, inquiry.pattern)
+        told = False
+        if (moved & self.shown).any():
+            self._tell_code(inquiry, change, error)
+            told = True
+        else:
+            picked = channels(inquiry.pattern, error**2, self.benchmark)
+            weight = inquiry.pattern[picked] / error[picked] ** 2
+            information = float(weight @ inquiry.pattern[picked])
+            share = float(weight @ change[picked]) / information
+            verdict = _lean(share, information)
+            if abs(verdict) < 3 and len(inquiry.results) < 3:
+                self.pending = inquiry
+                return self._ask(inquiry)
+            if verdict > 1.5:
+                self._tell_code(inquiry, change, error)
+                told = True
+        if told:
+            self._after_code(inquiry, rows)
+            return None
+        return self._not_code(inquiry, rows)
+
+    def _after_code(self, inquiry: Inquiry, rows: TestbedRows) -> None:
+        if inquiry.upgrade is not None:
+            self._tell_upgrade(inquiry.upgrade, rows)
+
+    def _not_code(self, inquiry: Inquiry, rows: TestbedRows) -> Ask | None:
+        if inquiry.upgrade is not None and self._tell_upgrade(inquiry.upgrade, rows):
+            return None
+        if inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
+            key = (rows.name, inquiry.worker)
+            self.suspicion[key] = self.suspicion.get(key, 0) + 1
+            information = self._information(rows, inquiry)
+            if (inquiry.pattern[inquiry.lead] > 0 and (information > 60 or self.suspicion[key] >= 2)
+                    and key not in self.ill):
+                self.suspicion.pop(key)
+                self._fall_ill(rows, inquiry.worker, sorted(inquiry.rows.tolist()), Ill.SLOW, canary=False)
+                return None
+        self._refute(inquiry)
+        return self._drift_scan(rows, eager=True)
+
+    def _information(self, rows: TestbedRows, inquiry: Inquiry) -> float:
+        picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
+        share, information = share_of(rows.tail(inquiry.rows), inquiry.pattern, picked)
+        return float((information * np.clip(share, 0, 1.5)).sum())
+
+    def _refute(self, inquiry: Inquiry) -> None:
+        rows = self.rows[inquiry.testbed]
+        moved = inquiry.pattern != 0
+        rows.excused[np.ix_(inquiry.rows, np.flatnonzero(moved))] = True
+        if inquiry.upgrade is not None:
+            inquiry.upgrade.tries += 1
+            inquiry.upgrade.settled = inquiry.upgrade.tries >= 3
+
+    def _tell_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> bool:
+        post = np.array([r for _, r in rows.order if rows.level[r] >= upgrade.level and rows.usable[r]
+                         and rows.ready[rows.worker[r]]], dtype=np.int64)
+        if len(post) < 2:
+            return False
+        mean, error = rows.mean(np.sort(post)[-20:])
+        z = mean / error
+        listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        if not (listed & self.shown & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.6)).any():
+            return False
+        place = Place(upgrade.position, upgrade.position, upgrade.position)
+        upgrade.told = self._open(IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean)
+        upgrade.settled = True
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
+        return True
+
+    # --- code
+
+    def _tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
+        rows = self.rows[inquiry.testbed]
+        z = change / error
+        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED)
+        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.008)
+        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED)
+        lead = self._lead(change, clear if clear.any() else expected)
+        sign = np.sign(change[lead])
+        benches = set(self.benchmark[clear].tolist())
+        related = np.isin(self.benchmark, list(benches)) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
+        listed = (clear | expected | related) & (np.sign(change) == sign)
+        if not listed.any():
+            listed = inquiry.pattern != 0
+        code = Code(0, change, error, listed, Place(0, 0, 0))
+        code.place = self._place(code, [rows], inquiry)
+        same = [c for c in self.codes if not c.drift and self._same(c, code)]
+        if same:
+            known = same[-1]
+            grown = known.listed | listed
+            known.change = np.where(listed & ~known.listed, change, known.change)
+            known.listed = grown
+            if rows.name not in known.shown:
+                self._attach(known, rows)
+            else:
+                self._refit(known, rows)
+            self._change(known.incident, series=tuple(np.flatnonzero(known.listed)))
+            return
+        kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
+        code.incident = self._open(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
+        self.codes.append(code)
+        self._attach(code, rows)
+        for other in self.rows.values():
+            if other is not rows and self._shows(code, other):
+                self._attach(code, other)
+        if sign < 0:
+            self._close_fixed(code)
+
+    def _lead(self, change: Floats, listed: Bools) -> int:
+        pool = listed & self.gate if (listed & self.gate).any() else listed if listed.any() else self.gate
+        return int(np.argmax(np.where(pool, np.abs(change), -1.0)))
+
+    def _same(self, a: Code, b: Code) -> bool:
+        if not (a.listed & b.listed).any() or abs(a.place.commit - b.place.commit) > 5:
+            return False
+        both = a.listed & b.listed
+        return bool(np.sign(a.change[both] * b.change[both]).sum() > 0)
+
+    def _place(self, code: Code, beds: Sequence[TestbedRows], inquiry: Inquiry | None = None) -> Place:
+        """Where a change began, from all rows of the testbeds that show it."""
+        pattern = np.where(code.listed, code.change, 0.0)
+        positions, evidence = [], []
+        low, high = code.place.commit - 25, code.place.commit + 25
+        if inquiry is not None:
+            low, high = inquiry.base - 6, inquiry.head
+        for rows in beds:
+            near = np.array([r for p, r in rows.order[-80:] if low - 8 <= p <= high + 12 and rows.usable[r]
+                             and rows.ready[rows.worker[r]]], dtype=np.int64)
+            if not len(near):
+                continue
+            tail = rows.tail(near)
+            put = rows.shifts.get(("code", code.incident)) if code.incident else None
+            residual = rows.clean[near] - rows.base[rows.worker[near]]
+            mask = np.isfinite(residual)
+            residual = np.where(mask, residual, 0.0)
+            if put is not None and put.from_position is not None:
+                residual = residual + (rows.position[near] >= put.from_position)[:, None] * put.delta
+            upgrade = next((u for u in self.upgrades if u.testbed == rows.name and not u.settled), None)
+            tail = replace(tail, residual=residual * mask, mask=mask)
+            picked = channels(pattern, rows.sigma**2, self.benchmark)
+            share, information = share_of(tail, pattern, picked)
+            if upgrade is not None and inquiry is not None:
+                post = rows.level[near] >= upgrade.level
+                if post.any() and share[post].mean() > 1.5:
+                    share = np.where(post, share - (share[post].mean() - 1), share)
+            positions.append(rows.position[near])
+            evidence.append(0.6 * information * (np.clip(share, -1.0, 2.0) - 0.5))
+        if not positions:
+            return code.place
+        at = np.concatenate(positions)
+        return locate(at, np.concatenate(evidence), frozenset(self.docs), max(1, low), max(low + 1, min(high, int(at.max()))))
+
+    def _shows(self, code: Code, rows: TestbedRows) -> bool:
+        """Whether the rows of a testbed since the onset show the change."""
+        after = np.array([r for p, r in rows.order[-40:] if p >= code.place.commit and rows.usable[r]
+                          and rows.ready[rows.worker[r]]], dtype=np.int64)[-8:]
+        if not len(after):
+            return False
+        pattern = np.where(code.listed, code.change, 0.0)
+        picked = channels(pattern, rows.sigma**2, self.benchmark)
+        share, information = share_of(rows.tail(after), pattern, picked)
+        total = 0.6 * float(information.sum())
+        if total < 16 or (len(after) < 2 and total < 60):
+            return False
+        mean = float((share * information).sum() / information.sum())
+        return 0.55 < mean < 2.0 and mean * total**0.5 > 4
+
+    def _attach(self, code: Code, rows: TestbedRows) -> None:
+        code.shown[rows.name] = rows.n
+        rows.put(("code", code.incident), Shift(np.where(code.listed, code.change, 0.0), from_position=code.place.commit))
+        self._relocate(code)
+        self._refit(code, rows)
+
+    def _relocate(self, code: Code) -> None:
+        place = self._place(code, [self.rows[name] for name in code.shown])
+        code.place = place
+        for name in code.shown:
+            put = self.rows[name].shifts.get(("code", code.incident))
+            if put is not None and put.from_position != place.commit:
+                self.rows[name].put(("code", code.incident), replace(put, from_position=place.commit))
+        self._change(
+            code.incident,
+            first_bad=place.commit,
+            range_start=place.first,
+            range_end=place.last,
+            testbeds=tuple(sorted(code.shown)),
+        )
+
+    def _refit(self, code: Code, rows: TestbedRows) -> None:
+        """The size of the change on a testbed, from the session and the runs since, by their precision."""
+        put = rows.shifts.get(("code", code.incident))
+        after = np.array([r for p, r in rows.order if p >= code.place.commit and rows.usable[r]
+                          and rows.ready[rows.worker[r]]], dtype=np.int64)[:25]
+        if put is None or not len(after):
+            return
+        mean, error = rows.mean(after)
+        total = put.delta + mean
+        weight = np.where(np.isfinite(error), 1 / np.maximum(error, 1e-4) ** 2, 0.0)
+        own = 1 / code.error**2
+        best = (code.change * own + np.where(weight > 0, total, 0.0) * weight) / (own + weight)
+        sure = 1 / np.sqrt(own + weight)
+        sign = np.sign(code.change[self._lead(code.change, code.listed)])
+        sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
+        add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure) & (code.change * sign > 0)
+        drop = (best * sign < 0.010) & (sure < 0.007)
+        listed = (code.listed | add) & ~drop
+        if not (listed & self.shown).any():
+            listed = code.listed
+        rows.put(("code", code.incident), replace(put, delta=np.where(listed, best, 0.0)))
+        if (listed != code.listed).any():
+            code.listed = listed
+            self._change(code.incident, series=tuple(np.flatnonzero(listed)))
+
+    def _follow(self, rows: TestbedRows) -> None:
+        """Later results: the change may show on this testbed too, and is known better with every run."""
+        for code in self.codes:
+            if self.newest - code.place.commit > GROWS_FOR or code.drift:
+                continue
+            if rows.name not in code.shown:
+                if self._shows(code, rows):
+                    self._attach(code, rows)
+            elif rows.n - code.shown[rows.name] in (3, 6, 10, 15, 22):
+                self._relocate(code)
+                self._refit(code, rows)
+
+    def _close_fixed(self, fix: Code) -> None:
+        for code in self.codes:
+            if code is fix or not code.open or code.change[self._lead(code.change, code.listed)] < 0:
+                continue
+            both = code.listed & fix.listed
+            if not both.any() or both.sum() < 0.5 * code.listed.sum():
+                continue
+            left = float((code.change + fix.change)[both] @ code.change[both] / (code.change[both] @ code.change[both]))
+            if left < 0.4 and fix.place.commit > code.place.commit:
+                code.open = False
+                self._close(code.incident, fix.place.commit)
+
+    # --- drift
+
+    def _drift_scan(self, rows: TestbedRows, *, eager: bool = False) -> Ask | None:
+        if self.pending is not None or (not eager and rows.n - self.drift_checked < 4):
+            return None
+        self.drift_checked = rows.n
+        total, weight = np.zeros(self.size), np.zeros(self.size)
+        now = self.newest
+        for bed in self.rows.values():
+            near = np.array([(p, r) for p, r in bed.order if bed.usable[r] and bed.ready[bed.worker[r]]], dtype=np.int64)
+            if len(near) < 30:
+                continue
+            recent, past = near[near[:, 0] > now - 14, 1], near[(near[:, 0] < now - 55) & (near[:, 0] > now - 120), 1]
+            if len(recent) < 4 or len(past) < 8:
+                continue
+            new, new_error = bed.mean(recent)
+            old, old_error = bed.mean(past)
+            variance = new_error**2 + old_error**2
+            good = np.isfinite(variance)
+            total[good] += (new - old)[good] / variance[good]
+            weight[good] += 1 / variance[good]
+        change = total / np.maximum(weight, 1e-9)
+        z = change * np.sqrt(weight)
+        free = np.array([self.drifting.get(int(b), -1) < now for b in self.benchmark])
+        hit = self.gate & self.machine_bound & (change >= 0.042) & (z >= 6) & free
+        if not hit.any():
+            return None
+        lead = int(np.argmax(np.where(hit, z, 0)))
+        pattern = np.where((self.benchmark == self.benchmark[lead]) & (change > 0.02) & (z > 3), change, 0.0)
+        recent_rows = rows.by_position(6)
+        self.pending = Inquiry(
+            Purpose.DRIFT, rows.name, max(0, now - 85), now, pattern, recent_rows, None, lead=lead, far=True
+        )
+        self.drifting[int(self.benchmark[lead])] = now + 12
+        return self._ask(self.pending)
+
+    def _decide_drift(self, inquiry: Inquiry, change: Floats, z: Floats) -> None:
+        lead = inquiry.lead
+        if change[lead] < 0.03 or z[lead] < 3:
+            return
+        listed = (self.benchmark == self.benchmark[lead]) & (change >= MOVED) & (z >= 2.5)
+        listed[lead] = True
+        now = self.newest
+        place = Place(max(1, now - 20), max(1, inquiry.base - 10), now)
+        self.drifting[int(self.benchmark[lead])] = now + 110
+        incident = self._open(IncidentKind.REGRESSION, CauseName.CODE, listed, tuple(self.rows), place, change, drift=True)
+        code = Code(incident, change, np.maximum(change / np.maximum(z, 1e-9), 1e-3), listed, place, drift=True)
+        self.codes.append(code)
+        for bed in self.rows.values():
+            code.shown[bed.name] = bed.n
+            near = np.array([r for p, r in bed.order if p >= now - 14 and bed.usable[r] and bed.ready[bed.worker[r]]], dtype=np.int64)
+            if len(near):
+                mean, _ = bed.mean(near)
+                bed.put(("code", incident), Shift(np.where(listed, mean, 0.0), from_position=now - 14))
+
+    # --- telling
+
+    def _open(
+        self, kind: IncidentKind, cause: CauseName, listed: Bools, testbeds: tuple[str, ...], place: Place,
+        change: Floats, *, worker: str | None = None, drift: bool = False,
+    ) -> int:
+        number = self._key()
+        lead = self._lead(change, listed)
+        self.incidents[number] = Incident(
+            id=number, kind=kind, cause=cause, series=tuple(np.flatnonzero(listed).tolist()), testbeds=testbeds,
+            worker=worker, first_bad=place.commit, range_start=place.first, range_end=place.last,
+            magnitude=float(change[lead]), drift=drift,
+        )
+        self.told.append(Told(action=Action.OPEN, incident=self.incidents[number]))
+        return number
+
+    def _change(self, number: int, **what: object) -> None:
+        if "series" in what:
+            what["series"] = tuple(int(s) for s in what["series"])  # type: ignore[attr-defined]
+        changed = replace(self.incidents[number], **what)  # type: ignore[arg-type]
+        if changed != self.incidents[number]:
+            self.incidents[number] = changed
+            self.told.append(Told(action=Action.UPDATE, incident=changed))
+
+    def _close(self, number: int, position: int) -> None:
+        self.incidents[number] = replace(self.incidents[number], closed_by=position)
+        self.told.append(Told(action=Action.CLOSE, incident=self.incidents[number]))
+
+
+def _lean(share: float, information: float) -> float:
+    """Log likelihood of the code having the change (about 0.85 of what was seen) against its having none of it."""
+    variance = 1 / max(information, 1e-9)
+    yes, no = 0.3**2 + variance, 0.08**2 + variance
+    return float(
+        -0.5 * ((share - 0.85) ** 2 / yes + np.log(yes)) + 0.5 * (share**2 / no + np.log(no))
+    )

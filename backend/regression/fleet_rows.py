@@ -1,0 +1,222 @@
+"""What one testbed measured, row by row, against what is expected: a level per worker, plus every change explained so far.
+
+A row is a run. Its residual is its log cost minus the level of its worker and minus the shifts that apply to it: code from
+a commit on, an environment from its first run on, a machine while it was slow. What is left over wants an explanation.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.regression.fleet_terms import Bools, FleetRun, FleetSeries, Floats, Ints
+
+KEPT = 420
+"""Rows held; older ones say nothing of today's level."""
+CALIBRATION = 4
+"""Runs of a new worker before it is judged."""
+REMEMBERED = 60
+"""Runs of a worker that make its level."""
+YOUNG = 6
+"""The newest runs of a testbed are not part of the level: they may be the change."""
+NOISE_FLOOR = 0.0025
+SIZE_FLOOR = 0.002
+EXACT_FLOOR = 0.0002
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """An explained change: where it applies, and by how much (log cost per series)."""
+
+    delta: Floats
+    from_position: int | None = None
+    from_level: int | None = None
+    """Of the environment."""
+    worker: int | None = None
+    from_stamp: float = 0.0
+    until_stamp: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Some rows with their residuals: the newest last. Missing values are 0 and not in the mask."""
+
+    rows: Ints
+    residual: Floats
+    mask: Bools
+    variance: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, keep: Bools) -> Tail:
+        return Tail(self.rows[keep], self.residual[keep], self.mask[keep], self.variance[keep])
+
+
+class TestbedRows:
+    """The rows of one testbed and the levels learnt from them."""
+
+    def __init__(self, name: str, series: Sequence[FleetSeries]) -> None:
+        self.name = name
+        self.size = len(series)
+        self.floor: Floats = np.array(
+            [EXACT_FLOOR if s.exact else NOISE_FLOOR if s.machine_bound else SIZE_FLOOR for s in series]
+        )
+        self.n = 0
+        room = KEPT
+        self.raw = np.full((room, self.size), np.nan)
+        self.clean = np.full((room, self.size), np.nan)
+        self.position = np.zeros(room, dtype=np.int64)
+        self.worker = np.zeros(room, dtype=np.int64)
+        self.level = np.zeros(room, dtype=np.int64)
+        self.stamp = np.zeros(room)
+        self.usable = np.zeros(room, dtype=bool)
+        self.docs = np.zeros(room, dtype=bool)
+        self.excused = np.zeros((room, self.size), dtype=bool)
+        self.workers: list[str] = []
+        self.base = np.zeros((0, self.size))
+        self.ready: list[bool] = []
+        self.sigma = np.maximum(self.floor, 0.02)
+        self.sigma_of = np.zeros((0, self.size))
+        self.process_variance = np.zeros(self.size)
+        self._variances = np.zeros(self.size)
+        self.order: list[tuple[int, int]] = []
+        self.shifts: dict[tuple[str, int], Shift] = {}
+
+    # --- rows
+
+    def add(self, run: FleetRun, level: int) -> int:
+        """Store a run; returns its row."""
+        if self.n == len(self.position):
+            self._grow()
+        row, w = self.n, self.worker_number(run.worker)
+        self.n += 1
+        self.raw[row] = run.cost
+        self.position[row], self.worker[row], self.level[row] = run.position, w, level
+        self.stamp[row], self.docs[row], self.usable[row] = run.timestamp, run.docs_only, True
+        insort(self.order, (run.position, row))
+        clean = run.cost.copy()
+        for shift in self.shifts.values():
+            if self._applies(shift, slice(row, row + 1))[0]:
+                clean -= shift.delta
+        self.clean[row] = clean
+        seen = np.isfinite(run.spread)
+        self._variances += seen
+        self.process_variance[seen] += (run.spread[seen] - self.process_variance[seen]) / self._variances[seen]
+        return row
+
+    def worker_number(self, name: str) -> int:
+        if name not in self.workers:
+            self.workers.append(name)
+            self.base = np.vstack([self.base, np.zeros(self.size)])
+            self.sigma_of = np.vstack([self.sigma_of, self.sigma])
+            self.ready.append(False)
+        return self.workers.index(name)
+
+    def _grow(self) -> None:
+        for name in ("raw", "clean", "position", "worker", "level", "stamp", "usable", "docs", "excused"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+
+    # --- shifts
+
+    def _applies(self, shift: Shift, rows: slice) -> Bools:
+        hit: Bools = np.ones(len(self.position[rows]), dtype=bool)
+        if shift.from_position is not None:
+            hit &= self.position[rows] >= shift.from_position
+        if shift.from_level is not None:
+            hit &= self.level[rows] >= shift.from_level
+        if shift.worker is not None:
+            stamps = self.stamp[rows]
+            hit &= (self.worker[rows] == shift.worker) & (stamps >= shift.from_stamp) & (stamps <= shift.until_stamp)
+        return hit
+
+    def put(self, key: tuple[str, int], shift: Shift | None) -> None:
+        """Explain (or no longer explain) rows by a shift; an earlier one of the same key is replaced."""
+        rows = slice(0, self.n)
+        old = self.shifts.pop(key, None)
+        if old is not None:
+            self.clean[rows][self._applies(old, rows)] += old.delta
+        if shift is not None:
+            self.clean[rows][self._applies(shift, rows)] -= shift.delta
+            self.shifts[key] = shift
+        self.learn()
+
+    # --- levels
+
+    def learn(self) -> None:
+        for w in range(len(self.workers)):
+            self.learn_level(w)
+
+    def learn_level(self, w: int) -> None:
+        """The level of a worker: the mean of its settled rows, far ones pulled in."""
+        rows = np.flatnonzero(self.usable[: self.n] & (self.worker[: self.n] == w))
+        settled = rows[rows < self.n - YOUNG]
+        if len(settled) < CALIBRATION:
+            self.ready[w] = False
+            return
+        values = self.clean[settled[-REMEMBERED:]]
+        middle = np.nanmedian(values, axis=0) if np.isnan(values).any() else np.median(values, axis=0)
+        reach = 3 * self.sigma
+        near = np.clip(values, middle - reach, middle + reach)
+        mean = np.nanmean(near, axis=0)
+        self.base[w] = np.where(np.isfinite(mean), mean, self.base[w])
+        self.ready[w] = True
+
+    def learn_noise(self) -> None:
+        """Noise between runs: of the testbed, and of a worker that is less steady than the others."""
+        rows = np.flatnonzero(self.usable[: self.n])[:-YOUNG]
+        rows = rows[np.array([self.ready[w] for w in self.worker[rows]], dtype=bool)][-120:]
+        if len(rows) < 12:
+            return
+        residual = self.clean[rows] - self.base[self.worker[rows]]
+        scale = np.maximum(1.4826 * np.nanmedian(np.abs(residual), axis=0), self.floor)
+        dof = len(rows) / max(1, len(rows) - len(self.workers))
+        rms = np.sqrt(np.nanmean(np.clip(residual, -4 * scale, 4 * scale) ** 2, axis=0) * dof)
+        self.sigma = np.maximum(np.where(np.isfinite(rms), rms, self.sigma), self.floor)
+        for w in range(len(self.workers)):
+            own = residual[self.worker[rows] == w]
+            if len(own) >= 6:
+                seen = np.isfinite(own)
+                total = np.where(seen, np.clip(own, -0.2, 0.2) ** 2, 0).sum(axis=0)
+                mixed = np.sqrt((total + 10 * self.sigma**2) / (seen.sum(axis=0) + 10))
+                self.sigma_of[w] = np.maximum(mixed, self.sigma)
+            else:
+                self.sigma_of[w] = self.sigma
+
+    # --- views
+
+    def by_position(self, most: int) -> Ints:
+        """The newest usable rows of calibrated workers, in the order of the branch."""
+        found: list[int] = []
+        for _, row in reversed(self.order):
+            if self.usable[row] and self.ready[self.worker[row]]:
+                found.append(row)
+                if len(found) == most:
+                    break
+        return np.array(found[::-1], dtype=np.int64)
+
+    def of_worker(self, w: int, most: int, *, usable: bool = True) -> Ints:
+        """The newest rows of one worker, in the order of time."""
+        rows = np.flatnonzero(self.worker[: self.n] == w)
+        if usable:
+            rows = rows[self.usable[rows]]
+        rows = rows[-2 * most :]
+        kept: Ints = rows[np.argsort(self.stamp[rows], kind="stable")][-most:]
+        return kept
+
+    def tail(self, rows: Ints) -> Tail:
+        workers = self.worker[rows]
+        residual = self.clean[rows] - self.base[workers]
+        mask = np.isfinite(residual) & ~self.excused[rows]
+        return Tail(rows, np.where(mask, residual, 0.0), mask, self.sigma_of[workers] ** 2)
+
+    def mean(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Mean residual of rows and its standard error, per series."""
+        t = self.tail(rows)
+        count = np.maximum(t.mask.sum(axis=0), 1)
+        error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + self.sigma**2 / 20)
+        return t.residual.sum(axis=0) / count, np.where(t.mask.any(axis=0), error, np.inf)
