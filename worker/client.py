@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 PREFIX = "/api/v1"
+SESSION_BODY = b'{"schema": "tidemark.session/1"'
 
 
 class ApiError(Exception):
@@ -159,8 +160,10 @@ class ApiClient:
         self._call("POST", f"/runs/{run_id}/release", json={"lease": lease, "reason": reason}, limit_s=limit_s)
 
     def put_run(self, run_id: str, lease: str, body: bytes) -> Mapping[str, Any]:
+        """Delivers what came of a run, or of a round of a session: its writer puts the schema first."""
         headers = {"Content-Type": "application/json", "Tidemark-Lease": lease}
-        return self._call("PUT", f"/runs/{run_id}", content=body, headers=headers, limit_s=120.0)
+        path = f"/runs/{run_id}/session" if body.startswith(SESSION_BODY) else f"/runs/{run_id}"
+        return self._call("PUT", path, content=body, headers=headers, limit_s=120.0)
 
     def put_artifact(self, run_id: str, lease: str, name: str, file: Path) -> None:
         headers = {"Content-Type": "application/octet-stream", "Tidemark-Lease": lease}

@@ -171,8 +171,10 @@ class Deliverer:
 def failed_instead(body: bytes, error: str) -> bytes | None:
     """The same run without results, as a failed one; None when it was that already."""
     document: dict[str, Any] = json.loads(body)
-    if document.get("status") == "failed" and not document.get("results"):
+    if document.get("status") == "failed" and not (document.get("results") or document.get("turns")):
         return None
+    if "turns" in document:
+        return json.dumps(document | {"status": "failed", "error": error[:4000], "turns": []}).encode()
     kept = (
         "schema", "id", "project", "commit", "parents", "branch", "pull_request", "suite", "testbed", "worker",
         "attempt", "started_at", "finished_at",

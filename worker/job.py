@@ -18,6 +18,7 @@ from worker.lease import LeaseKeeper
 from worker.processes import Ending, Interrupt
 from worker.protection import Sandbox
 from worker.rundir import RunDir
+from worker.session import SessionExecution, is_session
 from worker.spool import Parcel, Spool
 
 log = logging.getLogger("tidemark.worker")
@@ -88,7 +89,8 @@ class Job:
             self.client.events(leased.run_id, leased.lease, events)
 
         with EventStream(send, self.config.event_interval_s) as events:
-            execution = Execution(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt)
+            kind = SessionExecution if is_session(leased) else Execution
+            execution = kind(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt)
             try:
                 product = execution.carry_out()
             except RunInterrupted:

@@ -32,7 +32,7 @@ from worker.rundir import remove_stale
 from worker.spool import Spool
 
 TOKEN = "tm_worker-token-for-tests"
-ROUTE = re.compile(r"/api/v1/(?:(workers)|runs/([^/]+)(?:/(lease|heartbeat|events|release)|/artifacts/(.+))?)$")
+ROUTE = re.compile(r"/api/v1/(?:(workers)|runs/([^/]+)(?:/(lease|heartbeat|events|release|session)|/artifacts/(.+))?)$")
 
 
 def wait_until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
@@ -132,7 +132,7 @@ class Service:
         if artifact:
             self.artifacts[run_id, artifact] = body
             return 201, {}
-        if action is None:
+        if action is None or action == "session":
             return self.take_run(run_id, body)
         said = json.loads(body)
         return self.lease(run_id, said) if action == "lease" else self.hear_of(run_id, action, said)
