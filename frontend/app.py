@@ -6,7 +6,20 @@ from sqlalchemy import Engine
 
 from backend.services.config import ServiceConfig
 from frontend import assets
-from frontend.pages import board, compare, fleet, regression, regressions, rule, run, search, series, settings, welcome
+from frontend.pages import (
+    board,
+    compare,
+    fleet,
+    regression,
+    regressions,
+    rule,
+    run,
+    search,
+    series,
+    settings,
+    suites,
+    welcome,
+)
 from frontend.pages.errors import problem_page
 from frontend.render import CONTENT_SECURITY_POLICY
 
@@ -18,7 +31,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.problem_page = problem_page
     assets.load_assets()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
-    for page in (welcome, board, regressions, regression, series, run, compare, fleet, rule, search, settings):
+    for page in (welcome, board, regressions, regression, series, suites, run, compare, fleet, rule, search, settings):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

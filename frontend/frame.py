@@ -24,6 +24,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 NAV = (
     ("board", "Board", "/board"),
     ("regressions", "Regressions", "/regressions"),
+    ("suites", "Suites", "/suites"),
     ("series", "Series", "/series"),
     ("compare", "Compare", "/compare"),
     ("fleet", "Fleet", "/fleet"),

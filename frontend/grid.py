@@ -8,6 +8,7 @@ of foreign text goes through `cell_escape`.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -90,7 +91,8 @@ def _head(board: Board, cells: Rows, layout: Layout, here: Here) -> str:
             )
             continue
         first.append(
-            f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup"><span>{name}{badge}</span></th>'
+            f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup">'
+            f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}</span></th>'
         )
         first.append(f'<th class="roll" scope="col" data-k="suite:{name}">{name}</th>')
         for benchmark, indices in _by_benchmark(board.columns, group.columns):

@@ -347,6 +347,8 @@ AXE_PAGES = (
     "/board",
     "/regressions",
     "/series",
+    "/suites",
+    "/suites/moe",
     "/compare",
     "/fleet",
     "/fleet/cpu-01",

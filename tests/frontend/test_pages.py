@@ -22,6 +22,9 @@ PAGES = (
     "/board",
     "/regressions",
     "/series",
+    "/suites",
+    "/suites/moe",
+    "/suites/gpt?benchmark=gpt.train&all=1",
     "/compare",
     "/fleet",
     "/rule",
@@ -76,6 +79,18 @@ def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that
     assert "the cause is code" in sentence
     assert "forward carries" in text
     assert f"git checkout --quiet {guilty.sha}" in text
+
+
+def test_a_suite_says_what_is_slower_now_and_leads_to_the_case(anyone: httpx.Client, loom: Site) -> None:
+    row = next(row for row in anyone.get("/suites").text.split("<tr ") if 'href="/suites/moe' in row)
+    assert "2 slower now" in row
+    text = anyone.get("/suites/moe").text
+    assert "2 of 4 gates are slower now" in text
+    assert f'href="/regressions/{guilty_regression(loom)["id"]}"' in text
+    assert "data-figure" in text
+    refused = anyone.get("/suites/nosuch")
+    assert refused.status_code == 404
+    assert "gpt" in refused.text
 
 
 def test_phases_relative_to_a_yardstick_are_not_added_to_milliseconds() -> None:

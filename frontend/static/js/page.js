@@ -126,7 +126,7 @@ document.addEventListener("keydown", (event) => {
   const name = event.key;
   if (performance.now() - pendingG < 1200) {
     pendingG = 0;
-    const page = { b: "board", r: "regressions", s: "series", c: "compare", f: "fleet" }[name];
+    const page = { b: "board", r: "regressions", s: "series", u: "suites", c: "compare", f: "fleet" }[name];
     if (page) { event.preventDefault(); go(page); return; }
   }
   if (name === "g") { pendingG = performance.now(); return; }

@@ -1,0 +1,111 @@
+"""Where the series of a suite stand now: the newest judgement of each, on every testbed; what its machine can do."""
+
+import zlib
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Connection, text
+
+
+class StandingRow(NamedTuple):
+    series_id: int
+    testbed: str
+    suite_version: str
+    benchmark: str
+    variant: dict[str, Any]
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    value: float
+    baseline: float | None
+    verdict: str
+    change: float | None
+    low: float | None
+    high: float | None
+    regression_id: int | None
+    sha: str
+    run_id: str
+    measured_at: datetime
+
+
+class SuiteRow(NamedTuple):
+    """A suite on a testbed, counted over its gates."""
+
+    suite: str
+    testbed: str
+    benchmarks: int
+    variants: int
+    gates: int
+    slower: int
+    suspects: int
+    faster: int
+    insufficient: int
+    log_cost: float | None  # mean of ln(1 + change of cost) over the gates that have noise
+    measured_at: datetime | None
+
+
+# The newest version of each metric stands for it; a variant that was dropped keeps its last word until it is too old.
+_STANDING = text(
+    """SELECT DISTINCT ON (s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric)
+         s.id, t.name, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit, s.direction,
+         s.role, s.exact, j.value, j.baseline, j.verdict, j.change, j.change_low, j.change_high, j.regression_id,
+         c.sha, j.run_id, j.measured_at
+       FROM series s JOIN testbed t ON t.id = s.testbed_id
+       CROSS JOIN LATERAL (
+         SELECT * FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+         ORDER BY position DESC LIMIT 1) AS j
+       JOIN commit c ON c.id = j.commit_id
+       WHERE s.project_id = :project AND s.suite = :suite AND s.role <> 'phase'
+         AND (CAST(:benchmark AS text) IS NULL OR s.benchmark = :benchmark)
+       ORDER BY s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric, s.last_measured_at DESC NULLS LAST
+       LIMIT :limit"""
+)
+_SUITES = text(
+    """SELECT s.suite, t.name, count(DISTINCT s.benchmark), count(DISTINCT (s.benchmark, s.variant_key, s.preset)),
+         count(*), count(*) FILTER (WHERE j.verdict = 'regression'), count(*) FILTER (WHERE j.verdict = 'suspect'),
+         count(*) FILTER (WHERE j.verdict = 'improvement'), count(*) FILTER (WHERE j.verdict = 'insufficient'),
+         avg(ln(1 + CAST(j.change AS float8))) FILTER (WHERE j.change > -1 AND NOT s.exact), max(j.measured_at)
+       FROM (SELECT DISTINCT ON (testbed_id, suite, benchmark, variant_key, preset, metric) *
+             FROM series WHERE project_id = :project AND role = 'gate'
+             ORDER BY testbed_id, suite, benchmark, variant_key, preset, metric, last_measured_at DESC NULLS LAST) AS s
+       JOIN testbed t ON t.id = s.testbed_id
+       CROSS JOIN LATERAL (
+         SELECT verdict, change, measured_at FROM judgement
+         WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+         ORDER BY position DESC LIMIT 1) AS j
+       GROUP BY s.suite, t.name ORDER BY s.suite, t.name"""
+)
+_MACHINES = text(
+    """SELECT DISTINCT ON (r.testbed_id) t.name, r.document, e.fingerprint
+       FROM run r JOIN testbed t ON t.id = r.testbed_id LEFT JOIN environment e ON e.id = r.environment_id
+       WHERE r.project_id = :project AND r.suite = :suite AND r.state = 'done' AND r.document IS NOT NULL
+       ORDER BY r.testbed_id, r.received_at DESC"""
+)
+_SUITE_NAMES = text("SELECT DISTINCT suite FROM series WHERE project_id = :project ORDER BY suite")
+
+
+def standing(c: Connection, project_id: int, suite: str, benchmark: str | None, limit: int) -> list[StandingRow]:
+    """The newest point of every metric of a suite, phases apart."""
+    values = {"project": project_id, "suite": suite, "benchmark": benchmark, "limit": limit}
+    return [StandingRow._make(row) for row in c.execute(_STANDING, values).all()]
+
+
+def suites(c: Connection, project_id: int) -> list[SuiteRow]:
+    return [SuiteRow._make(row) for row in c.execute(_SUITES, {"project": project_id}).all()]
+
+
+def names(c: Connection, project_id: int) -> list[str]:
+    return list(c.scalars(_SUITE_NAMES, {"project": project_id}).all())
+
+
+def machines(c: Connection, project_id: int, suite: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Of each testbed, what the newest run of the suite says: measured ceilings, environment."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for name, document, environment in c.execute(_MACHINES, {"project": project_id, "suite": suite}).all():
+        found[name] = (orjson.loads(zlib.decompress(document)).get("ceilings") or {}, environment or {})
+    return found

@@ -1,0 +1,247 @@
+"""Suites: where every benchmark stands now, testbed by testbed, and its curves under ceilings and published figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from backend.regression.policy import Policy
+from backend.services import suites as service
+from backend.services.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
+from frontend import numbers
+from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title
+from frontend.figures.references import beside
+from frontend.figures.small import forest
+from frontend.frame import Visiting
+from frontend.links import link
+from frontend.pages.series import script_json
+from frontend.render import tag, verdict_tag
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+LONG = 120  # rows of a benchmark; a longer table opens with what is not unchanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """A metric of a variant where it stands."""
+
+    it: Standing
+    variant: str
+    change: str
+    interval: str
+    forest: Markup
+    verdict: Markup
+    css: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    id: str
+    title: str
+    note: str
+    label: str
+    figure: Markup
+    published: tuple[str, ...]  # where published figures come from; also of those too far off to be drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One benchmark."""
+
+    benchmark: str
+    href: str
+    shared: str  # what all variants have in common
+    rows: list[MetricRow]
+    hidden: int
+    chart: Chart | None
+
+
+@router.get("/suites")
+def suites_page(visit: Visiting) -> Response:
+    """Every suite in a line."""
+    project = visit.project()
+    found = service.list_suites(visit.c, project) if project is not None else ()
+    asked = visit.here.get("testbed")
+    found = tuple(each for each in found if not asked or each.testbed == asked)
+    return visit.page(
+        "suites.html",
+        page="suites",
+        title="Suites",
+        description=describe_all(project, found),
+        project=project,
+        path="/suites",
+        rows=[(each, suite_href(project or "", each.suite), speed(each), stands(each)) for each in found],
+    )
+
+
+@router.get("/suites/{suite:path}")
+def suite_page(visit: Visiting, suite: str) -> Response:
+    """One suite, or with `benchmark=` one benchmark of it."""
+    project, here = visit.project() or "", visit.here
+    view = service.load_suite(visit.c, project, suite, here.get("benchmark") or None)
+    whole = bool(here.get("all"))
+    return visit.page(
+        "suite.html",
+        page="suites",
+        title=view.benchmark or view.suite,
+        description=describe(view),
+        project=project,
+        path="/suites",
+        view=view,
+        panels=panels(view, whole),
+        whole=whole,
+        benchmarks=[("All", here(benchmark=None), view.benchmark is None)]
+        + [(name, here(benchmark=name), view.benchmark == name) for name in view.benchmarks],
+        several_testbeds=len(view.testbeds) > 1,
+        alone=len(view.benchmarks) == 1 or view.benchmark is not None,
+        gate=numbers.threshold(Policy().min_change),
+        board_href=link("/board", project=project, suite=view.suite, lens="all"),
+    )
+
+
+def suite_href(project: str, suite: str, benchmark: str | None = None) -> str:
+    return link(f"/suites/{quote(suite)}", project=project, benchmark=benchmark)
+
+
+def panels(view: SuiteView, whole: bool) -> list[Panel]:
+    """Each benchmark with its curve and its table."""
+    curves = {sweep.benchmark: sweep for sweep in view.sweeps}
+    by_benchmark: dict[str, list[Standing]] = {}
+    for each in view.standings:
+        by_benchmark.setdefault(each.benchmark, []).append(each)
+    found = []
+    for number, (benchmark, mine) in enumerate(by_benchmark.items()):
+        shown = [each for each in mine if whole or telling(each, mine)] or mine
+        if len(shown) > LONG and not whole:
+            shown = [each for each in shown if each.verdict != "unchanged"]
+        same = service.in_common(mine)
+        chart = chart_of(curves[benchmark], view.machines, number) if benchmark in curves else None
+        found.append(
+            Panel(
+                benchmark=benchmark,
+                href=suite_href(view.project, view.suite, benchmark),
+                shared=", ".join(f"{name}={value}" for name, value in same.items() if value != ""),
+                rows=[metric_row(each, same) for each in shown],
+                hidden=len(mine) - len(shown),
+                chart=chart,
+            )
+        )
+    return found
+
+
+def chart_of(sweep: Sweep, machines: tuple[Machine, ...], number: int) -> Chart:
+    largest = max(point.value for curve in sweep.curves for point in curve.points)
+    near, far = beside(sweep.benchmark, sweep.metric, largest)
+    limits = ceilings_of(sweep, machines, largest)
+    title = f"{metric_title(sweep)} {'by' if sweep.named else 'over'} {parameter_title(sweep)}"
+    said = [f"{each.name}: {each.source}" for each in near]
+    for each in far:
+        said.append(f"Not drawn, as it is far off: {each.name}, {spoken(sweep, each.largest)} ({each.source})")
+    words = plural(sum(len(curve.points) for curve in sweep.curves), "point")
+    better = "more is better" if sweep.direction == "higher" else "less is better"
+    return Chart(
+        id=f"curve-{number}",
+        title=title,
+        note=better,
+        label=f"{sweep.benchmark}: {title}, {words} in {plural(len(sweep.curves), 'curve')}; the table has the numbers",
+        figure=script_json(curves_figure(sweep, near, limits)),
+        published=tuple(said),
+    )
+
+
+def spoken(sweep: Sweep, value: float) -> str:
+    return numbers.percent(value) if sweep.metric in SHARES else numbers.quantity(value, sweep.unit)
+
+
+CEILING_OF_UNIT = {"TFLOP/s": "_tflops", "GB/s": "_gb_per_s"}
+NEAR_CEILING = 8  # a ceiling this many times above everything measured would flatten the curve
+
+
+def ceilings_of(sweep: Sweep, machines: tuple[Machine, ...], largest: float) -> list[Ceiling]:
+    """The measured limits in the unit of this figure."""
+    ending = CEILING_OF_UNIT.get(sweep.unit)
+    here = {curve.testbed for curve in sweep.curves}
+    found = []
+    for machine in machines:
+        if ending is None or machine.testbed not in here:
+            continue
+        for name, value in machine.ceilings.items():
+            if name.endswith(ending) and value <= NEAR_CEILING * largest:
+                words = name.removesuffix(ending).replace("_", " ")
+                where = f" of {machine.testbed}" if len(here) > 1 else ""
+                found.append(Ceiling(name=f"measured {words}{where}", value=value))
+    return found
+
+
+def telling(each: Standing, of: Sequence[Standing]) -> bool:
+    """Gates; and where nothing with noise is one, as of a collective on a CPU, the figure that people quote."""
+    if each.role == "gate":
+        return True
+    return each.metric in service.QUOTED and all(other.exact for other in of if other.role == "gate")
+
+
+def metric_row(it: Standing, same: Mapping[str, Any]) -> MetricRow:
+    varying = [(name, value) for name, value in it.variant.items() if name not in same]
+    own = [str(value) if isinstance(value, str) else f"{name}={value}" for name, value in varying]
+    own += [] if service.PRESET in same else [it.preset]
+    interval = "" if it.low is None or it.high is None else numbers.interval(it.low, it.high)
+    mark = verdict_tag(it.verdict)
+    if it.verdict == "regression":
+        mark = tag(("t", "▽"), "slower now") if it.role == "gate" else tag(("k", "▽"), "worse, no gate")
+    if it.role == "derived":
+        mark = Markup('<span class="dim">computed</span>')
+    css = "good" if it.verdict == "improvement" else "mut"
+    return MetricRow(
+        it=it,
+        variant=", ".join(own) or it.benchmark.rpartition(".")[2],
+        change=numbers.signed_percent(it.change),
+        interval=interval,
+        forest=forest(it.change, it.low, it.high, Policy().min_change, it.verdict, width=150),
+        verdict=mark,
+        css="bad b" if it.verdict == "regression" and it.role == "gate" else css,
+    )
+
+
+def speed(each: SuiteStanding) -> str:
+    """Cost turned into speed: + is faster."""
+    return numbers.DASH if each.change is None else numbers.signed_percent(1 / (1 + each.change) - 1)
+
+
+def stands(each: SuiteStanding) -> Markup:
+    """The worst that is so now."""
+    if each.slower:
+        return tag(("t", "▽"), f"{each.slower} slower now")
+    if each.suspects:
+        return tag(("u", "?"), plural(each.suspects, "suspect"))
+    if each.insufficient == each.gates:
+        return tag(("n", ""), "too little history")
+    return tag(("s", ""), "unchanged") if not each.faster else tag(("i", "▲"), f"{each.faster} faster")
+
+
+def describe_all(project: str | None, found: tuple[SuiteStanding, ...]) -> str:
+    if project is None or not found:
+        return f"{project or 'No project'}: no suite has a result yet."
+    slower = sum(each.slower for each in found)
+    said = f"{plural(slower, 'metric')} slower now" if slower else "nothing is slower than its baseline"
+    return f"{project}: {plural(len({each.suite for each in found}), 'suite')}, {said}."
+
+
+def describe(view: SuiteView) -> str:
+    """One sentence: how it stands."""
+    gates = [each for each in view.standings if each.role == "gate"]
+    slower = [each for each in gates if each.verdict == "regression"]
+    name = view.benchmark or view.suite
+    variants = len({(each.benchmark, each.variant_key) for each in view.standings})
+    size = f"{plural(variants, 'variant')} on {', '.join(view.testbeds)}"
+    if not slower:
+        return f"{name}: {size}, nothing is slower than its baseline."
+    worst = max(slower, key=lambda each: each.change or 0.0)
+    of = f"{len(slower)} of {plural(len(gates), 'gate')} {'is' if len(slower) == 1 else 'are'} slower now"
+    which = f"{worst.benchmark} {worst.variant_key.replace(',', ', ')}".strip()
+    return f"{name}: {size}; {of}, most of all {which} by {numbers.percent(worst.change)}."
