@@ -23,6 +23,10 @@ class WorkerAnswer(BaseModel):
     state: Literal["ok", "pause", "drain", "quarantine"]
 
 
+class NextAnswer(BaseModel):
+    run_id: str | None
+
+
 class EventsAnswer(BaseModel):
     stored: int
 

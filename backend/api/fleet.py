@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 
 from backend.api.answers import WorkerAnswer
-from backend.api.bodies import PLAIN, Slug, WorkerStateBody
+from backend.api.bodies import PLAIN, Slug, WorkerName, WorkerStateBody
 from backend.api.dependencies import Admin, Config, Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
@@ -24,9 +24,6 @@ class WorkerList:
     items: tuple[Worker, ...]
     next: str | None
     silent: tuple[SilentTestbed, ...]
-
-
-WorkerName = Annotated[str, Path(min_length=1, max_length=100, pattern=PLAIN)]
 
 
 @router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))

@@ -4,8 +4,17 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from backend.api.answers import EventsAnswer, HeartbeatAnswer, StateAnswer, WorkerAnswer
-from backend.api.bodies import EventsBody, HeartbeatBody, LeaseBody, ReleaseBody, RunId, WorkerBody
+from backend.api.answers import EventsAnswer, HeartbeatAnswer, NextAnswer, StateAnswer, WorkerAnswer
+from backend.api.bodies import (
+    EventsBody,
+    HeartbeatBody,
+    LeaseBody,
+    NextBody,
+    ReleaseBody,
+    RunId,
+    WorkerBody,
+    WorkerName,
+)
 from backend.api.dependencies import Config, Now, Transaction, WorkerCaller
 from backend.api.responses import Json
 from backend.services import dispatch, run_events
@@ -15,11 +24,18 @@ router = APIRouter(tags=["worker"])
 
 
 @router.post("/workers", response_model=WorkerAnswer)
-def say_hello(body: WorkerBody, c: Transaction, now: Now, caller: WorkerCaller) -> Any:
-    """Register a worker, or say that it is still there (every 15 s)."""
+def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller) -> Any:
+    """Register a worker, or say that it is still there (every 15 s). 426: its version does not fit the service's."""
+    dispatch.check_version(body.hello(), config)
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
     starting = body.starting and caller.project_id is None
     return Json({"state": dispatch.say_hello(c, body.hello(), now, starting=starting)})
+
+
+@router.post("/workers/{name}/next", response_model=NextAnswer)
+def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+    """Another suite of the commit that this worker has just measured, if that may go next: it has the checkout."""
+    return Json({"run_id": dispatch.next_of_commit(c, name, body.after, now)})
 
 
 @router.post("/runs/{run_id}/lease", response_model=Lease)

@@ -1,16 +1,15 @@
-"""Getting runs to workers: requests, leases with heartbeats, expiry, and the nudges sent through the broker.
+"""Getting runs to workers: requests, leases with heartbeats, expiry.
 
-Postgres is the truth. A message only says "run so-and-so may be ready"; it may be lost, doubled or late.
+Postgres is the truth: a run is its own queue entry. Who goes next is chosen in `publishing`.
 """
 
 import hashlib
-import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -18,35 +17,17 @@ from backend.contract import new_run_id
 from backend.services import live
 from backend.services.access import Principal
 from backend.services.config import ServiceConfig
-from backend.services.errors import Conflict, Gone, NotFound
-from backend.store import github_outbox
+from backend.services.errors import Conflict, Gone, NotFound, Outdated
+from backend.services.scheduling import PRIORITY, Kind
+from backend.store import github_outbox, queue_groups, wire
 from backend.store import live as live_store
 from backend.store import queue as store
 from backend.store.queue import HeldRun, LeaseableRun, RunKey
 
-log = logging.getLogger("tidemark.dispatch")
+__all__ = ["PRIORITY", "Kind"]
 
-TASK = "tidemark.run"
 REQUEST_LOCK = "tidemark run requests"
-
-
-class Kind(StrEnum):
-    """Why a run was asked for; decides who goes first."""
-
-    CONFIRM = "confirm"
-    PULL_REQUEST = "pull_request"
-    MAIN = "main"
-    SCHEDULED = "scheduled"
-    BACKFILL = "backfill"
-
-
-PRIORITY: Mapping[Kind, int] = {
-    Kind.CONFIRM: 40,
-    Kind.PULL_REQUEST: 30,
-    Kind.MAIN: 20,
-    Kind.SCHEDULED: 15,
-    Kind.BACKFILL: 10,
-}
+AVOID_FOR = timedelta(seconds=60)
 
 
 class Protection(StrEnum):
@@ -111,37 +92,6 @@ class Lease:
     spec: Mapping[str, Any]
 
 
-class Broker(Protocol):
-    """Carries nudges. May raise: nothing depends on it but speed."""
-
-    def nudge(self, testbed: str, run_id: str) -> None: ...
-
-
-class CeleryBroker:
-    """Sends tasks by name; the worker's code is never imported here."""
-
-    def __init__(self, redis_url: str) -> None:
-        from celery import Celery
-
-        self._app = Celery("tidemark", broker=redis_url, set_as_current=False)
-        # A broker that is away must not hold up the housekeeping loop: the next tick tries again.
-        self._app.conf.update(
-            task_ignore_result=True,
-            broker_connection_timeout=2,
-            broker_transport_options={"socket_timeout": 2, "socket_connect_timeout": 2, "max_retries": 0},
-        )
-
-    def nudge(self, testbed: str, run_id: str) -> None:
-        self._app.send_task(TASK, args=[run_id], queue=queue_name(testbed), retry=False, ignore_result=True)
-
-    def close(self) -> None:
-        self._app.close()
-
-
-def queue_name(testbed: str) -> str:
-    return f"testbed.{testbed}"
-
-
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
@@ -157,21 +107,26 @@ def request_runs(
     pull_request: int | None = None,
     again: bool = False,
 ) -> list[Requested]:
-    """Queue what is wanted, each key once. `again` also repeats what is done, never what still waits or runs."""
+    """Queue what is wanted, each key once, parents before children. `again` also repeats what is done, never what
+    still waits or runs."""
     # Two requests at once (a push and a person) must not both find that nothing stands.
     live_store.lock(c, REQUEST_LOCK, project_id)
     testbed_ids = {name: store.testbed_id(c, name) for name in dict.fromkeys(w.testbed for w in wanted)}
     standing = store.standing_runs(c, project_id, {w.commit_id for w in wanted})
-    answers, rows = [], []
-    for wish in wanted:
+    # The queue takes runs of one moment by their ids, so ids rise in the order in which the runs are to go.
+    ids = iter(sorted(new_run_id() for _ in wanted))
+    answers: dict[int, Requested] = {}
+    rows = []
+    for place in _in_order(c, project_id, wanted, kind, branch):
+        wish = wanted[place]
         key = RunKey(commit_id=wish.commit_id, suite=wish.suite, testbed_id=testbed_ids[wish.testbed])
         there = standing.get(key)
         if there is not None and not (again and there.state == "done"):
-            answers.append(_answer(wish, there.id, there.state, created=False))
+            answers[place] = _answer(wish, there.id, there.state, created=False)
             continue
-        run_id = new_run_id()
+        run_id = next(ids)
         standing[key] = store.StandingRun(id=run_id, state="queued")
-        answers.append(_answer(wish, run_id, "queued", created=True))
+        answers[place] = _answer(wish, run_id, "queued", created=True)
         rows.append(
             {
                 "id": run_id,
@@ -190,11 +145,25 @@ def request_runs(
             }
         )
     store.insert_runs(c, rows)
+    # Asked for again by somebody with less patience: it goes with the more urgent ones now.
+    waiting = [answer.run_id for answer in answers.values() if answer.state == "queued" and not answer.created]
+    store.make_more_urgent(c, waiting, kind=kind.value, priority=PRIORITY[kind])
     if rows:
         github_outbox.want(c, [str(row["id"]) for row in rows])
         live_store.notify_work(c)
         live.publish(c, "queue", project_id, {"queued": len(rows)})
-    return answers
+    return [answers[place] for place in sorted(answers)]
+
+
+def _in_order(
+    c: Connection, project_id: int, wanted: Sequence[Wanted], kind: Kind, branch: str | None
+) -> list[int]:
+    """Places in `wanted`, parents before children. A backfill says itself which commits tell most: its order stays."""
+    if kind is Kind.BACKFILL or branch is None:
+        return list(range(len(wanted)))
+    positions = store.positions(c, project_id, branch, {wish.commit_id for wish in wanted})
+    beyond = max(positions.values(), default=0) + 1
+    return sorted(range(len(wanted)), key=lambda place: (positions.get(wanted[place].commit_id, beyond), place))
 
 
 def _answer(wish: Wanted, run_id: str, state: str, *, created: bool) -> Requested:
@@ -225,9 +194,12 @@ def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) 
 def say_hello(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> str:
     """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more.
 
+    A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
     _worker_id, wanted_state = _register(c, hello, now, starting=starting)
+    if hello.capabilities.get("trouble") and wanted_state == "ok":
+        set_worker_state(c, hello.worker, wanted_state := "quarantine")
     if starting:
         for held in store.runs_of_worker(c, hello.worker):
             _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=None)
@@ -248,7 +220,7 @@ def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: boo
     return store.register_worker(
         c,
         name=hello.worker,
-        testbed_id=store.testbed_id(c, hello.testbed),
+        testbed=hello.testbed,
         version=hello.version,
         capabilities=dict(hello.capabilities),
         protection=hello.protection.value,
@@ -257,10 +229,30 @@ def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: boo
     )
 
 
+def check_version(hello: WorkerHello, config: ServiceConfig) -> None:
+    """Worker and service speak one protocol as long as the first two numbers of their versions agree."""
+    ours, theirs = (_release(version) for version in (config.version, hello.version))
+    if ours and theirs and ours != theirs:
+        older = "worker" if theirs < ours else "service"
+        raise Outdated(
+            f"worker {hello.worker} runs tidemark {hello.version}, this service {config.version}; the first two numbers"
+            f" must agree: bring the {older} up to date",
+            worker_version=hello.version,
+            service_version=config.version,
+        )
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    """The first two numbers of a version; None of what states none."""
+    parts = version.split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
+
+
 def lease_run(
     c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, principal: Principal, now: datetime
 ) -> Lease:
     """Give the run to this worker, if it still waits and this worker may have it."""
+    check_version(hello, config)
     ready = store.lock_run_to_lease(c, run_id)
     if ready is None:
         if store.state_of(c, run_id) is None:
@@ -268,14 +260,32 @@ def lease_run(
         raise Conflict(f"run {run_id} is being leased by another worker")
     principal.require_project(ready.project_id)
     _check_may_lease(ready, hello)
+    _check_may_be_this_worker(c, ready, hello, config, now)
     worker_id, wanted_state = _register(c, hello, now)
     if wanted_state != "ok":
         raise Conflict(f"worker {hello.worker} was told to {wanted_state}; it gets no runs", state=wanted_state)
     secret = secrets.token_urlsafe(32)
-    expires_at = now + timedelta(seconds=config.lease_s)
-    store.set_leased(c, run_id, worker_id=worker_id, lease_hash=lease_hash(secret), now=now, expires_at=expires_at)
-    publish_run(c, ready.project_id, run_id, "leased", commit=ready.commit, suite=ready.suite, testbed=ready.testbed)
+    told = {"state": "leased", "commit": ready.commit, "suite": ready.suite, "testbed": ready.testbed}
+    wire.send(
+        c,
+        store.leased_statement(
+            run_id,
+            worker_id=worker_id,
+            lease_hash=lease_hash(secret),
+            now=now,
+            expires_at=now + timedelta(seconds=config.lease_s),
+        ),
+        live_store.event_statement("run", ready.project_id, {"run_id": run_id, **told}),
+        github_outbox.want_statement([run_id]),
+    )
     return _lease(ready, secret, config)
+
+
+def next_of_commit(c: Connection, worker: str, after: str, now: datetime) -> str | None:
+    """Another suite of the commit that this worker has just measured: it has the checkout, and saves making another.
+    None where there is none, or where something more urgent waits."""
+    urgent = [kind.value for kind in Kind]
+    return queue_groups.sibling(c, worker, after, urgent=urgent, now=now)
 
 
 def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
@@ -290,6 +300,16 @@ def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
             f"project {ready.project} is not marked trusted and worker {hello.worker} cannot isolate its code "
             "(protection none); start the worker where it can use another user or a container, or trust the project"
         )
+
+
+def _check_may_be_this_worker(
+    c: Connection, ready: LeaseableRun, hello: WorkerHello, config: ServiceConfig, now: datetime
+) -> None:
+    """What raised a doubt is measured again elsewhere, if somebody else is there to do it soon."""
+    if ready.avoid_worker != hello.worker or now - ready.requested_at > AVOID_FOR:
+        return
+    if store.has_another_worker(c, ready.testbed, hello.worker, now - timedelta(seconds=config.worker_live_s)):
+        raise Conflict(f"run {ready.id} is for another worker than {hello.worker}, which raised the doubt")
 
 
 def _lease(ready: LeaseableRun, secret: str, config: ServiceConfig) -> Lease:
@@ -342,6 +362,8 @@ def release_run(c: Connection, run_id: str, lease: str, reason: str, now: dateti
 
 def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
     """Take back the runs of workers that fell silent: queued again, or failed when that happened too often."""
+    # No lease is longer than this. One that seems to be was given before the clock was set back.
+    store.shorten_leases(c, now + timedelta(seconds=config.lease_s))
     expired = store.expired_runs(c, now)
     for held in expired:
         reason = f"worker {held.worker or '(unknown)'} was not heard of for {config.lease_s} s"
@@ -389,44 +411,3 @@ def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more:
     """Tell live pages, and GitHub, that a run has changed."""
     live.publish(c, "run", project_id, {"run_id": run_id, "state": state, **more})
     github_outbox.want(c, [run_id])
-
-
-# --- publishing ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nudge:
-    testbed: str
-    run_id: str
-
-
-def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nudge]:
-    """Mark as published what idle workers can take now: never more messages than they could start on."""
-    again_before = now - timedelta(seconds=config.publish_again_s)
-    alive_since = now - timedelta(seconds=config.worker_live_s)
-    nudges: list[Nudge] = []
-    for load in store.testbed_loads(c, alive_since=alive_since, published_since=again_before):
-        wanted = load.idle - load.unclaimed
-        if wanted <= 0:
-            continue
-        ids = store.next_runs(
-            c, load.testbed_id, published_before=again_before, with_untrusted=load.isolated > 0, limit=wanted
-        )
-        nudges += [Nudge(testbed=load.name, run_id=run_id) for run_id in ids]
-    if nudges:
-        store.set_published(c, [nudge.run_id for nudge in nudges], now)
-    return nudges
-
-
-def send(broker: Broker, nudges: Iterable[Nudge]) -> int:
-    """Send the nudges; returns how many went out. A broker that is away costs time, never a run."""
-    sent = 0
-    for nudge in nudges:
-        try:
-            broker.nudge(nudge.testbed, nudge.run_id)
-        except Exception as error:
-            # Kombu and redis raise many kinds; all mean the same: it will be published again.
-            log.warning("the broker did not take run %s (testbed %s): %s", nudge.run_id, nudge.testbed, error)
-            break
-        sent += 1
-    return sent

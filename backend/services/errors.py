@@ -83,6 +83,14 @@ class Conflict(ServiceError):
     title = "This contradicts what is stored"
 
 
+class Outdated(ServiceError):
+    """The caller and the service are of versions that do not fit together."""
+
+    status = 426
+    slug = "outdated"
+    title = "The versions do not fit together"
+
+
 class Gone(ServiceError):
     status = 410
     slug = "gone"

@@ -17,10 +17,10 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, pull_requests, sync
+from backend.services import dispatch, publishing, pull_requests, sync
 from backend.services.config import ServiceConfig
-from backend.services.dispatch import Broker, CeleryBroker
 from backend.services.github_outbox import Teller
+from backend.services.publishing import Broker, CeleryBroker
 from backend.store import access, deliveries, github_outbox, live, projects, queue, schema
 
 log = logging.getLogger("tidemark.housekeeping")
@@ -28,6 +28,8 @@ log = logging.getLogger("tidemark.housekeeping")
 LOCK = "tidemark housekeeping"
 LOOK_UP_S = 0.25  # how often a waiting loop looks whether it should stop
 RETRY_S = 1.0
+JUMP_S = 5.0
+HEARTBEATS_OF_GRACE = 3
 HOURLY_S = 3600.0
 
 
@@ -66,6 +68,7 @@ class _Keeper:
         self._tell: Future[None] | None = None
         self._teller = Teller(engine, config)
         self._next_hourly = 0.0
+        self._clock = _Clock(config)
 
     def __enter__(self) -> "_Keeper":
         url = make_url(self._engine.url).set(drivername="postgresql")
@@ -99,7 +102,8 @@ class _Keeper:
         return bool(row and row[0])
 
     def _tick(self) -> None:
-        tick(self._engine, self._config, self._broker, utc_now())
+        now = utc_now()
+        tick(self._engine, self._config, self._broker, now, may_expire=self._clock.can_be_relied_on(now))
         if self._sync is None or self._sync.done():
             self._sync = self._syncing.submit(self._sync_all)
         if self._teller.is_configured and (self._tell is None or self._tell.done()):
@@ -128,15 +132,41 @@ class _Keeper:
                 return
 
 
-def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime) -> None:
+class _Clock:
+    """Says when a lease may be held to have run out.
+
+    After the database was away, and after the clock of this machine has jumped, every lease looks old; workers first
+    get the time of a few heartbeats to be heard.
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._grace_s = HEARTBEATS_OF_GRACE * config.heartbeat_s
+        self._relied_on_from = time.monotonic() + self._grace_s
+        self._last: tuple[datetime, float] | None = None
+
+    def can_be_relied_on(self, now: datetime) -> bool:
+        ticking = time.monotonic()
+        if self._last is not None:
+            jumped_s = (now - self._last[0]).total_seconds() - (ticking - self._last[1])
+            if abs(jumped_s) > JUMP_S:
+                log.warning("the clock has jumped by %+.0f s; leases get %d s to be renewed", jumped_s, self._grace_s)
+                self._relied_on_from = ticking + self._grace_s
+        self._last = (now, ticking)
+        return ticking >= self._relied_on_from
+
+
+def tick(
+    engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *, may_expire: bool = True
+) -> None:
     """The steps that must be quick: leases that ran out, nudges for idle workers."""
-    with _reported("expiring leases"), engine.begin() as c:
-        for run_id in dispatch.expire_leases(c, config, now):
-            log.warning("run %s: its lease ran out", run_id)
+    if may_expire:
+        with _reported("expiring leases"), engine.begin() as c:
+            for run_id in dispatch.expire_leases(c, config, now):
+                log.warning("run %s: its lease ran out", run_id)
     with _reported("publishing"):
         with engine.begin() as c:
-            nudges = dispatch.choose_ready(c, config, now)
-        dispatch.send(broker, nudges)
+            nudges = publishing.choose_ready(c, config, now)
+        publishing.send(broker, nudges)
 
 
 def sync_all(

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, null, or_, select, text, update
+import orjson
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import branch, branch_commit, commit, project, run, run_event, testbed, worker
+from backend.store import wire
+from backend.store.tables import branch, branch_commit, commit, run, run_event, testbed, worker
 
 ACTIVE = ("queued", "leased", "running")
 HELD = ("leased", "running")
@@ -55,6 +57,8 @@ class LeaseableRun:
     repository_url: str | None
     commit: str
     parents: tuple[str, ...]
+    requested_at: datetime
+    avoid_worker: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,7 @@ def standing_runs(c: Connection, project_id: int, commit_ids: Iterable[int]) -> 
     """The newest run of each key that is waiting, running or done."""
     statement = (
         select(run.c.id, run.c.state, run.c.commit_id, run.c.suite, run.c.testbed_id)
-        .where(run.c.project_id == project_id, run.c.commit_id.in_(list(commit_ids)))
+        .where(run.c.project_id == project_id, run.c.commit_id.in_(list(commit_ids)), run.c.session_id.is_(None))
         .where(run.c.state.in_((*ACTIVE, "done")))
         .order_by(run.c.requested_at, run.c.id)
     )
@@ -116,41 +120,58 @@ def standing_runs(c: Connection, project_id: int, commit_ids: Iterable[int]) -> 
     }
 
 
+def positions(c: Connection, project_id: int, branch_name: str, commit_ids: Iterable[int]) -> dict[int, int]:
+    """Where commits stand on a branch; those that are not on it are left out."""
+    statement = (
+        select(branch_commit.c.commit_id, branch_commit.c.position)
+        .join(branch, branch.c.id == branch_commit.c.branch_id)
+        .where(branch.c.project_id == project_id, branch.c.name == branch_name)
+        .where(branch_commit.c.commit_id.in_(list(commit_ids)))
+    )
+    return {row.commit_id: row.position for row in c.execute(statement)}
+
+
 def insert_runs(c: Connection, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
         c.execute(insert(run), rows)
 
 
+def make_more_urgent(c: Connection, run_ids: Sequence[str], *, kind: str, priority: int) -> None:
+    if run_ids:
+        statement = update(run).where(run.c.id.in_(run_ids), run.c.state == "queued", run.c.priority < priority)
+        c.execute(statement.values(kind=kind, priority=priority))
+
+
 # --- leases ----------------------------------------------------------------------------------------------------------
 
-RUN_WITH_PROJECT = run.join(project, project.c.id == run.c.project_id).join(testbed, testbed.c.id == run.c.testbed_id)
+
+_LOCK_TO_LEASE = """
+SELECT r.id, r.state, r.attempt, r.suite, r.spec, r.branch_name AS branch, r.pull_request, t.name AS testbed,
+  p.slug AS project, p.id AS project_id, p.trusted, p.repository_url, k.sha AS commit, k.parents, r.requested_at,
+  a.name AS avoid_worker
+FROM run r
+LEFT JOIN worker a ON a.id = r.avoid_worker_id
+JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit k ON k.id = r.commit_id
+WHERE r.id = %(run)s
+FOR UPDATE OF r SKIP LOCKED
+"""
 
 
 def lock_run_to_lease(c: Connection, run_id: str) -> LeaseableRun | None:
     """The run, locked. None: it does not exist, or another worker is leasing it this very moment."""
+    (rows,) = wire.send(c, (_LOCK_TO_LEASE, {"run": run_id}))
+    return LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
+
+
+def has_another_worker(c: Connection, testbed_name: str, name: str, alive_since: datetime) -> bool:
+    """Whether the testbed has a worker beside this one that takes runs."""
     statement = (
-        select(
-            run.c.id,
-            run.c.state,
-            run.c.attempt,
-            run.c.suite,
-            run.c.spec,
-            run.c.branch_name.label("branch"),
-            run.c.pull_request,
-            testbed.c.name.label("testbed"),
-            project.c.slug.label("project"),
-            project.c.id.label("project_id"),
-            project.c.trusted,
-            project.c.repository_url,
-            commit.c.sha.label("commit"),
-            commit.c.parents,
-        )
-        .select_from(RUN_WITH_PROJECT.join(commit, commit.c.id == run.c.commit_id))
-        .where(run.c.id == run_id)
-        .with_for_update(of=run, skip_locked=True)
+        select(worker.c.id)
+        .join(testbed, testbed.c.id == worker.c.testbed_id)
+        .where(testbed.c.name == testbed_name, worker.c.name != name)
+        .where(worker.c.wanted_state == "ok", worker.c.last_seen_at >= alive_since)
     )
-    row = c.execute(statement).one_or_none()
-    return None if row is None else LeaseableRun(**{**row._mapping, "parents": tuple(row.parents)})
+    return c.execute(statement.limit(1)).first() is not None
 
 
 def state_of(c: Connection, run_id: str) -> str | None:
@@ -162,20 +183,18 @@ def find_run(c: Connection, run_id: str) -> FoundRun | None:
     return None if row is None else FoundRun(**row._mapping)
 
 
-def set_leased(
-    c: Connection, run_id: str, *, worker_id: int, lease_hash: bytes, now: datetime, expires_at: datetime
-) -> None:
-    statement = update(run).where(run.c.id == run_id)
-    c.execute(
-        statement.values(
-            state="leased",
-            worker_id=worker_id,
-            lease_hash=lease_hash,
-            leased_at=now,
-            lease_expires_at=expires_at,
-            progress=null(),
-        )
-    )
+_SET_LEASED = """
+UPDATE run SET state = 'leased', worker_id = %(worker)s, lease_hash = %(lease_hash)s, leased_at = %(now)s,
+  lease_expires_at = %(expires_at)s, progress = NULL
+WHERE id = %(run)s
+"""
+
+
+def leased_statement(
+    run_id: str, *, worker_id: int, lease_hash: bytes, now: datetime, expires_at: datetime
+) -> wire.Statement:
+    values = {"run": run_id, "worker": worker_id, "lease_hash": lease_hash, "now": now, "expires_at": expires_at}
+    return _SET_LEASED, values
 
 
 def _held(*conditions: ColumnElement[bool]) -> Any:
@@ -212,6 +231,11 @@ def expired_runs(c: Connection, now: datetime) -> list[HeldRun]:
     """Runs whose worker has not been heard of for too long, locked."""
     statement = _held(run.c.lease_expires_at < now).with_for_update(of=run, skip_locked=True)
     return [HeldRun(**row._mapping) for row in c.execute(statement.order_by(run.c.id))]
+
+
+def shorten_leases(c: Connection, to: datetime) -> None:
+    longer = run.c.lease_expires_at > to + timedelta(seconds=5)
+    c.execute(update(run).where(run.c.state.in_(HELD), longer).values(lease_expires_at=to))
 
 
 def runs_of_worker(c: Connection, worker_name: str) -> list[HeldRun]:
@@ -295,7 +319,9 @@ def queued_runs_off_branches(c: Connection, project_id: int) -> list[str]:
 
 
 _LOADS = text(
-    """SELECT t.id AS testbed_id, t.name, w.idle, w.isolated, q.unclaimed
+    """SELECT t.id AS testbed_id, t.name, w.idle, w.isolated, (
+         SELECT count(*) FROM run r
+         WHERE r.testbed_id = t.id AND r.state = 'queued' AND r.published_at >= :published_since) AS unclaimed
        FROM testbed t
        JOIN (SELECT testbed_id, count(*) FILTER (WHERE NOT busy) AS idle,
                     count(*) FILTER (WHERE NOT busy AND protection <> 'none') AS isolated
@@ -303,8 +329,7 @@ _LOADS = text(
                      SELECT FROM run r WHERE r.worker_id = w.id AND r.state IN ('leased', 'running')) AS busy
                    FROM worker w WHERE w.last_seen_at >= :alive_since AND w.wanted_state = 'ok') AS alive
              GROUP BY testbed_id) AS w ON w.testbed_id = t.id
-       JOIN (SELECT testbed_id, count(*) FILTER (WHERE published_at >= :published_since) AS unclaimed
-             FROM run WHERE state = 'queued' GROUP BY testbed_id) AS q ON q.testbed_id = t.id
+       WHERE EXISTS (SELECT FROM run r WHERE r.testbed_id = t.id AND r.state = 'queued')
        ORDER BY t.id"""
 )
 
@@ -315,61 +340,45 @@ def testbed_loads(c: Connection, *, alive_since: datetime, published_since: date
     return [TestbedLoad(**row._mapping) for row in rows]
 
 
-def next_runs(
-    c: Connection, testbed: int, *, published_before: datetime, with_untrusted: bool, limit: int
-) -> list[str]:
-    """The best runs to publish: by priority, then in order of request; within one request parents before children."""
-    trusted = [] if with_untrusted else [project.c.trusted]
-    statement = (
-        select(run.c.id)
-        .select_from(
-            run.join(project, project.c.id == run.c.project_id)
-            .outerjoin(branch, and_(branch.c.project_id == run.c.project_id, branch.c.name == run.c.branch_name))
-            .outerjoin(
-                branch_commit,
-                and_(branch_commit.c.branch_id == branch.c.id, branch_commit.c.commit_id == run.c.commit_id),
-            )
-        )
-        .where(run.c.state == "queued", run.c.testbed_id == testbed, *trusted)
-        .where(or_(run.c.published_at.is_(None), run.c.published_at < published_before))
-        .order_by(run.c.priority.desc(), run.c.requested_at, branch_commit.c.position.nulls_last(), run.c.id)
-        .limit(limit)
-        .with_for_update(of=run, skip_locked=True)
-    )
-    return list(c.execute(statement).scalars())
-
-
-def set_published(c: Connection, run_ids: Sequence[str], now: datetime) -> None:
-    c.execute(update(run).where(run.c.id.in_(run_ids)).values(published_at=now))
-
-
 # --- workers ---------------------------------------------------------------------------------------------------------
+
+
+_REGISTER = """
+WITH there AS (
+  INSERT INTO testbed (name) SELECT %(testbed)s WHERE NOT EXISTS (SELECT FROM testbed WHERE name = %(testbed)s)
+  ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id
+), home AS (SELECT id FROM testbed WHERE name = %(testbed)s UNION SELECT id FROM there)
+INSERT INTO worker AS w (name, testbed_id, version, capabilities, protection, started_at, last_seen_at)
+SELECT %(name)s, id, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s, %(now)s FROM home LIMIT 1
+ON CONFLICT (name) DO UPDATE SET testbed_id = excluded.testbed_id, version = excluded.version,
+  capabilities = excluded.capabilities, protection = excluded.protection, last_seen_at = excluded.last_seen_at,
+  started_at = CASE WHEN %(starting)s THEN excluded.started_at ELSE w.started_at END
+RETURNING w.id, w.wanted_state
+"""
 
 
 def register_worker(
     c: Connection,
     *,
     name: str,
-    testbed_id: int,
+    testbed: str,
     version: str,
     capabilities: dict[str, Any],
     protection: str,
     starting: bool,
     now: datetime,
 ) -> tuple[int, str]:
-    """Store or refresh a worker. Returns (its id, the state it should be in)."""
+    """Store or refresh a worker (and its testbed, on first sight). Returns (its id, the state it should be in)."""
     values = {
-        "testbed_id": testbed_id,
+        "name": name,
+        "testbed": testbed,
         "version": version,
-        "capabilities": capabilities,
+        "capabilities": orjson.dumps(capabilities).decode(),
         "protection": protection,
-        "last_seen_at": now,
+        "starting": starting,
+        "now": now,
     }
-    statement = upsert(worker).values(name=name, started_at=now, **values)
-    statement = statement.on_conflict_do_update(
-        index_elements=["name"], set_={**values, "started_at": now} if starting else values
-    )
-    row = c.execute(statement.returning(worker.c.id, worker.c.wanted_state)).one()
+    ((row,),) = wire.send(c, (_REGISTER, values))
     return row.id, row.wanted_state
 
 

@@ -13,6 +13,7 @@ branch_labels = None
 depends_on = None
 
 QUEUED = sa.text("state = 'queued'")
+PUBLISHED = sa.text("state = 'queued' AND published_at IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -23,6 +24,7 @@ def upgrade() -> None:
         ["testbed_id", "project_id", "kind", "requested_at", "id"],
         postgresql_where=QUEUED,
     )
+    op.create_index("ix_run_published", "run", ["testbed_id", "published_at"], postgresql_where=PUBLISHED)
     op.create_table(
         "queue_share",
         sa.Column("testbed_id", sa.Integer(), nullable=False),
@@ -43,6 +45,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("queue_share")
+    op.drop_index("ix_run_published", table_name="run", postgresql_where=PUBLISHED)
     op.drop_index("ix_run_waiting", table_name="run", postgresql_where=QUEUED)
     op.create_index(
         "ix_run_queue",

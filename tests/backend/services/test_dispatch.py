@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from celery import Celery
 from sqlalchemy import Connection, Engine, text
 
-from backend.services import dispatch, housekeeping
+from backend.services import dispatch, housekeeping, publishing
 from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
-from backend.services.dispatch import CeleryBroker, Kind, Nudge, Protection, Wanted, WorkerHello
-from backend.services.errors import Conflict, NotFound, ServiceError
+from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.errors import Conflict, NotFound, Outdated, ServiceError
+from backend.services.publishing import CeleryBroker, Nudge
 from tidemark.valkey import EmbeddedValkey
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -70,7 +72,7 @@ def request(
 
 
 def published(c: Connection, now: datetime = NOW) -> list[str]:
-    return [nudge.run_id for nudge in dispatch.choose_ready(c, CONFIG, now)]
+    return [nudge.run_id for nudge in publishing.choose_ready(c, CONFIG, now)]
 
 
 def state(c: Connection, run_id: str) -> Any:
@@ -190,9 +192,98 @@ def test_a_worker_that_is_paused_over_its_run_does_not_hold_up_the_others(connec
     assert published(connection) == [runs[1].run_id]
 
 
+def test_a_flood_of_one_project_leaves_room_for_another(connection: Connection) -> None:
+    flood, theirs = make_project(connection, commits=40)
+    other, mine = make_project(connection, slug="c/d", commits=2)
+    request(connection, flood, theirs, now=at(-600))
+    wanted = [answer.run_id for answer in request(connection, other, mine)]
+    for number in range(4):
+        dispatch.say_hello(connection, hello(f"w{number}"), NOW)
+    assert set(wanted) <= set(published(connection))
+
+
+def test_what_was_used_counts_for_who_goes_next(connection: Connection) -> None:
+    first, theirs = make_project(connection)
+    second, ours = make_project(connection, slug="c/d")
+    for project, commits in ((first, theirs), (second, ours)):
+        request(connection, project, commits)
+    dispatch.say_hello(connection, hello(), NOW)
+    (run,) = published(connection)
+    dispatch.lease_run(connection, run, hello(), CONFIG, ME, NOW)
+    for seconds in range(0, 120, 20):  # the loop looks in while it runs
+        published(connection, at(seconds))
+    connection.execute(text("UPDATE run SET state = 'done' WHERE id = :id"), {"id": run})
+    dispatch.say_hello(connection, hello(), at(121))
+    (following,) = published(connection, at(121))
+    assert state(connection, following).project_id != state(connection, run).project_id
+    used = connection.execute(text("SELECT used_s FROM queue_share WHERE used_s > 0")).scalar_one()
+    assert 90 < used <= 100
+
+
+def test_a_backlog_of_main_does_not_keep_its_newest_commit_waiting(connection: Connection) -> None:
+    project, commits = make_project(connection, commits=5)
+    runs = request(connection, project, commits, now=at(-3600))
+    dispatch.say_hello(connection, hello(), NOW)
+    assert published(connection) == [runs[-1].run_id], "an even minute belongs to the newest"
+    dispatch.say_hello(connection, hello(), at(60))
+    assert published(connection, at(60)) == [runs[0].run_id], "an odd one to the oldest"
+
+
+def test_a_backfill_keeps_the_order_it_was_asked_in(connection: Connection) -> None:
+    project, commits = make_project(connection, commits=3)
+    coarse = request(connection, project, [commits[2], commits[0], commits[1]], kind=Kind.BACKFILL)
+    for number in range(3):
+        dispatch.say_hello(connection, hello(f"w{number}"), NOW)
+    assert published(connection) == [answer.run_id for answer in coarse]
+
+
+def test_a_worker_goes_on_with_the_suites_of_its_commit_unless_something_is_urgent(connection: Connection) -> None:
+    project, commits = make_project(connection)
+    wanted = [Wanted(commit_id=commits[0], suite=suite, testbed="cpu", spec={}) for suite in ("gpt", "moe", "comm")]
+    runs = dispatch.request_runs(connection, project, wanted, kind=Kind.MAIN, requested_by="t", now=NOW, branch="main")
+    request(connection, project, commits[1:], now=at(-60))
+    dispatch.say_hello(connection, hello(), NOW)
+    first = runs[0].run_id
+    assert dispatch.next_of_commit(connection, "w1", first, NOW) is None, "it has not measured it yet"
+    dispatch.lease_run(connection, first, hello(), CONFIG, ME, NOW)
+    connection.execute(text("UPDATE run SET state = 'done' WHERE id = :id"), {"id": first})
+    assert dispatch.next_of_commit(connection, "w1", first, NOW) == runs[1].run_id
+    assert dispatch.next_of_commit(connection, "w2", first, NOW) is None, "another worker has no checkout of it"
+    (urgent,) = request(connection, project, commits[2:], kind=Kind.CONFIRM)
+    assert not urgent.created and state(connection, urgent.run_id).kind == "confirm", "it was queued for main already"
+    assert dispatch.next_of_commit(connection, "w1", first, NOW) is None
+    connection.execute(text("UPDATE run SET state = 'cancelled' WHERE id = :id"), {"id": urgent.run_id})
+    assert dispatch.next_of_commit(connection, "w1", first, NOW) == runs[1].run_id
+
+
+@pytest.mark.parametrize(("version", "older"), [("0.2.0", "service"), ("0.0.9", "worker"), ("1.0.0", "service")])
+def test_a_worker_of_another_version_is_refused_with_what_to_do(
+    connection: Connection, version: str, older: str
+) -> None:
+    project, commits = make_project(connection)
+    (run, *_) = request(connection, project, commits)
+    stranger = replace(hello(), version=version)
+    with pytest.raises(Outdated, match=f"runs tidemark {version}, this service 0.1.0.*bring the {older} up to date"):
+        dispatch.lease_run(connection, run.run_id, stranger, CONFIG, ME, NOW)
+    dispatch.lease_run(connection, run.run_id, replace(hello(), version="0.1.7"), CONFIG, ME, NOW)
+
+
+def test_a_worker_in_trouble_is_put_into_quarantine_and_gets_no_runs(connection: Connection) -> None:
+    project, commits = make_project(connection)
+    runs = request(connection, project, commits)
+    troubled = replace(hello(), capabilities={"trouble": "GPU 0 has fallen off the bus (Xid 79)"})
+    assert dispatch.say_hello(connection, troubled, NOW) == "quarantine"
+    assert published(connection) == []
+    with pytest.raises(Conflict, match="told to quarantine"):
+        dispatch.lease_run(connection, runs[0].run_id, troubled, CONFIG, ME, NOW)
+    dispatch.set_worker_state(connection, "w1", "ok")
+    assert dispatch.say_hello(connection, hello(), NOW) == "ok"
+    assert len(published(connection)) == 1
+
+
 def test_a_message_reaches_the_queue_of_its_testbed_by_task_name(valkey: EmbeddedValkey) -> None:
     broker = CeleryBroker(valkey.url)
-    assert dispatch.send(broker, [Nudge(testbed="published", run_id="01RUN")]) == 1
+    assert publishing.send(broker, [Nudge(testbed="published", run_id="01RUN")]) == 1
     broker.close()
     with (
         Celery("consumer", broker=valkey.url).connection_for_read() as connection,
@@ -259,6 +350,26 @@ def test_a_silent_worker_loses_its_run_and_a_third_loss_fails_it(connection: Con
     assert [attempt["attempt"] for attempt in row.attempts] == [1, 2, 3]
     events = connection.execute(text("SELECT detail FROM run_event ORDER BY id")).scalars().all()
     assert [event["state"] for event in events] == ["queued", "queued", "failed"]
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_dead_workers_run_for_an_hour(connection: Connection) -> None:
+    project, commits = make_project(connection, commits=1)
+    (run,) = request(connection, project, commits)
+    dispatch.lease_run(connection, run.run_id, hello(), CONFIG, ME, at(3600))
+    assert dispatch.expire_leases(connection, CONFIG, NOW) == []
+    assert dispatch.expire_leases(connection, CONFIG, at(CONFIG.lease_s - 1)) == []
+    assert dispatch.expire_leases(connection, CONFIG, at(CONFIG.lease_s + 1)) == [run.run_id]
+
+
+def test_a_run_is_measured_by_another_worker_than_the_one_it_avoids(connection: Connection) -> None:
+    project, commits = make_project(connection, commits=1)
+    (run,) = request(connection, project, commits)
+    dispatch.say_hello(connection, hello("doubted"), NOW)
+    connection.execute(text("UPDATE run SET avoid_worker_id = (SELECT id FROM worker WHERE name = 'doubted')"))
+    dispatch.say_hello(connection, hello("other"), NOW)
+    with pytest.raises(Conflict, match="for another worker than doubted"):
+        dispatch.lease_run(connection, run.run_id, hello("doubted"), CONFIG, ME, at(1))
+    assert dispatch.lease_run(connection, run.run_id, hello("doubted"), CONFIG, ME, at(61)).run_id == run.run_id
 
 
 def test_a_heartbeat_just_after_the_lease_ran_out_still_keeps_it(connection: Connection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery
 from sqlalchemy import Engine, text
 
-from backend.services import dispatch, housekeeping
+from backend.services import dispatch, housekeeping, publishing
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
 from backend.services.live import publish
@@ -172,10 +172,21 @@ def test_one_step_that_fails_does_not_keep_the_others_from_being_done(
         c.execute(text("ALTER TABLE run_event RENAME COLUMN detail TO moved"))
         c.execute(text("UPDATE run SET state = 'leased', lease_expires_at = now() - interval '1 hour'"))
     other = queue_a_run(committing_engine)
-    broker = dispatch.CeleryBroker("redis://127.0.0.1:1/0")
+    broker = publishing.CeleryBroker("redis://127.0.0.1:1/0")
     with committing_engine.begin() as c:
         c.execute(text("INSERT INTO worker (name, testbed_id) SELECT 'w2', id FROM testbed"))
     housekeeping.tick(committing_engine, service_config, broker, datetime.now(UTC))
     broker.close()
     assert value(committing_engine, "SELECT state FROM run WHERE id = :id", id=run_id) == "leased"
     assert is_published(committing_engine, other)()
+
+
+def test_after_the_clock_has_jumped_workers_get_time_to_be_heard(service_config: ServiceConfig) -> None:
+    quick = replace(service_config, heartbeat_s=1)
+    clock, now = housekeeping._Clock(quick), datetime.now(UTC)
+    assert not clock.can_be_relied_on(now), "it has just begun: the database may have been away"
+    assert wait_until(lambda: clock.can_be_relied_on(datetime.now(UTC)), 10)
+    for jump in (timedelta(hours=1), timedelta(hours=-1)):
+        assert not clock.can_be_relied_on(datetime.now(UTC) + jump)
+        assert not clock.can_be_relied_on(datetime.now(UTC) + jump)
+        assert wait_until(lambda jump=jump: clock.can_be_relied_on(datetime.now(UTC) + jump), 10)
