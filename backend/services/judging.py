@@ -8,35 +8,31 @@ state at the merge base and changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from statistics import median
 from typing import Any
 
 from sqlalchemy import Connection
 
 from backend.contract import Run, parse_run
-from backend.regression.grouping import NEAR
-from backend.regression.judge import SeriesState, judge
-from backend.regression.lifecycle import accept_change, dismiss_change
-from backend.regression.policy import Override, Policy, PolicyError, parse_overrides
-from backend.regression.terms import (
-    ChangeDirection,
-    ChangePoint,
-    ChangeState,
-    Direction,
-    Judgement,
-    Point,
-    Reason,
-    Role,
-    SeriesKind,
-    Verdict,
-)
+from backend.regression.judge import SeriesState, judge_many
+from backend.regression.policy import Override, PolicyError, parse_overrides
+from backend.regression.terms import ChangeState, Judgement, Point, Verdict
 from backend.services import alarms
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
 from backend.services.remembered import STATES
+from backend.services.replay import (
+    POINTS_BEFORE,
+    difference,
+    judgeable,
+    kind_of,
+    not_judgeable,
+    points_to_replay,
+    replay,
+    with_arrival,
+)
 from backend.services.verdicts import SeriesVerdict, restatements, verdict_of
 from backend.store import ingest as ingest_store
 from backend.store import judgements as judgement_store
@@ -49,11 +45,6 @@ from backend.store.series import NewState, RollupPoint, SeriesRow, StoredPoint
 from backend.store.wire import Statement
 
 log = logging.getLogger("tidemark.judging")
-
-# When a series is judged again, so many points before the late one build up the state; the states of an older past
-# differ too little to matter.
-POINTS_BEFORE = 150
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -95,12 +86,9 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured])
     if arrival.branch_id is not None:
         return _judge_on_branch(c, arrival, measured)
     found = _Outcome()
-    late = []
-    for item in measured:
-        if item.series.state_position is not None and item.series.state_position >= arrival.position:
-            late.append(item)
-        else:
-            _judge_newest(arrival, item, found)
+    late = [item for item in measured if _is_late(item.series, arrival)]
+    newest = [item for item in measured if not _is_late(item.series, arrival)] if late else measured
+    _judge_newest(c, arrival, newest, found)
     if late:
         _judge_late(c, arrival, late, found)
     told = _tell(c, arrival, found)
@@ -108,22 +96,41 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured])
     return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
 
 
+def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
+    return series.state_position is not None and series.state_position >= arrival.position
+
+
 # --- the newest point ------------------------------------------------------------------------------------------------
 
 
-def _judge_newest(arrival: Arrival, item: Measured, found: _Outcome) -> None:
-    series, policy = item.series, arrival.policy_of(item.series)
-    point = _point(arrival, item)
-    if not _judgeable(series, point):
-        judgement = _not_judgeable(point, policy)
-    else:
-        judgement, state = judge(state_of(series), point, policy)
-        found.states.append(new_state(series, state, judgement))
-    found.said.append((series, judgement))
-    found.rows.append(_row(arrival, series, judgement))
-    news = _news(series, judgement)
-    found.news += news
-    found.stories += news
+def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured], found: _Outcome) -> None:
+    """Judge the points that follow all others of their series, together."""
+    points = [_point(arrival, item) for item in measured]
+    policies = [arrival.policy_of(item.series) for item in measured]
+    may = [judgeable(item.series, point) for item, point in zip(measured, points, strict=True)]
+    states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
+    judged = iter(
+        judge_many(
+            [
+                (states[item.series.id], point, policy)
+                for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
+                if sound
+            ]
+        )
+    )
+    for item, point, policy, sound in zip(measured, points, policies, may, strict=True):
+        series = item.series
+        if sound:
+            judgement, state = next(judged)
+            found.states.append(new_state(series, state, judgement))
+        else:
+            judgement = not_judgeable(point, policy)
+        found.said.append((series, judgement))
+        found.rows.append(_row(arrival, series, judgement))
+        if judgement.events:
+            news = _news(series, judgement)
+            found.news += news
+            found.stories += news
 
 
 def _point(arrival: Arrival, item: Measured) -> Point:
@@ -131,42 +138,33 @@ def _point(arrival: Arrival, item: Measured) -> Point:
     return Point(arrival.position, run.commit, item.values, arrival.environment_hash, arrival.worker, run.suite_version)
 
 
-def kind_of(series: SeriesRow) -> SeriesKind:
-    return SeriesKind(Direction(series.direction), Role(series.role), series.exact)
+def states_of(c: Connection, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
+    """What the judge remembers of each of these series, which the caller has locked."""
+    unknown = [row.id for row in series if STATES.needs_whole(row)]
+    if unknown:
+        wholes = series_store.load_wholes(c, unknown)
+        series = [replace(row, state=wholes[row.id]) if row.id in wholes else row for row in series]
+    return {row.id: state_of(row) for row in series}
 
 
 def state_of(series: SeriesRow) -> SeriesState:
-    if series.state is None:
+    if series.state is None and series.state_tail is None:
         return SeriesState.new(kind_of(series))
     # The role may have changed since: it decides what turns red, not how a series is judged.
-    state, kind = STATES.decoded(series.id, series.state), kind_of(series)
+    state, kind = STATES.decoded(series), kind_of(series)
     return state if state.kind == kind else replace(state, kind=kind)
 
 
 def new_state(series: SeriesRow, state: SeriesState, judgement: Judgement) -> NewState:
-    profile = {"noise": judgement.noise, "minimum_detectable_effect": judgement.minimum_detectable_effect}
-    stored = STATES.encoded(series.id, state)
-    return NewState(series_id=series.id, state=stored, position=state.last_position, profile=profile)
-
-
-def _judgeable(series: SeriesRow, point: Point) -> bool:
-    """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
-    return series.exact or min(point.values) > 0
-
-
-def _not_judgeable(point: Point, policy: Policy) -> Judgement:
-    value = median(point.values)
-    return Judgement(
-        position=point.position,
-        commit=point.commit,
-        verdict=Verdict.INSUFFICIENT,
-        reason=Reason.TOO_FEW_RUNS,
-        policy_version=policy.version,
-        value=value,
-        smoothed=value,
-        smoothed_low=value,
-        smoothed_high=value,
-        numbers={"not_positive": 1.0},
+    stored, profile = STATES.encoded(series, state), None
+    if stored.whole is not None:  # noise is what the model says, and a new model is a new whole
+        profile = {"noise": judgement.noise, "minimum_detectable_effect": judgement.minimum_detectable_effect}
+    return NewState(
+        series_id=series.id,
+        state=stored.whole,
+        state_tail=stored.tail,
+        position=state.last_position,
+        profile=profile,
     )
 
 
@@ -195,8 +193,8 @@ def _news(series: SeriesRow, judgement: Judgement) -> list[News]:
 def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found: _Outcome) -> None:
     """Insert the run's points at their place and judge the series again from there."""
     series = [item.series for item in late]
-    by_series = _points_to_replay(c, [row.id for row in series], arrival.position)
-    stored = {item.series.id: _with_arrival(by_series[item.series.id], arrival, item) for item in late}
+    by_series = points_to_replay(c, [row.id for row in series], arrival.position)
+    stored = {item.series.id: with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
     _judge_again(c, arrival, series, stored, arrival.position, found)
 
 
@@ -213,7 +211,7 @@ def _judge_again(
     decisions = regression_store.decisions(c, ids)
     told = regression_store.points_of_series(c, ids)
     for series in wanted:
-        judged, state = _replay(series, stored[series.id], arrival.policy_of(series), decisions)
+        judged, state = replay(series, stored[series.id], arrival.policy_of(series), decisions)
         for point, judgement in judged:
             if point.position < start:
                 continue
@@ -225,71 +223,12 @@ def _judge_again(
         found.states.append(new_state(series, state, judged[-1][1]))
         first = stored[series.id][0].position
         known = [p for p in told if p.series_id == series.id and p.onset_position > first]
-        news = _difference(series, known, [judgement for _, judgement in judged])
+        news = difference(series, known, [judgement for _, judgement in judged])
         found.news += news
         # All rows from here on are new ones, so that everything later runs made clear must be said again.
         found.stories += [s for point, said in judged if point.position >= start for s in _news(series, said)]
         found.stories += [item for item in news if item.event.state in (ChangeState.WITHDRAWN, ChangeState.RELOCATED)]
     judgement_store.supersede_from(c, ids, start, arrival.now)
-
-
-def _points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
-    """The points from far enough before the position, and before anything still open, for a sound state there."""
-    opened = [point.onset_position for point in regression_store.open_points(c, series_ids)]
-    start = min([position, *opened])
-    return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
-
-
-def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, item: Measured) -> list[StoredPoint]:
-    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
-    runs, processes = [arrival.run.id], list(item.values)
-    for point in stored:
-        if point.position == arrival.position:
-            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
-            processes = [*point.processes, *processes]
-    own = StoredPoint(
-        position=arrival.position,
-        commit=arrival.run.commit,
-        commit_id=arrival.commit_id,
-        run_id=arrival.run.id,
-        measured_at=arrival.measured_at,
-        value=median(processes),
-        runs=tuple(runs),
-        processes=tuple(processes),
-        environment_hash=arrival.environment_hash,
-        worker=arrival.worker,
-    )
-    others = [point for point in stored if point.position != arrival.position]
-    return sorted([*others, own], key=lambda point: point.position)
-
-
-def _replay(
-    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
-) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
-    """Judge points in order from nothing, with what people decided on the way at the place where they decided it."""
-    state = SeriesState.new(kind_of(series))
-    mine = [decision for decision in decisions if decision.series_id == series.id]
-    judged = []
-    for stored_point in stored:
-        point = stored_point.as_point(series.suite_version)
-        if _judgeable(series, point):
-            judgement, state = judge(state, point, policy)
-        else:
-            judgement = _not_judgeable(point, policy)
-        judged.append((stored_point, judgement))
-        for decision in mine:
-            if decision.position == stored_point.position:
-                state = decide(state, decision.onset_position, decision.state)
-    return judged, state
-
-
-def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
-    """A person's word on the change that began at (about) this position."""
-    begun = [opened.onset_position for opened in state.open_regressions]
-    if state.suspect is not None:
-        begun.append(state.suspect.onset)
-    nearest = min(begun, key=lambda position: abs(position - onset), default=onset)
-    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
 
 
 def _row_of(series: SeriesRow, point: StoredPoint, judgement: Judgement) -> JudgementRow:
@@ -305,49 +244,6 @@ def _row_of(series: SeriesRow, point: StoredPoint, judgement: Judgement) -> Judg
     )
 
 
-def _difference(
-    series: SeriesRow, known: Sequence[regression_store.ChangePointRow], judged: Sequence[Judgement]
-) -> list[News]:
-    """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
-    story = _story(judged)
-    news = []
-    for point in sorted(known, key=lambda known_point: known_point.state not in alarms.LIVE):
-        onset = min(story, key=lambda position: abs(position - point.onset_position), default=None)
-        if onset is None or abs(onset - point.onset_position) > NEAR:
-            if point.state in alarms.LIVE:
-                gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
-                news.append(News(series=series, event=gone, noise=0.0))
-            continue
-        event, noise = story.pop(onset)
-        if point.state not in alarms.LIVE:
-            continue
-        if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
-            moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
-            news.append(News(series=series, event=moved, noise=noise))
-        if event.state.value != point.state:
-            news.append(News(series=series, event=event, noise=noise))
-    news += [
-        News(series=series, event=event, noise=noise)
-        for event, noise in story.values()
-        if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
-    ]
-    return news
-
-
-def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
-    """The last word on each change for the worse, by its onset, with the noise it was seen in."""
-    story: dict[int, tuple[ChangePoint, float]] = {}
-    for judgement in judged:
-        for event in judgement.events:
-            if event.direction is not ChangeDirection.REGRESSION or not event.past_gate:
-                continue
-            if event.previous_onset_position is not None:
-                story.pop(event.previous_onset_position, None)
-            if event.state is not ChangeState.RELOCATED:
-                story[event.onset_position] = (event, judgement.noise or 0.0)
-    return story
-
-
 # --- on request ------------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +251,7 @@ def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: da
     """Judge a series again from a position on: a decision was taken back, or its policy changed."""
     # Locked before its points are read: a result that is just arriving would be missing among them, and be lost.
     (series,) = series_store.lock_by_id(c, [series_id])
-    points = _points_to_replay(c, [series_id], from_position)[series_id]
+    points = points_to_replay(c, [series_id], from_position)[series_id]
     if not points:
         _withdraw_all(c, series, now)
         return
@@ -369,7 +265,7 @@ def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: da
 
 def _withdraw_all(c: Connection, series: SeriesRow, now: datetime) -> None:
     """Nothing stands in the series any more (its history was replaced), hence nothing of what it told."""
-    gone = _difference(series, regression_store.points_of_series(c, [series.id]), [])
+    gone = difference(series, regression_store.points_of_series(c, [series.id]), [])
     last = series_store.last_point(c, series.id)
     if gone and last is not None:
         alarms.tell(c, _arrival_of(c, last, now), gone, [series.id], watched=0)
@@ -417,19 +313,26 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
     """Against the state at the merge base; nothing of it becomes part of the series' history."""
     states = _states_at(c, arrival, [item.series for item in measured])
     found = _Outcome()
-    for item in measured:
-        series, policy = item.series, arrival.policy_of(item.series)
-        point = _point(arrival, item)
-        if _judgeable(series, point):
-            state = states[series.id]
-            # Judged as the point after the merge base, whatever its position on its own branch.
-            judgement, _ = judge(state, replace(point, position=state.last_position + 1), policy)
-            judgement = replace(judgement, position=arrival.position, onset=False, events=())
+    more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
+    points = [_point(arrival, item) for item in measured]
+    policies = [arrival.policy_of(item.series) for item in measured]
+    judged = iter(
+        judge_many(
+            [
+                # Judged as the point after the merge base, whatever its position on its own branch.
+                (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
+                for item, point, policy in zip(measured, points, policies, strict=True)
+                if judgeable(item.series, point)
+            ]
+        )
+    )
+    for item, point, policy in zip(measured, points, policies, strict=True):
+        if judgeable(item.series, point):
+            judgement = replace(next(judged)[0], position=arrival.position, onset=False, events=())
         else:
-            judgement = _not_judgeable(point, policy)
-        more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
-        found.said.append((series, judgement))
-        found.rows.append(_row(arrival, series, judgement, more=more))
+            judgement = not_judgeable(point, policy)
+        found.said.append((item.series, judgement))
+        found.rows.append(_row(arrival, item.series, judgement, more=more))
     verdicts = _store(c, arrival, found, Told())
     return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 
@@ -437,13 +340,14 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
 def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
     base = arrival.base_position
     ahead = [s for s in series if base is not None and s.state_position is not None and s.state_position > base]
-    states = {s.id: state_of(s) for s in series if s not in ahead}
+    beyond = {s.id for s in ahead}
+    states = states_of(c, [s for s in series if s.id not in beyond])
     if ahead and base is not None:
         ids = [s.id for s in ahead]
         points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
         decisions = regression_store.decisions(c, ids)
         for s in ahead:
-            states[s.id] = _replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
+            states[s.id] = replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
     return states
 
 

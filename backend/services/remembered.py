@@ -1,19 +1,41 @@
-"""States of series that this process saw last, so that a result which follows another need not decode them again.
+"""States of series that this process saw last, so that a result which follows another need not read them again.
 
-A state is found by its stored bytes: whatever another process has written in the meantime, or a rollback has undone,
-is simply not what is remembered, and is decoded.
+A state is stored as a whole and a tail (`backend/regression/tail.py`); the tail names its whole. What is remembered is
+found by the stored tail: whatever another process has written in the meantime, or a rollback has undone, is simply not
+what is remembered, and is read.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from threading import Lock
 
-import orjson
-
+from backend.regression import tail as tails
 from backend.regression.judge import SeriesState
+from backend.store.series import SeriesRow
 
 MOST = 4096  # of some ten kilobytes each
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What is to be written of a state."""
+
+    whole: bytes | None
+    """None: the one that is stored stays."""
+    tail: bytes | None
+    """None: the whole says everything."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Remembered:
+    stored: bytes
+    """The tail, or the whole where there is none."""
+    state: SeriesState
+    key: bytes
+    whole: SeriesState
+    """The state that the stored whole holds."""
 
 
 class RememberedStates:
@@ -21,26 +43,58 @@ class RememberedStates:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._states: OrderedDict[int, tuple[bytes, SeriesState]] = OrderedDict()
+        self._states: OrderedDict[int, _Remembered] = OrderedDict()
         self._lock = Lock()
 
-    def decoded(self, series_id: int, stored: bytes) -> SeriesState:
-        """The state that these bytes hold."""
-        with self._lock:
-            known = self._states.get(series_id)
-        if known is not None and known[0] == stored:
-            return known[1]
-        return SeriesState.from_json(orjson.loads(stored))
+    def needs_whole(self, row: SeriesRow) -> bool:
+        """Whether the row's state cannot be told from its tail and what is remembered."""
+        if row.state is not None or row.state_tail is None:
+            return False
+        known = self._states.get(row.id)
+        return known is None or known.key != tails.key_of(row.state_tail)
 
-    def encoded(self, series_id: int, state: SeriesState) -> bytes:
-        """The bytes to store; whoever reads them in this process soon gets this very state."""
-        stored = orjson.dumps(state.to_json())
+    def decoded(self, row: SeriesRow) -> SeriesState:
+        """The state that is stored for this series, which has one."""
+        known = self._states.get(row.id)
+        if row.state_tail is None:
+            assert row.state is not None
+            if known is not None and known.stored == row.state:
+                return known.state
+            return tails.read_whole(row.state)
+        if known is not None and known.stored == row.state_tail:
+            return known.state
+        key = tails.key_of(row.state_tail)
+        if known is not None and known.key == key:
+            whole = known.whole
+        else:
+            assert row.state is not None  # loaded, because `needs_whole` said so
+            whole = tails.read_whole(row.state)
+        state = tails.read_tail(whole, row.state_tail)
+        self._remember(row.id, _Remembered(row.state_tail, state, key, whole))
+        return state
+
+    def encoded(self, row: SeriesRow, state: SeriesState) -> StoredState:
+        """What to store of the series' new state; whoever reads it in this process soon gets this very state.
+
+        `row` is the series as it is stored and locked: a tail is written only where it names the whole in there.
+        """
+        known = self._states.get(row.id)
+        if known is not None and row.state_tail is not None and known.key == tails.key_of(row.state_tail):
+            tail = tails.write_tail(known.whole, known.key, state)
+            if tail is not None:
+                self._remember(row.id, _Remembered(tail, state, known.key, known.whole))
+                return StoredState(None, tail)
+        whole, key = tails.write_whole(state)
+        tail = tails.write_tail(state, key, state)
+        self._remember(row.id, _Remembered(whole if tail is None else tail, state, key, state))
+        return StoredState(whole, tail)
+
+    def _remember(self, series_id: int, found: _Remembered) -> None:
         with self._lock:
-            self._states[series_id] = (stored, state)
+            self._states[series_id] = found
             self._states.move_to_end(series_id)
             if len(self._states) > self._most:
                 self._states.popitem(last=False)
-        return stored
 
 
 STATES = RememberedStates()

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, RowMapping
 from backend.regression.terms import Reason, Verdict
 from backend.services import live
 from backend.services.errors import BadRequest, Conflict, NotFound
-from backend.services.judging import decide, rejudge_series, state_of
+from backend.services.judging import rejudge_series, state_of
 from backend.services.regressions import DECIDED, OPEN, Action, RegressionDetail, get_regression, possible_actions
 from backend.services.remembered import STATES
+from backend.services.replay import decide
 from backend.store import judgements as judgement_store
 from backend.store import regression_views as views
 from backend.store import regressions as store
@@ -153,8 +154,16 @@ def _decide(c: Connection, regression_id: int, decision: str, now: datetime) -> 
     states, positions = [], {}
     for row in series:
         state = decide(state_of(row), onsets[row.id], decision)
-        stored = STATES.encoded(row.id, state)
-        states.append(NewState(series_id=row.id, state=stored, position=state.last_position, profile=None))
+        stored = STATES.encoded(row, state)
+        states.append(
+            NewState(
+                series_id=row.id,
+                state=stored.whole,
+                state_tail=stored.tail,
+                position=state.last_position,
+                profile=None,
+            )
+        )
         positions[str(row.id)] = state.last_position
     if states:
         wire.send(c, series_store.save_statement(states, None))

@@ -155,7 +155,7 @@ _MOVE = text(
        RETURNING j.series_id"""
 )
 _FORGET = text(
-    """UPDATE series s SET state = NULL, state_position = NULL
+    """UPDATE series s SET state = NULL, state_tail = NULL, state_position = NULL
        WHERE s.id = ANY (CAST(:ids AS integer[])) AND NOT EXISTS (
          SELECT FROM judgement j
          WHERE j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL)"""

@@ -31,7 +31,8 @@ class SeriesRow:
     role: str
     exact: bool
     state: bytes | None
-    """As stored."""
+    """The whole, as stored; None as well where only the tail was read."""
+    state_tail: bytes | None
     state_position: int | None
 
 
@@ -51,7 +52,9 @@ class SeriesWanted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewState:
     series_id: int
-    state: bytes
+    state: bytes | None
+    """The whole; None: as it is."""
+    state_tail: bytes | None
     position: int
     profile: Mapping[str, Any] | None
     """None: as it is."""
@@ -89,12 +92,14 @@ class StoredPoint:
 
 
 _COLUMNS = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
-       s.role, s.exact, s.state, s.state_position"""
+       s.role, s.exact, s.state_tail, s.state_position"""
+# Whoever saw a series last remembers its whole: it is read where nobody does.
+_WHOLE_IF_ALONE = "CASE WHEN s.state_tail IS NULL THEN s.state END AS state"
 # Every key is looked up in the unique index by itself: a join would be planned by statistics that know nothing of a
 # project whose first runs are just coming in. Locked in the order of ids, so that two runs of the same series wait for
 # each other and never deadlock.
 _LOCK = f"""
-SELECT {_COLUMNS} FROM series s
+SELECT {_COLUMNS}, {_WHOLE_IF_ALONE} FROM series s
 WHERE s.id = ANY (ARRAY(
   SELECT found.id
   FROM unnest(%(benchmark)s::text[], %(variant_key)s::text[], %(preset)s::text[], %(metric)s::text[])
@@ -191,11 +196,15 @@ def series_row(row: Any) -> SeriesRow:
         role=row.role,
         exact=row.exact,
         state=row.state,
+        state_tail=row.state_tail,
         state_position=row.state_position,
     )
 
 
-_LOCK_BY_ID = f"SELECT {_COLUMNS} FROM series s WHERE s.id = ANY(%(ids)s::int[]) ORDER BY s.id FOR NO KEY UPDATE OF s"
+_LOCK_BY_ID = f"""
+SELECT {_COLUMNS}, s.state FROM series s WHERE s.id = ANY(%(ids)s::int[]) ORDER BY s.id FOR NO KEY UPDATE OF s
+"""
+_WHOLES = "SELECT id, state FROM series WHERE id = ANY(%(ids)s::int[])"
 
 
 def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
@@ -203,12 +212,18 @@ def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
     return [series_row(row) for row in rows]
 
 
+def load_wholes(c: Connection, series_ids: Iterable[int]) -> dict[int, bytes]:
+    """The whole states of series that the caller has locked."""
+    (rows,) = wire.send(c, (_WHOLES, {"ids": list(series_ids)}))
+    return {row.id: row.state for row in rows}
+
+
 _SAVE = """
-UPDATE series AS s SET state = u.state, state_position = u.position,
+UPDATE series AS s SET state = coalesce(u.state, s.state), state_tail = u.tail, state_position = u.position,
                        profile = coalesce(u.profile::jsonb, s.profile),
                        last_measured_at = greatest(s.last_measured_at, %(measured_at)s::timestamptz)
-FROM unnest(%(ids)s::int[], %(states)b::bytea[], %(positions)s::int[], %(profiles)s::text[])
-     AS u (id, state, position, profile)
+FROM unnest(%(ids)s::int[], %(states)b::bytea[], %(tails)b::bytea[], %(positions)s::int[], %(profiles)s::text[])
+     AS u (id, state, tail, position, profile)
 WHERE s.id = u.id
 """
 _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
@@ -219,6 +234,7 @@ def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> 
         "measured_at": measured_at,
         "ids": [state.series_id for state in states],
         "states": [state.state for state in states],
+        "tails": [state.state_tail for state in states],
         "positions": [state.position for state in states],
         "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
     }
@@ -250,8 +266,11 @@ JOIN run r ON r.id = j.run_id
 LEFT JOIN environment e ON e.id = r.environment_id
 LEFT JOIN worker w ON w.id = r.worker_id
 CROSS JOIN LATERAL (
-  SELECT array_agg(v) AS processes FROM measurement x, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
-  WHERE x.series_id = j.series_id AND x.run_id = ANY (coalesce(j.runs, ARRAY[j.run_id]))) AS m
+  SELECT array_agg(v) AS processes
+  FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
+  -- when it was measured says in which partition it is
+  WHERE y.id = ANY (coalesce(j.runs, ARRAY[j.run_id])) AND x.series_id = j.series_id
+    AND x.measured_at = coalesce(y.started_at, y.received_at)) AS m
 ORDER BY j.series_id, j.position, j.measured_at, j.run_id
 """
 NO_LIMIT = 2**31 - 1

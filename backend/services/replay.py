@@ -1,0 +1,169 @@
+"""Judging points again: from where, with which points, and what the new story adds to the one that was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from sqlalchemy import Connection
+
+from backend.regression.grouping import NEAR
+from backend.regression.judge import SeriesState, judge
+from backend.regression.lifecycle import accept_change, dismiss_change
+from backend.regression.policy import Policy
+from backend.regression.terms import (
+    ChangeDirection,
+    ChangePoint,
+    ChangeState,
+    Direction,
+    Judgement,
+    Point,
+    Reason,
+    Role,
+    SeriesKind,
+    Verdict,
+)
+from backend.services import alarms
+from backend.services.alarms import News
+from backend.services.arrival import Arrival
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+from backend.store.series import SeriesRow, StoredPoint
+
+# When a series is judged again, so many points before the late one build up the state; the states of an older past
+# differ too little to matter.
+POINTS_BEFORE = 150
+
+
+def kind_of(series: SeriesRow) -> SeriesKind:
+    return SeriesKind(Direction(series.direction), Role(series.role), series.exact)
+
+
+def judgeable(series: SeriesRow, point: Point) -> bool:
+    """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
+    return series.exact or min(point.values) > 0
+
+
+def not_judgeable(point: Point, policy: Policy) -> Judgement:
+    value = median(point.values)
+    return Judgement(
+        position=point.position,
+        commit=point.commit,
+        verdict=Verdict.INSUFFICIENT,
+        reason=Reason.TOO_FEW_RUNS,
+        policy_version=policy.version,
+        value=value,
+        smoothed=value,
+        smoothed_low=value,
+        smoothed_high=value,
+        numbers={"not_positive": 1.0},
+    )
+
+
+# --- the points
+
+
+def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
+    """The points from far enough before the position, and before anything still open, for a sound state there."""
+    opened = [point.onset_position for point in regression_store.open_points(c, series_ids)]
+    start = min([position, *opened])
+    return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
+
+
+def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequence[float]) -> list[StoredPoint]:
+    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
+    runs, processes = [arrival.run.id], list(values)
+    for point in stored:
+        if point.position == arrival.position:
+            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
+            processes = [*point.processes, *processes]
+    own = StoredPoint(
+        position=arrival.position,
+        commit=arrival.run.commit,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        measured_at=arrival.measured_at,
+        value=median(processes),
+        runs=tuple(runs),
+        processes=tuple(processes),
+        environment_hash=arrival.environment_hash,
+        worker=arrival.worker,
+    )
+    others = [point for point in stored if point.position != arrival.position]
+    return sorted([*others, own], key=lambda point: point.position)
+
+
+# --- the story
+
+
+def replay(
+    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
+) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
+    """Judge points in order from nothing, with what people decided on the way at the place where they decided it."""
+    state = SeriesState.new(kind_of(series))
+    mine = [decision for decision in decisions if decision.series_id == series.id]
+    judged = []
+    for stored_point in stored:
+        point = stored_point.as_point(series.suite_version)
+        if judgeable(series, point):
+            judgement, state = judge(state, point, policy)
+        else:
+            judgement = not_judgeable(point, policy)
+        judged.append((stored_point, judgement))
+        for decision in mine:
+            if decision.position == stored_point.position:
+                state = decide(state, decision.onset_position, decision.state)
+    return judged, state
+
+
+def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
+    """A person's word on the change that began at (about) this position."""
+    begun = [opened.onset_position for opened in state.open_regressions]
+    if state.suspect is not None:
+        begun.append(state.suspect.onset)
+    nearest = min(begun, key=lambda position: abs(position - onset), default=onset)
+    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
+
+
+def difference(
+    series: SeriesRow, known: Sequence[regression_store.ChangePointRow], judged: Sequence[Judgement]
+) -> list[News]:
+    """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
+    story = _story(judged)
+    news = []
+    for point in sorted(known, key=lambda known_point: known_point.state not in alarms.LIVE):
+        onset = min(story, key=lambda position: abs(position - point.onset_position), default=None)
+        if onset is None or abs(onset - point.onset_position) > NEAR:
+            if point.state in alarms.LIVE:
+                gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
+                news.append(News(series=series, event=gone, noise=0.0))
+            continue
+        event, noise = story.pop(onset)
+        if point.state not in alarms.LIVE:
+            continue
+        if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
+            moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
+            news.append(News(series=series, event=moved, noise=noise))
+        if event.state.value != point.state:
+            news.append(News(series=series, event=event, noise=noise))
+    news += [
+        News(series=series, event=event, noise=noise)
+        for event, noise in story.values()
+        if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
+    ]
+    return news
+
+
+def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
+    """The last word on each change for the worse, by its onset, with the noise it was seen in."""
+    story: dict[int, tuple[ChangePoint, float]] = {}
+    for judgement in judged:
+        for event in judgement.events:
+            if event.direction is not ChangeDirection.REGRESSION or not event.past_gate:
+                continue
+            if event.previous_onset_position is not None:
+                story.pop(event.previous_onset_position, None)
+            if event.state is not ChangeState.RELOCATED:
+                story[event.onset_position] = (event, judgement.noise or 0.0)
+    return story
