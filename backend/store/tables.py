@@ -293,9 +293,10 @@ series = Table(
     Column("direction", Text, nullable=False),
     Column("role", Text, nullable=False),
     Column("exact", Boolean, nullable=False, server_default=text("false")),
-    # what the judge remembers, as JSON text: rewritten with every point, so it is kept small (a few kB), and never
-    # looked into by the database, so it is bytes
+    # what the judge remembers (backend/regression/tail.py): a whole of a few kB, and a tail that every point rewrites;
+    # the database never looks into them, so they are bytes
     Column("state", LargeBinary),
+    Column("state_tail", LargeBinary),
     Column("state_position", Integer),  # position of the last point the state has seen
     Column("profile", JSONB),  # noise, minimum detectable effect, autocorrelation, bimodality
     Column("alarms_confirmed", Integer, nullable=False, server_default=text("0")),
