@@ -100,9 +100,6 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     if "count" in job.tasks:
         report["counters"] = [dataclasses.asdict(counter) for counter in workload.counters()]
     report["work"] = dataclasses.asdict(workload.work)
-    notes = getattr(workload, "notes", None)
-    if notes is not None:
-        report["notes"] = notes()
     _forget_peaks(job)
     report["measured_from_ms"] = int(time.time() * 1000)
     if "time" in job.tasks:
@@ -112,6 +109,8 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
             _judge_after(workload, report)
         else:
             _time(workload, job, report)
+        if hasattr(workload, "notes") and report["status"] == Status.OK:
+            report["notes"] = workload.notes()
     if "profile" in job.tasks and not hasattr(workload, "measure"):
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:

@@ -234,8 +234,7 @@ class Session:
             result["correctness"] = correctness
         notes = [report["notes"] for report in state.reports if report.get("notes")]
         if notes:
-            # A choice that processes made differently is told for each of them.
-            result["notes"] = notes[0] if all(note == notes[0] for note in notes) else {"by_process": notes}
+            result["notes"] = notes[0] | ({"by_process": notes} if len(notes) > 1 else {})
         detail = next((report["traceback"] for report in state.reports if report.get("traceback")), None)
         if detail:
             result["traceback"] = detail

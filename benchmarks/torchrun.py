@@ -60,6 +60,8 @@ def for_ranks(selection: Sequence[Selected], ranks: int) -> tuple[Selected, ...]
 
 
 def _at(case: Case, ranks: int) -> Case:
+    if case.config.get("strategy") == "none":
+        return case if ranks == 1 else _alone(case, ranks)
     return replace(
         case,
         variant={**case.variant, "ranks": ranks},

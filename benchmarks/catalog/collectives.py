@@ -17,6 +17,19 @@ RANKS = {Preset.CPU: (2,), Preset.SMOKE: (2,), Preset.FULL: (2, 4, 8)}
 SECONDS_PER_SIZE = {Preset.CPU: 0.12, Preset.SMOKE: 0.5, Preset.FULL: 2.0}
 WITH_PLACEMENT = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 
+IN_SWITCH = ("nvls_on", "nvls_off")
+"""NCCL told to use NVLink SHARP, where the switch adds and copies, or not to."""
+TRANSPORTS = {
+    Operation.ALL_REDUCE: (*IN_SWITCH, "symm_one_shot", "symm_two_shot", "symm_multimem"),
+    Operation.ALL_GATHER: (*IN_SWITCH, "symm_multimem"),
+    Operation.REDUCE_SCATTER: (*IN_SWITCH, "symm_one_shot"),
+}
+"""Ways of one operation besides what NCCL chooses by itself; `symm_*` are torch's kernels on symmetric memory."""
+ONE_SHOT_UP_TO = 64 * MIB
+"""Every rank reads all of every other's buffer in one shot: made for small messages."""
+
+_NOT_ON_A_CPU = "{} is a way between GPUs linked by NVLink; gloo carries the ranks of a CPU"
+
 _WHAT = {
     Operation.ALL_REDUCE: "every rank ends with the sum of all buffers: gradients under DDP",
     Operation.ALL_GATHER: "every rank ends with all parts: weights under FSDP",
@@ -31,6 +44,12 @@ _REFERENCES = (
         figure="8×H100 or H200 all_reduce with NVLS: 475–480 GB/s", source="NVIDIA/nccl-tests issues 272 and 290"
     ),
 )
+_SMALL = (
+    Reference(
+        figure="0.5 MB on two GPUs: 7 us in one shot on symmetric memory, 11 us by NCCL",
+        source="vllm-project/vllm pull request 24111",
+    ),
+)
 
 
 def _cases_of(operation: Operation) -> Callable[[Preset], tuple[Case, ...]]:
@@ -41,28 +60,38 @@ def _cases_of(operation: Operation) -> Callable[[Preset], tuple[Case, ...]]:
             placements.append("in_place")
         if operation in (Operation.ALL_REDUCE, Operation.BROADCAST):
             placements = ["in_place"]
-        return tuple(
-            Case(
-                variant={"ranks": ranks, "placement": placement},
-                config={
-                    "operation": str(operation),
-                    "ranks": ranks,
-                    "placement": placement,
-                    "sizes": list(SIZES[preset]),
-                    "seconds_per_size": SECONDS_PER_SIZE[preset],
-                    "device": "cpu" if cpu else "cuda",
-                    "dtype": "fp32",
-                },
-                backend="gloo" if cpu else "nccl",
-                world_size=ranks,
-                processes=1 if cpu else None,
-                timeout_s=120 if cpu else 600,
-            )
-            for ranks in RANKS[preset]
-            for placement in placements
-        )
+        ways = [(placement, None) for placement in placements]
+        ways += [(placements[0], transport) for transport in TRANSPORTS.get(operation, ())]
+        return tuple(_case(operation, preset, ranks, *way) for ranks in RANKS[preset] for way in ways)
 
     return cases
+
+
+def _case(operation: Operation, preset: Preset, ranks: int, placement: str, transport: str | None) -> Case:
+    cpu = preset is Preset.CPU
+    variant: dict[str, str | int] = {"ranks": ranks, "placement": placement}
+    sizes = list(SIZES[preset])
+    if transport is not None:
+        variant["transport"] = transport
+        sizes = [size for size in sizes if transport != "symm_one_shot" or size <= ONE_SHOT_UP_TO]
+    return Case(
+        variant=variant,
+        config={
+            "operation": str(operation),
+            "ranks": ranks,
+            "placement": placement,
+            "sizes": sizes,
+            "seconds_per_size": SECONDS_PER_SIZE[preset],
+            "device": "cpu" if cpu else "cuda",
+            "dtype": "fp32",
+            **({"transport": transport} if transport else {}),
+        },
+        backend="gloo" if cpu else "nccl",
+        world_size=ranks,
+        not_applicable=_NOT_ON_A_CPU.format(transport) if cpu and transport else None,
+        processes=1 if cpu else None,
+        timeout_s=120 if cpu else 600,
+    )
 
 
 BENCHMARKS = tuple(
@@ -75,14 +104,15 @@ BENCHMARKS = tuple(
         meaning=f"{operation}: {_WHAT[operation]}. Each iteration starts at a barrier and lasts as long as its slowest "
         "rank; the value is the median over iterations, with the mean over ranks, as nccl-tests reports it, beside it. "
         "Payloads are whole numbers, distinct per rank, and compared exactly before anything is timed. On one rank "
-        "nothing crosses a link: not applicable, never 0.",
+        "nothing crosses a link: not applicable, never 0. The way is NCCL's own choice, or is named: NVLink SHARP on "
+        "or off, or one of torch's kernels on symmetric memory (one shot, two shots, in the switch by multimem).",
         formula="algbw = S/t with S the TOTAL bytes (all ranks' output of a gather, input of a scatter), decimal GB; "
         "busbw = algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast and "
         "send_recv 1. 1 GiB in 15.2 ms on 8 ranks of an all_reduce: 70.6 × 1.75 = 123.6 GB/s. Times of all sizes are "
         "fitted by t = alpha + S/B; half of the bandwidth is reached at alpha·B.",
         bound="Small sizes: latency alpha. Large ones: NVLink, 450 GB/s a direction on H200; the 900 GB/s of data "
         "sheets counts both directions.",
-        references=_REFERENCES,
+        references=(*_REFERENCES, *_SMALL) if operation is Operation.ALL_REDUCE else _REFERENCES,
         builtin="torch.distributed",
         distributed=True,
     )

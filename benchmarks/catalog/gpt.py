@@ -94,7 +94,7 @@ def _ddp_cases(preset: Preset) -> tuple[Case, ...]:
     cpu = preset is Preset.CPU
     if cpu:
         sizes = {**TINY, "n_layer": 1, "block_size": 128, "dtype": "fp32", "device": "cpu", "steps": 12}
-        chosen = [("ddp", 2, True), ("fsdp2", 2, True)]
+        chosen = [("none", 1, True), ("ddp", 2, True), ("fsdp2", 2, True)]
     else:
         sizes = {
             **GPT2,
@@ -105,6 +105,7 @@ def _ddp_cases(preset: Preset) -> tuple[Case, ...]:
         }
         ranks = (2,) if preset is Preset.SMOKE else (2, 4, 8)
         chosen = [(how, n, overlap) for how in ("ddp", "fsdp2") for n in ranks for overlap in (True, False)]
+        chosen.insert(0, ("none", 1, True))
     return tuple(
         Case(
             variant={"strategy": strategy, "ranks": ranks, "overlap": "on" if overlap else "off"},
@@ -172,8 +173,10 @@ BENCHMARKS = (
         workload="benchmarks.workloads.gpt_ddp:GptDistributed",
         cases=_ddp_cases,
         meaning="The same training step on n ranks: by DDP, which sums gradients during the backward pass, and "
-        "by FSDP2, whose weights are gathered too. It measures the step alone, on all ranks, and on all ranks "
-        "without communication; averaged gradients are compared with those of one process first.",
+        "by FSDP2, whose weights are gathered too; without overlap DDP sends one bucket at the end and FSDP2 gathers "
+        "all of its weights at once. It measures the step alone, on all ranks, and on all ranks "
+        "without communication; averaged gradients are compared with those of one process first. One rank, strategy "
+        "none, is where the scaling curve begins: its efficiency is 1 but for noise.",
         formula="scaling_efficiency = tokens/s on n ranks over n times tokens/s on one; exposed_communication = step "
         "less the same step without communication (DDP: no_sync; FSDP2: the unsharded step). " + FORMULA,
         bound="The link, once the backward pass is too short to hide 2(n−1)/n bytes of gradients per byte of weights. "

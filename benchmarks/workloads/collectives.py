@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._autograd import DeviceType
 
 from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_gb_per_s, fit_line
 from benchmarks.harness.check import Correctness
@@ -19,6 +21,7 @@ from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
 
 WARM_UP, LEAST_ITERATIONS = 3, 10
+NVLS = {"nvls_on": "1", "nvls_off": "0"}
 
 # The same operations under torch's new names, or under the old ones where a release has only those.
 _gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
@@ -33,8 +36,10 @@ class Collective:
     def __init__(self, job: Job) -> None:
         self.job, self.operation = job, Operation(str(job.config["operation"]))
         self.device, self.ranks = str(job.config["device"]), int(job.config["ranks"])
+        self.transport: str | None = job.config.get("transport")
         if self.device == "cuda":
             self._needs_gpus()
+            self._needs_transport()
 
     def _needs_gpus(self) -> None:
         if not torch.cuda.is_available():
@@ -47,6 +52,21 @@ class Collective:
                 f"{self.ranks} ranks need {needed} GPUs here and {found} {'is' if found == 1 else 'are'} here; "
                 "on one rank nothing crosses a link, so there is no bandwidth to state"
             )
+
+    def _needs_transport(self) -> None:
+        """What the transport asks of the machine; a way that is not there is not applicable, and never another one."""
+        if self.transport is None:
+            return
+        from torch._C._distributed_c10d import _SymmetricMemory
+
+        here = torch.device("cuda", torch.cuda.current_device())
+        if self.transport in ("nvls_on", "symm_multimem") and not _SymmetricMemory.has_multicast_support(
+            DeviceType.CUDA, here.index
+        ):
+            raise NotApplicable(f"{self.transport} adds in the switch, and these GPUs have no multicast (NVLink SHARP)")
+        unlinked = [n for n in range(1, gpus_needed(self.ranks)) if not torch.cuda.can_device_access_peer(0, n)]
+        if self.transport.startswith("symm") and unlinked:
+            raise NotApplicable(f"symmetric memory needs GPUs that reach each other; 0 does not reach {unlinked[0]}")
 
     def check(self) -> Correctness:
         """Nothing yet: ranks are started once, and check before they time."""
@@ -73,6 +93,10 @@ class Collective:
         argument = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"]), "device": self.device}
         argument["in_place"] = self.job.config.get("placement") == "in_place"
         argument["seconds_per_size"] = float(self.job.config["seconds_per_size"])
+        argument["transport"] = self.transport
+        if self.transport in NVLS:
+            # Read by NCCL when a process makes its first group; ranks started from here inherit it.
+            os.environ["NCCL_NVLS_ENABLE"] = NVLS[self.transport]
         backend = "nccl" if self.device == "cuda" else "gloo"
         self.by_rank = run_ranks(_sweep, self.ranks, argument, backend, self.job.repetition)
         return self.figures()
@@ -119,7 +143,15 @@ class Collective:
             for size, seconds in found.items()
             if size != smallest
         ]
+        self.curve = [
+            {"bytes": size, "us": 1e6 * s, "busbw_gb_per_s": bus_gb_per_s(self.operation, self.ranks, size, s)}
+            for size, s in found.items()
+        ]
         return values
+
+    def notes(self) -> dict[str, Any]:
+        """The sweep as a curve: microseconds of the slowest rank and bandwidth at every size."""
+        return {"curve": self.curve}
 
 
 def _shown(metric: str, unit: str, value: float, direction: str = "lower") -> Value:
@@ -138,7 +170,10 @@ def _sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
     operation, device = Operation(argument["operation"]), argument["device"]
     wrong, seconds = 0, []
     for size in argument["sizes"]:
-        ready = prepare(operation, rank, ranks, int(size), device, in_place=argument["in_place"])
+        if (argument["transport"] or "").startswith("symm"):
+            ready = prepare_symmetric(operation, rank, ranks, int(size), argument["transport"])
+        else:
+            ready = prepare(operation, rank, ranks, int(size), device, in_place=argument["in_place"])
         wrong += check(operation, rank, ranks, ready)
         seconds.append(_timed(ready, device, argument["seconds_per_size"]))
     return {"wrong": wrong, "seconds": seconds}
@@ -205,6 +240,59 @@ def prepare(operation: Operation, rank: int, ranks: int, size: int, device: str,
             call=lambda: dist.all_to_all_single(whole, mine), refill=_nothing, result=whole, base=base, part=part
         )
     return Ready(call=_exchange(mine, whole, partner(rank, ranks)), refill=_nothing, result=whole, base=base, part=part)
+
+
+def prepare_symmetric(operation: Operation, rank: int, ranks: int, size: int, transport: str) -> Ready:
+    """As `prepare`, for torch's kernels on symmetric memory: buffers that every rank of the group has mapped."""
+    from torch.distributed import _symmetric_memory as symmetric
+
+    part = max(1, size // 4 // ranks)
+    base = torch.arange(part * ranks, device="cuda", dtype=torch.float32) % 251
+    mine, group, kernels = base + 1000 * rank, dist.group.WORLD.group_name, torch.ops.symm_mem
+
+    here = torch.device("cuda", torch.cuda.current_device())
+
+    def mapped(elements: int) -> Tensor:
+        buffer = symmetric.empty(elements, dtype=torch.float32, device=here)
+        symmetric.rendezvous(buffer, group)
+        return buffer
+
+    if operation is Operation.ALL_GATHER:
+        into, source = mapped(part * ranks), mine[:part].clone()
+        return Ready(
+            call=lambda: kernels.multimem_all_gather_out(source, group, into),
+            refill=_nothing,
+            result=into,
+            base=base,
+            part=part,
+        )
+    shared = mapped(part * ranks)
+    if operation is Operation.REDUCE_SCATTER:
+        own = torch.empty(part, device="cuda")
+        return Ready(
+            call=lambda: kernels.reduce_scatter_out(shared, group, False, own),
+            refill=lambda: shared.copy_(mine),
+            result=own,
+            base=base,
+            part=part,
+        )
+    if transport == "symm_one_shot":
+        summed = torch.empty_like(mine)
+        return Ready(
+            call=lambda: kernels.one_shot_all_reduce_out(shared, "sum", group, summed),
+            refill=lambda: shared.copy_(mine),
+            result=summed,
+            base=base,
+            part=part,
+        )
+    in_place = kernels.multimem_all_reduce_ if transport == "symm_multimem" else kernels.two_shot_all_reduce_
+    return Ready(
+        call=lambda: in_place(shared, "sum", group),
+        refill=lambda: shared.copy_(mine),
+        result=shared,
+        base=base,
+        part=part,
+    )
 
 
 def _nothing() -> None:

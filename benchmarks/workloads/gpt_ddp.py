@@ -38,9 +38,9 @@ class GptDistributed:
         self.config = GptConfig(**sizes)
         if self.config.device == "cuda":
             found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            needed = gpus_needed(max(self.ranks, 2))
-            if found < needed or self.ranks < 2:
-                raise NotApplicable(f"{max(self.ranks, 2)} ranks need {needed} GPUs here and {found} are here")
+            needed = gpus_needed(self.ranks)
+            if found < needed:
+                raise NotApplicable(f"{self.ranks} ranks need {needed} GPUs here and {found} are here")
         tokens = self.config.tokens_per_step * self.ranks
         self.work = Work(
             flop=float(tokens * self.config.flop_per_token()), units=float(tokens), unit_metric="tokens_per_s"
@@ -72,7 +72,7 @@ class GptDistributed:
         self.by_rank = run_ranks(_train, self.ranks, argument, backend, self.job.repetition)
         # A step is over when the slowest rank is done.
         together, silent, alone = (self._slowest(name) for name in ("together", "silent", "alone"))
-        exposed = max(0.0, median(together) - median(silent))
+        exposed = max(0.0, median(together) - median(silent)) if self.ranks > 1 else 0.0
         efficiency = median(alone) / median(together)
         role = "gate" if self.config.device == "cuda" else "watch"
         tokens = self.config.tokens_per_step * self.ranks
@@ -96,6 +96,7 @@ class GptDistributed:
                 formula="step with communication less step without",
             ),
             Value(metric="exposed_share", unit="ratio", value=exposed / median(together), role="derived"),
+            Value(metric="step_alone_ms", unit="ms", value=1000 * median(alone), role="derived"),
             Value(metric="tokens_per_s", unit="1/s", value=speed, direction="higher", role="derived"),
             Value(metric="collective_calls", unit="1", value=calls, exact=True, role="watch"),
         ]
@@ -121,15 +122,21 @@ class _Rank:
         return model
 
     def shared(self) -> nn.Module:
-        """The model under its strategy. Without overlap DDP has one bucket, sent when the backward pass is done."""
+        """The model under its strategy.
+
+        Without overlap DDP has one bucket, sent when the backward pass is done, and FSDP2 one group, gathered before
+        the forward pass and scattered after the backward pass.
+        """
         model = self.fresh()
+        if self.ranks == 1:
+            return model
         if self.strategy == "ddp":
             buckets = {} if self.overlap else {"bucket_cap_mb": 10_000}
             return nn.parallel.DistributedDataParallel(model, **buckets)
         from torch.distributed.fsdp import fully_shard
 
-        for block in model.h:  # type: ignore[union-attr]
-            fully_shard(block, reshard_after_forward=self.overlap)
+        for block in model.h if self.overlap else ():  # type: ignore[union-attr]
+            fully_shard(block)
         return fully_shard(model)  # type: ignore[return-value]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -182,8 +189,8 @@ def _train(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
     alone = work.timed(work.fresh())
     shared = work.shared()
     together = work.timed(shared)
-    # FSDP2 cannot train without gathering its weights: its silent step is the unsharded one.
-    silent = work.timed(shared, silent=True) if work.strategy == "ddp" else alone
+    # FSDP2 cannot train without gathering its weights: its silent step is the unsharded one. One rank says nothing.
+    silent = work.timed(shared, silent=True) if work.strategy == "ddp" and ranks > 1 else alone
     return {
         "gradient_error": error,
         "alone": alone,
