@@ -20,7 +20,7 @@ CELLS_PER_SD = 8
 REACH = 128
 """Cells each side: residuals beyond 16 standard deviations count as 16."""
 NAT = 256
-TAIL_WEIGHT = 15.0
+TAIL_WEIGHT = 25.0
 """Pseudo-observations of the heavy-tailed law."""
 FLOOR = 3e-4
 """No series is believed to be quieter than 0.03 %."""
@@ -29,7 +29,7 @@ SETTLED = 8.0
 CORRELATION = 0.25
 CORRELATION_RUNS = 12.0
 """Autocorrelation assumed at first, and how many runs it is worth."""
-CAUTION = 0.8
+CAUTION = 0.4
 """Autocorrelation is taken this many standard errors high: what it inflates is worth less as evidence."""
 
 _GRID = np.arange(-REACH, REACH + 1) / CELLS_PER_SD

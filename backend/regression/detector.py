@@ -17,7 +17,6 @@ import numpy as np
 
 from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, inflation, middle
 from backend.regression.evidence import (
-    LATE_RUNS,
     SHIFTS,
     backwards,
     calm,
@@ -37,7 +36,7 @@ from backend.regression.policy import Policy
 BOTH_WAYS = np.concatenate((SHIFTS, -SHIFTS))
 NOTICE = 5 * NAT
 """A CUSUM past this asks for a close look."""
-PATIENCE = 1.0
+PATIENCE = 0.5
 """After a look that refused, a CUSUM must rise by this share of the evidence that was missing."""
 BLOCK = 128
 """Runs that are watched at a time, at most."""
@@ -49,8 +48,9 @@ REUSE = 1.25
 """A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
-BACK = 1.0
-SHARPEN = 0.4
+BACK = 1.5
+FEWER = 1.0
+SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
@@ -344,7 +344,7 @@ class Detector:
             return None
         if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
             return None
-        if onset < LATE_RUNS and onset < len(block) and backwards(y, onset, sign, self.carried, model) < BACK * policy.evidence_regression:
+        if onset < FEWER * len(block) and backwards(y, onset, sign, self.carried, model) < BACK * policy.evidence_regression:
             return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])

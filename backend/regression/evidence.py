@@ -17,6 +17,7 @@ EXCURSION = 1.2
 FAR = 5.0
 """A change of so many standard deviations needs no more proof after a short reference than after a long one."""
 LATE_RUNS = 30
+BEHIND = 150
 CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
 
@@ -99,7 +100,7 @@ def backwards(y: Floats, onset: int, sign: int, carried: Floats, model: NoiseMod
     A short reference that happened to be low, or quiet, makes a long block look like a change; seen from the block the
     few runs are just a few runs.
     """
-    block, before = y[onset:], y[max(0, onset - LATE_RUNS) : onset]
+    block, before = y[onset:], y[max(0, onset - BEHIND) : onset]
     after = fit(block, carried, model.correlation, model.scale)
     gain = gains(after, before, -sign * SHIFTS).sum(axis=1)
     n, m = float(len(before)), float(min(len(block), 200))

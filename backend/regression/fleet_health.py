@@ -36,7 +36,8 @@ class Symptoms:
     points: float
     kind: Ill
     told: tuple[str, ...] = ()
-    canary: bool = False
+    moved: float = 0.0
+    """How far the canary that moved most did (log cost)."""
 
 
 @dataclass(slots=True)
@@ -62,15 +63,15 @@ class Health:
 
     def examine(self, run: FleetRun, slower: float) -> Symptoms:
         """Symptoms of a run. `slower`: share of the series a machine can move that are slower than expected."""
-        points, told, kind, canary = 0.0, [], Ill.SLOW, False
+        points, told, kind, furthest = 0.0, [], Ill.SLOW, 0.0
         for name, value in run.canary.items():
             usual = self.usual(name)
             if usual is None:
                 continue
             moved, noise = value - usual, self.noise_of(name)
+            furthest = max(furthest, moved)
             if moved < max(CANARY_MOVED, CANARY_SIGMAS * noise):
                 continue
-            canary = True
             points = max(points, 2.0 if moved >= max(CANARY_FAR, 6 * noise) else 1.0)
             told.append(f"Canary {name} moved by {100 * moved:+.1f} % (its noise is {100 * noise:.1f} %).")
         if run.throttle:
@@ -90,7 +91,7 @@ class Health:
         if points and slower >= SERIES_MOVED:
             points += 1.0
             told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
-        return Symptoms(points, kind, tuple(told), canary)
+        return Symptoms(points, kind, tuple(told), furthest)
 
     def noise_of(self, name: str) -> float:
         return self.noise.get(name, 0.005)

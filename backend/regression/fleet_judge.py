@@ -75,7 +75,8 @@ class Illness:
     change: Floats
     rebased: bool = False
     well: int = 0
-    own_rows: int = 0
+    moved: float = 0.0
+    """How far its canary moved at first."""
 
 
 @dataclass(slots=True)
@@ -116,6 +117,8 @@ class Inquiry:
     processes: int = 5
     lead: int = 0
     far: bool = False
+    unrest: float = 1.0
+    """Variance between the session's processes over the usual one."""
 
 
 class FleetJudge:
@@ -152,6 +155,17 @@ class FleetJudge:
         self.keys = 0
         self.drifting: dict[int, int] = {}
         self.drift_checked = 0
+        self.muted: dict[int, int] = {}
+        self.cleared: dict[int, int] = {}
+        self.partner = self._partners()
+
+    def _partners(self) -> Ints:
+        """Per series the one that people look at in its benchmark, itself where it is one."""
+        first = {int(b): i for i, b in reversed(list(enumerate(self.benchmark))) if self.gate[i] and self.machine_bound[i]}
+        return np.array(
+            [i if self.shown[i] or not self.machine_bound[i] else first.get(int(self.benchmark[i]), i) for i in range(self.size)],
+            dtype=np.int64,
+        )
 
     # --- what comes in
 
@@ -207,6 +221,11 @@ class FleetJudge:
             if result.base < code.place.commit <= result.head and inquiry.testbed in code.shown:
                 known += np.where(code.listed, code.change, 0.0)
         inquiry.results.append(result.change - known)
+        rows = self.rows[inquiry.testbed]
+        judged = self.machine_bound & (rows.process_variance > 0) & np.isfinite(result.spread)
+        if judged.any():
+            unrest = float(np.median(result.spread[judged] / rows.process_variance[judged]))
+            inquiry.unrest = max(inquiry.unrest, unrest / 0.75)
         inquiry.processes = result.processes
         ask = self._decide(inquiry)
         return self.told, ask
@@ -266,6 +285,9 @@ class FleetJudge:
         if rows.ready[w]:
             residual = rows.clean[row] - rows.base[w]
             bound = self.machine_bound & np.isfinite(residual)
+            for method in self.methods:
+                if not method.settled:
+                    bound &= self.suite != method.suite
             if bound.any():
                 slow = residual > np.maximum(MOVED, 1.5 * rows.sigma)
                 slower = float((slow & bound).sum() / bound.sum())
@@ -279,7 +301,7 @@ class FleetJudge:
         if symptoms.points >= ENOUGH or (symptoms.points >= 1 and earlier >= 1):
             start = [previous_row] if earlier >= 1 else []
             self.before.pop(key, None)
-            self._fall_ill(rows, w, [*start, row], symptoms.kind, canary=True, told=symptoms.told)
+            self._fall_ill(rows, w, [*start, row], symptoms.kind, canary=True, moved=symptoms.moved)
         elif symptoms.points >= 1:
             self.before[key] = (symptoms, row)
             rows.usable[row] = slower < 0.1
@@ -290,7 +312,7 @@ class FleetJudge:
             health.learn(run)
 
     def _fall_ill(
-        self, rows: TestbedRows, w: int, sick: list[int], kind: Ill, *, canary: bool, told: tuple[str, ...] = ()
+        self, rows: TestbedRows, w: int, sick: list[int], kind: Ill, *, canary: bool, moved: float = 0.0
     ) -> None:
         key = (rows.name, w)
         rows.usable[sick] = False
@@ -315,7 +337,7 @@ class FleetJudge:
             change,
             worker=rows.workers[w],
         )
-        self.ill[key] = Illness(incident, kind, since, list(sick), canary, change)
+        self.ill[key] = Illness(incident, kind, since, list(sick), canary, change, moved=moved)
 
     def _slowed(self, rows: TestbedRows, sick: list[int], kind: Ill) -> Bools:
         if not rows.ready[int(rows.worker[sick[0]])]:
@@ -332,7 +354,11 @@ class FleetJudge:
     ) -> None:
         key = (rows.name, w)
         if illness.canary:
-            well = symptoms.points < 1
+            well = symptoms.points < 1 and symptoms.moved < 0.4 * illness.moved
+            if well and illness.kind is Ill.SLOW and illness.moved < 0.06 and illness.well == 0:
+                illness.well = 1
+                rows.usable[row] = False
+                return
         else:
             tail = rows.tail(np.array([row], dtype=np.int64))
             if illness.rebased:
@@ -431,6 +457,8 @@ class FleetJudge:
         for method in self.methods:
             if not method.settled:
                 watched &= self.suite != method.suite
+        muted = [b for b, until in self.muted.items() if until >= self.newest]
+        watched &= ~np.isin(self.benchmark, muted)
         upgrade = self._unsettled(rows)
         if upgrade is not None:
             post = np.array([r for _, r in rows.order[-30:] if rows.level[r] >= upgrade.level and rows.usable[r]
@@ -438,12 +466,12 @@ class FleetJudge:
             if len(post) >= 25:
                 upgrade.settled = True
             elif len(post) >= 2:
-                found = newest_change(rows.tail(np.sort(post)[-8:]), self.machine_bound, watched)
+                found = newest_change(rows.tail(np.sort(post)[-8:]), self.machine_bound, watched, self.partner)
                 if found is not None and len(found.rows) >= min(len(post), 8) - 1:
                     if not self._absorb(rows, found):
                         return self._ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
-        found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched)
-        own = newest_change(rows.tail(rows.of_worker(w, WORKER_TAIL)), self.machine_bound, watched) if rows.ready[w] else None
+        found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner)
+        own = newest_change(rows.tail(rows.of_worker(w, WORKER_TAIL)), self.machine_bound, watched, self.partner) if rows.ready[w] else None
         if own is not None and (found is None or own.strength > 1.3 * found.strength):
             found = own
         if found is None:
@@ -461,11 +489,17 @@ class FleetJudge:
         self, rows: TestbedRows, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
     ) -> Ask | None:
         pattern = pattern_of(found, self.machine_bound)
+        if self._ramps(found.lead) and purpose is Purpose.CHANGE:
+            return self._ask_drift(rows, found.lead, pattern)
         positions = rows.position[found.rows]
         first, head = int(positions.min()), int(positions.max())
         if upgrade is not None:
             first = min(first, upgrade.position)
+        cleared = self.cleared.get(int(self.benchmark[found.lead]), -1)
         workers = set(rows.worker[found.rows].tolist())
+        if upgrade is None and cleared >= first and len(workers) > 1:
+            rows.excused[np.ix_(found.rows, np.flatnonzero(pattern))] = True
+            return None
         only = workers.pop() if len(workers) == 1 else None
         disagree = False
         if only is not None and len(rows.workers) > 1:
@@ -485,6 +519,8 @@ class FleetJudge:
     def _ask(self, inquiry: Inquiry) -> Ask:
         rows = self.rows[inquiry.testbed]
         avoid = None if inquiry.worker is None else rows.workers[inquiry.worker]
+        if avoid is None:
+            avoid = next((rows.workers[w] for name, w in self.ill if name == rows.name), None)
         return Ask(
             testbed=inquiry.testbed, base=inquiry.base, head=inquiry.head, series=tuple(range(self.size)), avoid=avoid
         )
@@ -517,7 +553,7 @@ class FleetJudge:
 
     def _session_error(self, inquiry: Inquiry) -> Floats:
         rows = self.rows[inquiry.testbed]
-        variance = rows.process_variance * 2 / inquiry.processes / len(inquiry.results)
+        variance = rows.process_variance * 2.3 * inquiry.unrest / inquiry.processes / len(inquiry.results)
         floor = np.where(self.machine_bound, SESSION_NOISE, 0.0005)
         error: Floats = np.maximum(np.sqrt(variance), floor)
         return error
@@ -536,6 +572,9 @@ class FleetJudge:
         remaining = np.where(moved, 0.0, inquiry.pattern)
         told = False
         if (moved & self.shown).any():
+            if self._small(moved, change, error):
+                self._refute(inquiry)
+                return self._drift_scan(rows, eager=True)
             self._tell_code(inquiry, change, error)
             told = True
         else:
@@ -548,12 +587,20 @@ class FleetJudge:
                 self.pending = inquiry
                 return self._ask(inquiry)
             if verdict > 1.5:
+                if self._small(inquiry.pattern != 0, change, error):
+                    self._refute(inquiry)
+                    return self._drift_scan(rows, eager=True)
                 self._tell_code(inquiry, change, error)
                 told = True
         if told:
             self._after_code(inquiry, rows)
             return None
         return self._not_code(inquiry, rows)
+
+    def _small(self, listed: Bools, change: Floats, error: Floats) -> bool:
+        """True when the code changed, but by less than anyone is told of: perhaps a part of a drift."""
+        pool = listed & self.shown
+        return not (pool & (np.abs(change) + 0.8 * error >= 0.044)).any()
 
     def _after_code(self, inquiry: Inquiry, rows: TestbedRows) -> None:
         if inquiry.upgrade is not None:
@@ -569,10 +616,20 @@ class FleetJudge:
             if (inquiry.pattern[inquiry.lead] > 0 and (information > 60 or self.suspicion[key] >= 2)
                     and key not in self.ill):
                 self.suspicion.pop(key)
-                self._fall_ill(rows, inquiry.worker, sorted(inquiry.rows.tolist()), Ill.SLOW, canary=False)
+                self._fall_ill(rows, inquiry.worker, self._sick_rows(rows, inquiry), Ill.SLOW, canary=False)
                 return None
         self._refute(inquiry)
         return self._drift_scan(rows, eager=True)
+
+    def _sick_rows(self, rows: TestbedRows, inquiry: Inquiry) -> list[int]:
+        """The worker's newest rows in a row that show the pattern."""
+        assert inquiry.worker is not None
+        own = rows.of_worker(inquiry.worker, 12)
+        picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
+        share, information = share_of(rows.tail(own), inquiry.pattern, picked)
+        evidence = np.clip(0.6 * information * (np.clip(share, -1, 2) - 0.5), -6, 6)
+        total = np.cumsum(evidence[::-1])
+        return [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
 
     def _information(self, rows: TestbedRows, inquiry: Inquiry) -> float:
         picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
@@ -583,6 +640,9 @@ class FleetJudge:
         rows = self.rows[inquiry.testbed]
         moved = inquiry.pattern != 0
         rows.excused[np.ix_(inquiry.rows, np.flatnonzero(moved))] = True
+        if inquiry.results:
+            for number in set(self.benchmark[moved].tolist()):
+                self.cleared[number] = inquiry.head
         if inquiry.upgrade is not None:
             inquiry.upgrade.tries += 1
             inquiry.upgrade.settled = inquiry.upgrade.tries >= 3
@@ -617,6 +677,7 @@ class FleetJudge:
         benches = set(self.benchmark[clear].tolist())
         related = np.isin(self.benchmark, list(benches)) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
         listed = (clear | expected | related) & (np.sign(change) == sign)
+        listed &= self._with_shown(listed & (np.abs(change) + 0.5 * error >= 0.03))
         if not listed.any():
             listed = inquiry.pattern != 0
         code = Code(0, change, error, listed, Place(0, 0, 0))
@@ -642,6 +703,12 @@ class FleetJudge:
                 self._attach(code, other)
         if sign < 0:
             self._close_fixed(code)
+
+    def _with_shown(self, moved: Bools) -> Bools:
+        """Series of benchmarks in which something that people look at moved: phases alone are nobody's news."""
+        benchmarks = np.unique(self.benchmark[moved & self.shown])
+        hit: Bools = np.isin(self.benchmark, benchmarks)
+        return hit
 
     def _lead(self, change: Floats, listed: Bools) -> int:
         pool = listed & self.gate if (listed & self.gate).any() else listed if listed.any() else self.gate
@@ -738,7 +805,9 @@ class FleetJudge:
         sure = 1 / np.sqrt(own + weight)
         sign = np.sign(code.change[self._lead(code.change, code.listed)])
         sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
-        add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure) & (code.change * sign > 0)
+        add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure) 
+        add &= code.change * sign >= np.where(sides & (not self._unsettled_near(rows)), 1.5, 2.5) * code.error
+        add &= self._with_shown(code.listed | (add & (best * sign >= 0.03)))
         drop = (best * sign < 0.010) & (sure < 0.007)
         listed = (code.listed | add) & ~drop
         if not (listed & self.shown).any():
@@ -747,6 +816,9 @@ class FleetJudge:
         if (listed != code.listed).any():
             code.listed = listed
             self._change(code.incident, series=tuple(np.flatnonzero(listed)))
+
+    def _unsettled_near(self, rows: TestbedRows) -> bool:
+        return any(u.testbed == rows.name and self.newest - u.position < 30 for u in self.upgrades)
 
     def _follow(self, rows: TestbedRows) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
@@ -796,21 +868,50 @@ class FleetJudge:
         change = total / np.maximum(weight, 1e-9)
         z = change * np.sqrt(weight)
         free = np.array([self.drifting.get(int(b), -1) < now for b in self.benchmark])
-        hit = self.gate & self.machine_bound & (change >= 0.042) & (z >= 6) & free
+        hit = self.gate & self.machine_bound & (change >= (0.03 if eager else 0.042)) & (z >= (4 if eager else 6)) & free
         if not hit.any():
             return None
         lead = int(np.argmax(np.where(hit, z, 0)))
         pattern = np.where((self.benchmark == self.benchmark[lead]) & (change > 0.02) & (z > 3), change, 0.0)
-        recent_rows = rows.by_position(6)
+        return self._ask_drift(rows, lead, pattern)
+
+    def _ask_drift(self, rows: TestbedRows, lead: int, pattern: Floats) -> Ask:
+        now = self.newest
         self.pending = Inquiry(
-            Purpose.DRIFT, rows.name, max(0, now - 85), now, pattern, recent_rows, None, lead=lead, far=True
+            Purpose.DRIFT, rows.name, max(0, now - 85), now, pattern, rows.by_position(6), None, lead=lead, far=True
         )
-        self.drifting[int(self.benchmark[lead])] = now + 12
         return self._ask(self.pending)
+
+    def _window(self, first: int, last: int) -> tuple[Floats, Floats]:
+        """Mean residual of all testbeds between two positions, and its variance."""
+        total, weight = np.zeros(self.size), np.zeros(self.size)
+        for bed in self.rows.values():
+            near = [r for p, r in bed.order if first <= p <= last and bed.usable[r] and bed.ready[bed.worker[r]]]
+            if near:
+                mean, error = bed.mean(np.array(near, dtype=np.int64))
+                good = np.isfinite(error)
+                total[good] += mean[good] / error[good] ** 2
+                weight[good] += 1 / error[good] ** 2
+        return total / np.maximum(weight, 1e-9), 1 / np.maximum(weight, 1e-9)
+
+    def _ramps(self, lead: int) -> bool:
+        """Whether a series has been getting worse for long, rather than at one commit."""
+        now = self.newest
+        if now < 80 or self.drifting.get(int(self.benchmark[lead]), -1) >= now:
+            return False
+        old, old_variance = self._window(now - 110, now - 50)
+        middle, middle_variance = self._window(now - 36, now - 14)
+        new, _ = self._window(now - 6, now)
+        rise, part = new[lead] - old[lead], middle[lead] - old[lead]
+        z = part / np.sqrt(old_variance[lead] + middle_variance[lead])
+        return bool(rise >= 0.03 and part >= 0.25 * rise and z >= 3.5)
 
     def _decide_drift(self, inquiry: Inquiry, change: Floats, z: Floats) -> None:
         lead = inquiry.lead
-        if change[lead] < 0.03 or z[lead] < 3:
+        if change[lead] < 0.042 or z[lead] < 3:
+            if change[lead] > 0.015:
+                self.muted[int(self.benchmark[lead])] = self.newest + 8
+            self.drifting[int(self.benchmark[lead])] = self.newest + 8
             return
         listed = (self.benchmark == self.benchmark[lead]) & (change >= MOVED) & (z >= 2.5)
         listed[lead] = True

@@ -20,6 +20,7 @@ SIGMAS_SIZE = 8.0
 LEVEL_RUNS = 20.0
 """Runs a level is known from, about: its own uncertainty."""
 SUPPORT = 0.3
+PARTNER = 0.022
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,11 @@ class Found:
     strength: float
 
 
-def newest_change(tail: Tail, machine_bound: Bools, watched: Bools) -> Found | None:
-    """The strongest change that the last 1, 2, ... rows show against their levels."""
+def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Ints) -> Found | None:
+    """The strongest change that the last 1, 2, ... rows show against their levels.
+
+    `partner`: per series the one of its benchmark that people look at; a phase counts only where that one moved too.
+    """
     k = len(tail)
     if k == 0:
         return None
@@ -53,6 +57,7 @@ def newest_change(tail: Tail, machine_bound: Bools, watched: Bools) -> Found | N
     hit = strong & large & machine_bound & (count >= np.minimum(runs, 2)) & mask[0]
     hit |= (np.abs(z) >= SIGMAS_SIZE) & (np.abs(mean) >= SMALLEST_SIZE) & ~machine_bound & (count == runs)
     hit &= watched
+    hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER, 0.0)
     if not hit.any():
         return None
     best: Found | None = None

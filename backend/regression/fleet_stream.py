@@ -96,19 +96,20 @@ class Stream:
             if found is not None:
                 table[number, : len(found)] = found
         logs = np.log(table) * self.signs[:, None]
-        return _mean(logs), _variance(logs)
+        return _typical(logs), _variance(logs)
 
     def _session(self, record: Mapping[str, Any]) -> SessionResult | None:
         if "error" in record:
             return None
-        base, _ = self._costs({name: arms["base"] for name, arms in record["values"].items()})
-        head, _ = self._costs({name: arms["head"] for name, arms in record["values"].items()})
+        base, noise_base = self._costs({name: arms["base"] for name, arms in record["values"].items()})
+        head, noise_head = self._costs({name: arms["head"] for name, arms in record["values"].items()})
         processes = min(len(arm) for arms in record["values"].values() for arm in arms.values())
         return SessionResult(
             testbed=record["testbed"],
             base=record["base"],
             head=record["head"],
             change=head - base,
+            spread=(noise_base + noise_head) / 2,
             processes=processes,
         )
 
@@ -152,6 +153,16 @@ def _mean(logs: Floats) -> Floats:
     total = np.where(seen, logs, 0.0).sum(axis=1)
     mean: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return mean
+
+
+def _typical(logs: Floats) -> Floats:
+    """Mean without the lowest and the highest process where there are at least four: one odd process is not heard."""
+    count = np.isfinite(logs).sum(axis=1)
+    inner = np.sort(logs, axis=1)  # NaN last
+    number = np.arange(logs.shape[1])
+    cut = (count >= 4).astype(np.int64)[:, None]
+    kept = (number >= cut) & (number < count[:, None] - cut)
+    return _mean(np.where(kept, inner, np.nan))
 
 
 def _variance(logs: Floats) -> Floats:

@@ -90,6 +90,8 @@ class SessionResult:
     base: int
     head: int
     change: Floats
+    spread: Floats
+    """Variance of the log cost between processes of one arm: a busy machine shows here."""
     processes: int
 
 
