@@ -48,8 +48,8 @@ REUSE = 1.25
 """A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
-BACK = 1.5
-FEWER = 1.0
+BACK = 1.0
+FEWER = 2.0
 SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20

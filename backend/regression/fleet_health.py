@@ -22,6 +22,7 @@ ENOUGH = 2.0
 """Points of evidence in one run, or in two runs in a row, that make a machine the cause."""
 KEPT = 30
 FEWEST = 4
+UNKNOWN_NOISE = 0.015
 
 
 class Ill(enum.StrEnum):
@@ -41,10 +42,28 @@ class Symptoms:
 
 
 @dataclass(slots=True)
+class CanaryNoise:
+    """How far each canary strays on healthy workers: learnt over the whole fleet."""
+
+    seen: dict[str, list[float]] = field(default_factory=dict)
+    known: dict[str, float] = field(default_factory=dict)
+
+    def of(self, name: str) -> float:
+        return self.known.get(name, UNKNOWN_NOISE)
+
+    def learn(self, name: str, moved: float) -> None:
+        strayed = self.seen.setdefault(name, [])
+        strayed.append(abs(moved))
+        del strayed[:-200]
+        if len(strayed) >= 10 and len(strayed) % 5 == 0:
+            self.known[name] = max(0.002, 1.4826 * median(strayed))
+
+
+@dataclass(slots=True)
 class Health:
     """What is usual on one worker."""
 
-    noise: dict[str, float] = field(default_factory=dict)
+    noise: CanaryNoise
     canary: dict[str, list[float]] = field(default_factory=dict)
     clocks: list[float] = field(default_factory=list)
     loads: list[float] = field(default_factory=list)
@@ -68,7 +87,7 @@ class Health:
             usual = self.usual(name)
             if usual is None:
                 continue
-            moved, noise = value - usual, self.noise_of(name)
+            moved, noise = value - usual, self.noise.of(name)
             furthest = max(furthest, moved)
             if moved < max(CANARY_MOVED, CANARY_SIGMAS * noise):
                 continue
@@ -93,19 +112,16 @@ class Health:
             told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
         return Symptoms(points, kind, tuple(told), furthest)
 
-    def noise_of(self, name: str) -> float:
-        return self.noise.get(name, 0.005)
-
     def learn(self, run: FleetRun) -> None:
         """A healthy run is one more example of what is usual."""
         for name, value in run.canary.items():
+            usual = self.usual(name)
+            if usual is not None:
+                self.noise.learn(name, value - usual)
             known = self.canary.setdefault(name, [])
             known.append(value)
             del known[:-KEPT]
-            if len(known) >= 8:
-                centre = median(known)
-                self.noise[name] = max(0.002, 1.4826 * median(abs(v - centre) for v in known))
-        for value, usual in ((run.clock_mhz, self.clocks), (run.load, self.loads)):
-            if value is not None:
-                usual.append(value)
-                del usual[:-KEPT]
+        for reading, readings in ((run.clock_mhz, self.clocks), (run.load, self.loads)):
+            if reading is not None:
+                readings.append(reading)
+                del readings[:-KEPT]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from backend.regression.attribution import CauseName
-from backend.regression.fleet_health import ENOUGH, Health, Ill, Symptoms
+from backend.regression.fleet_health import ENOUGH, CanaryNoise, Health, Ill, Symptoms
 from backend.regression.fleet_rows import Shift, TestbedRows
 from backend.regression.fleet_scan import Found, Place, channels, locate, newest_change, pattern_of, share_of
 from backend.regression.fleet_terms import (
@@ -139,7 +139,8 @@ class FleetJudge:
         self.health: dict[tuple[str, int], Health] = {}
         self.before: dict[tuple[str, int], tuple[Symptoms, int]] = {}
         self.ill: dict[tuple[str, int], Illness] = {}
-        self.was_ill: dict[tuple[str, int], tuple[Illness, int]] = {}
+        self.was_ill: dict[tuple[str, int], tuple[Illness, int, float]] = {}
+        self.canary_noise = CanaryNoise()
         self.suspicion: dict[tuple[str, int], int] = {}
         self.environments: dict[str, list[tuple[tuple[str, str], ...]]] = {name: [] for name in testbeds}
         self.worker_level: dict[tuple[str, int], int] = {}
@@ -172,8 +173,11 @@ class FleetJudge:
     def run(self, run: FleetRun) -> tuple[list[Told], Ask | None]:
         self.told = []
         rows = self.rows[run.testbed]
-        if run.docs_only:
+        if run.docs_only and run.position not in self.docs:
             self.docs.add(run.position)
+            for code in self.codes:
+                if code.place.commit == run.position:
+                    self._relocate(code)
         self.newest = max(self.newest, run.position)
         level = self._level(run)
         row = rows.add(run, level)
@@ -276,10 +280,11 @@ class FleetJudge:
 
     def _examine(self, run: FleetRun, rows: TestbedRows, row: int, w: int) -> None:
         key = (run.testbed, w)
-        health = self.health.setdefault(key, Health())
+        health = self.health.setdefault(key, Health(self.canary_noise))
         level = int(rows.level[row])
         if level > self.worker_level.get(key, 0):
-            health.new_environment(run)
+            if key not in self.ill:
+                health.new_environment(run)
             self.worker_level[key] = level
         slower = 0.0
         if rows.ready[w]:
@@ -291,8 +296,16 @@ class FleetJudge:
             if bound.any():
                 slow = residual > np.maximum(MOVED, 1.5 * rows.sigma)
                 slower = float((slow & bound).sum() / bound.sum())
+        if self._unsettled(rows) is not None and level >= self._unsettled(rows).level:
+            slower = 0.0
         symptoms = health.examine(run, slower)
         illness = self.ill.get(key)
+        if illness is None and key in self.was_ill and run.timestamp < self.was_ill[key][2]:
+            # A result that arrives late, from the time in which the worker was ill or before.
+            rows.usable[row] = run.timestamp < self.was_ill[key][0].since
+            return
+        if illness is not None and run.timestamp < illness.since:
+            return
         if illness is not None:
             self._while_ill(run, rows, row, w, illness, symptoms)
             return
@@ -372,7 +385,7 @@ class FleetJudge:
                 return
         if well:
             self.ill.pop(key)
-            self.was_ill[key] = (illness, row)
+            self.was_ill[key] = (illness, row, run.timestamp)
             if illness.rebased:
                 old = rows.shifts[("machine", illness.incident)]
                 rows.put(("machine", illness.incident), replace(old, until_stamp=float(rows.stamp[row]) - 1))
@@ -677,6 +690,8 @@ class FleetJudge:
         benches = set(self.benchmark[clear].tolist())
         related = np.isin(self.benchmark, list(benches)) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
         listed = (clear | expected | related) & (np.sign(change) == sign)
+        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
+        listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
         listed &= self._with_shown(listed & (np.abs(change) + 0.5 * error >= 0.03))
         if not listed.any():
             listed = inquiry.pattern != 0
@@ -715,10 +730,13 @@ class FleetJudge:
         return int(np.argmax(np.where(pool, np.abs(change), -1.0)))
 
     def _same(self, a: Code, b: Code) -> bool:
-        if not (a.listed & b.listed).any() or abs(a.place.commit - b.place.commit) > 5:
+        if not np.sign(a.change[self._lead(a.change, a.listed)] * b.change[self._lead(b.change, b.listed)]) > 0:
             return False
         both = a.listed & b.listed
-        return bool(np.sign(a.change[both] * b.change[both]).sum() > 0)
+        if both.any():
+            return abs(a.place.commit - b.place.commit) <= 5
+        overlap = a.place.first <= b.place.last + 1 and b.place.first <= a.place.last + 1
+        return overlap and abs(a.place.commit - b.place.commit) <= 2
 
     def _place(self, code: Code, beds: Sequence[TestbedRows], inquiry: Inquiry | None = None) -> Place:
         """Where a change began, from all rows of the testbeds that show it."""
@@ -775,7 +793,14 @@ class FleetJudge:
         self._relocate(code)
         self._refit(code, rows)
 
+    def _not_docs(self, position: int) -> int:
+        return next((p for p in (*range(position, position + 6), *range(position, 0, -1)) if p not in self.docs), position)
+
     def _relocate(self, code: Code) -> None:
+        if code.drift:
+            code.place = replace(code.place, commit=self._not_docs(code.place.commit))
+            self._change(code.incident, first_bad=code.place.commit)
+            return
         place = self._place(code, [self.rows[name] for name in code.shown])
         code.place = place
         for name in code.shown:
@@ -916,9 +941,19 @@ class FleetJudge:
         listed = (self.benchmark == self.benchmark[lead]) & (change >= MOVED) & (z >= 2.5)
         listed[lead] = True
         now = self.newest
-        place = Place(max(1, now - 20), max(1, inquiry.base - 10), now)
+        place = Place(self._not_docs(max(1, now - 20)), max(1, inquiry.base - 10), now)
         self.drifting[int(self.benchmark[lead])] = now + 110
-        incident = self._open(IncidentKind.REGRESSION, CauseName.CODE, listed, tuple(self.rows), place, change, drift=True)
+        earlier = [
+            c for c in self.codes
+            if c.open and c.listed[lead] and 0 < c.change[lead] < (0.3 if c.drift else 0.075) and now - c.place.commit < 100
+        ]
+        if earlier:
+            incident = earlier[-1].incident
+            self._change(incident, testbeds=tuple(self.rows), drift=True, range_start=min(place.first, earlier[-1].place.first))
+        else:
+            incident = self._open(
+                IncidentKind.REGRESSION, CauseName.CODE, listed, tuple(self.rows), place, change, drift=True
+            )
         code = Code(incident, change, np.maximum(change / np.maximum(z, 1e-9), 1e-3), listed, place, drift=True)
         self.codes.append(code)
         for bed in self.rows.values():
@@ -926,7 +961,7 @@ class FleetJudge:
             near = np.array([r for p, r in bed.order if p >= now - 14 and bed.usable[r] and bed.ready[bed.worker[r]]], dtype=np.int64)
             if len(near):
                 mean, _ = bed.mean(near)
-                bed.put(("code", incident), Shift(np.where(listed, mean, 0.0), from_position=now - 14))
+                bed.put(("drift", self._key()), Shift(np.where(listed, mean, 0.0), from_position=now - 14))
 
     # --- telling
 
