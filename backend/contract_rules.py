@@ -424,6 +424,11 @@ class Part:
     def check(self, path: Path, problems: Problems) -> None:
         """What no single field can know: called once all fields were read."""
 
+    @classmethod
+    def quickly(cls, value: dict[str, Any]) -> Part | None:
+        """The part that this value obviously states; None where the rules must look."""
+        return None
+
 
 _UNDESCRIBED: Final = ("extra", "stated")
 
@@ -447,6 +452,9 @@ class Object:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         if type(value) is not dict:
             return problems.add(path, value, "an object")
+        obvious = self.kind.quickly(value)
+        if obvious is not None:
+            return obvious
         known: dict[str, Any] = {}
         stated: list[str] = []
         sound = True
