@@ -30,6 +30,11 @@ class ApiError(Exception):
         super().__init__(f"the API answered {status}: {problem}")
 
     @property
+    def is_outdated(self) -> bool:
+        """The versions of worker and service do not fit together."""
+        return self.status == 426
+
+    @property
     def may_pass(self) -> bool:
         """Whether the same call may succeed later: overload and failures of the service, and a token to be mended."""
         return self.status >= 500 or self.status in (401, 403, 408, 425, 429)
@@ -156,8 +161,16 @@ class ApiClient:
     def events(self, run_id: str, lease: str, events: Sequence[Mapping[str, Any]]) -> None:
         self._call("POST", f"/runs/{run_id}/events", json={"lease": lease, "events": list(events)}, limit_s=5.0)
 
-    def release(self, run_id: str, lease: str, reason: str, *, limit_s: float = 5.0) -> None:
-        self._call("POST", f"/runs/{run_id}/release", json={"lease": lease, "reason": reason}, limit_s=limit_s)
+    def release(self, run_id: str, lease: str, reason: str, *, lost: bool = False, limit_s: float = 5.0) -> None:
+        """Hands a run back. `lost`: by this machine's fault, which may not happen to it for ever."""
+        body = {"lease": lease, "reason": reason, **({"lost": True} if lost else {})}
+        self._call("POST", f"/runs/{run_id}/release", json=body, limit_s=limit_s)
+
+    def next_run(self, worker: str, after: str) -> str | None:
+        """Another suite of the commit that was just measured, if this worker is to go on with it."""
+        answer = self._call("POST", f"/workers/{quote(worker, safe='')}/next", json={"after": after}, limit_s=5.0)
+        run_id = answer.get("run_id")
+        return run_id if isinstance(run_id, str) else None
 
     def put_run(self, run_id: str, lease: str, body: bytes) -> Mapping[str, Any]:
         """Delivers what came of a run, or of a round of a session: its writer puts the schema first."""

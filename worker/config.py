@@ -7,22 +7,28 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from worker.container import Network
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Isolation(StrEnum):
-    """What the operator asks for: the best this machine allows, none, or a user of its own and nothing less."""
+    """What the operator asks for: the best this machine allows, none, or a user of its own, or a container, and
+    nothing less."""
 
     AUTO = "auto"
     NONE = "none"
     USER = "user"
+    CONTAINER = "container"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """Settings of one worker. `data_dir` holds the mirrors (shared by the workers of a machine) and `<name>/`:
     runs in progress and the spool of this worker. `run_user` is the account that commit code runs as when the worker is
-    root; None takes a user number that no account has, one for each worker."""
+    root; None takes a user number that no account has, one for each worker. `container_image` is what commit code runs
+    in where there is podman or docker; without it, containers are not used. `drain_after_s`: take no run any more after
+    so long, and leave once the one in hand is done."""
 
     api_url: str
     api_token: str = field(repr=False)
@@ -34,6 +40,15 @@ class WorkerConfig:
     isolation: Isolation = Isolation.AUTO
     run_user: str | None = None
     pass_environment: tuple[str, ...] = ()
+    container_image: str | None = None
+    container_runtime: str | None = None
+    container_network: Network = Network.NONE
+    memory_limit_bytes: int | None = None
+    mirrors_limit_bytes: int = 20_000_000_000
+    cache_limit_bytes: int = 20_000_000_000
+    keep_setups_from_s: float = 2.0
+    min_free_bytes: int = 1_000_000_000
+    drain_after_s: float | None = None
     keep_alive_s: float = 15.0
     event_interval_s: float = 0.5
     kill_grace_s: float = 5.0
@@ -69,6 +84,10 @@ class WorkerConfig:
     @property
     def spool_dir(self) -> Path:
         return self.own_dir / "spool"
+
+    @property
+    def cache_dir(self) -> Path:
+        return self.own_dir / "cache"
 
     @property
     def runs_dir(self) -> Path:

@@ -33,6 +33,7 @@ def commit_environment(
     home: Path,
     temporary: Path,
     python_bin: Path,
+    compile_cache: Path,
     also_pass: Iterable[str] = (),
 ) -> dict[str, str]:
     """What a command of a run sees: the machine's harmless variables, the suite's, and the run's, in that order."""
@@ -43,6 +44,10 @@ def commit_environment(
         "TMPDIR": str(temporary),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "XDG_CONFIG_HOME": str(home / ".config"),
+        # Of this run (or this arm of a session) alone: what another compiled must not make it faster.
+        "TORCHINDUCTOR_CACHE_DIR": str(compile_cache / "inductor"),
+        "TRITON_CACHE_DIR": str(compile_cache / "triton"),
+        "CUDA_CACHE_PATH": str(compile_cache / "cuda"),
         "PATH": f"{python_bin}{os.pathsep}{own.get('PATH', os.defpath)}",
         "USER": "tidemark",
         "LOGNAME": "tidemark",

@@ -13,15 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from worker.caches import Cache, key_of
 from worker.checkout import CheckoutError, CheckoutInterrupted, Mirrors
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
+from worker.container import Network
 from worker.environment import commit_environment
 from worker.events import EventStream
+from worker.health import gpu_trouble, look
 from worker.observe import MachineWatch
 from worker.output import LogFile, Stream, Tail, parse_progress
-from worker.processes import Command, Ending, Interrupt, Outcome, run_command
-from worker.protection import Protection, Sandbox, give_to
+from worker.processes import Ending, Interrupt, Outcome, run_command
+from worker.protection import MAX_OPEN_FILES, MAX_PROCESSES, Protection, Sandbox, give_to, guarded
 from worker.results import (
     Clock,
     Unusable,
@@ -31,21 +34,22 @@ from worker.results import (
     how_it_ended,
     read_run_file,
 )
-from worker.rundir import RunDir
+from worker.rundir import RunDir, remove
 from worker.suite import BadSpec, Suite, run_variables
 
 log = logging.getLogger("tidemark.worker")
 
 MIN_SETUP_TIMEOUT_S = 900.0
-# Threads count too, and every rank brings some for each core.
-MAX_PROCESSES = 4096
 MAX_PROCESSES_A_CORE = 256
-MAX_OPEN_FILES = 65_536
 MAX_FILE_BYTES = 64 << 30
 
 
 class RunFailed(Exception):
     """The run ends without results; the message is the sentence a person reads."""
+
+
+class MachineFailed(Exception):
+    """Not the commit but this machine failed: the run belongs to another. The message says what is wrong here."""
 
 
 class RunInterrupted(Exception):
@@ -101,7 +105,10 @@ class Execution:
         run_dir: RunDir,
         events: EventStream,
         interrupt: Interrupt,
+        cache: Cache | None = None,
     ) -> None:
+        self.cache = cache
+        self.health = look()
         self.config = config
         self.mirrors = mirrors
         self.sandbox = sandbox
@@ -128,7 +135,7 @@ class Execution:
             return self._fail(str(failure))
         except CheckoutInterrupted:
             raise RunInterrupted from None
-        except RunInterrupted:
+        except (RunInterrupted, MachineFailed):
             raise
         except Exception as failure:
             # Also what nobody foresaw ends the run with a reason, not with a lease that runs out three times.
@@ -147,35 +154,97 @@ class Execution:
 
     def _check_out(self) -> None:
         self.events.state("checkout")
-        if not self.leased.repository_url:
+        url = self.leased.repository_url
+        if not url:
             raise RunFailed(f"project {self.leased.project} has no repository address to check out from")
-        self.mirrors.check_out(
-            self.leased.repository_url, self.leased.commit, self.run_dir.checkout, self.interrupt.raised
-        )
+        key = key_of({"checkout": self.leased.commit, "repository": url})
+        if self.cache is not None and self.cache.restore(key, {"checkout": self.run_dir.checkout}):
+            return
+        self.mirrors.check_out(url, self.leased.commit, self.run_dir.checkout, self.interrupt.raised)
+        if self.cache is not None:
+            self.cache.keep(key, {"checkout": self.run_dir.checkout})
 
     def _set_up(self, suite: Suite) -> Path:
-        """Runs the setup command, if there is one; the Python that the suite uses."""
-        python = Path(sys.executable)
-        if suite.setup is not None:
-            self.events.state("setup")
-            python = self.run_dir.make_environment()
+        """Runs the setup command, if there is one and its result is not there yet; the Python that the suite uses."""
+        if suite.setup is None:
+            self._give_away()
+            return Path(sys.executable)
+        self.events.state("setup")
+        key = self._setup_key(suite)
+        built = {
+            "checkout": self.run_dir.checkout,
+            "venv": self.run_dir.venv,
+            "home": self.run_dir.home,
+        }
+        if self.cache is not None and self.cache.restore(key, built):
+            self.log.note("the setup command was not run again: its result for this commit was kept")
+            self._give_away()
+            return self.run_dir.python
+        python = self.run_dir.make_environment()
+        self._give_away()
+        limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
+        wants_network = self.sandbox.container is not None and self.sandbox.container.network is not Network.NONE
+        outcome = self._run(
+            ("/bin/sh", "-c", suite.setup), python, suite.env, limit_s, with_network=wants_network
+        )
+        if not outcome.succeeded:
+            raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
+        # A quick one is as quickly run again as copied.
+        if self.cache is not None and outcome.duration_s >= self.config.keep_setups_from_s:
+            remove(self.run_dir.home / ".cache")
+            self.cache.keep(key, built)
+        return python
+
+    def _give_away(self) -> None:
         if self.sandbox.user is not None:
             for directory in self.run_dir.all:
                 give_to(self.sandbox.user, directory)
-        if suite.setup is not None:
-            limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
-            outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s)
-            if not outcome.succeeded:
-                raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
-        return python
+
+    def _setup_key(self, suite: Suite) -> str:
+        """Everything that a setup's result depends on, as far as this worker knows it. Its paths are in it, too."""
+        return key_of(
+            {
+                "setup": suite.setup,
+                "variables": dict(suite.env),
+                "project": self.leased.project,
+                "repository": self.leased.repository_url,
+                "commit": self.leased.commit,
+                "directory": str(self.run_dir.root),
+                "python": [sys.executable, sys.version],
+                "worker": self.config.version,
+                "passed": {name: os.environ.get(name) for name in self.config.pass_environment},
+                "user": None if self.sandbox.user is None else self.sandbox.user.uid,
+                "container": None if self.sandbox.container is None else self.sandbox.container.image,
+            }
+        )
 
     def _measure(self, suite: Suite, python: Path) -> Outcome:
         self.events.state("execute")
-        return self._run(suite.argv(python, self.run_dir.run_json), python, suite.env, suite.timeout_s)
+        container = self.sandbox.container
+        outcome = self._run(
+            suite.argv(python, self.run_dir.run_json),
+            python,
+            suite.env,
+            suite.timeout_s,
+            with_network=container is not None and container.network is Network.ALWAYS,
+        )
+        trouble = gpu_trouble(self.health)
+        if trouble is not None:
+            raise MachineFailed(trouble)
+        return outcome
 
-    def _run(self, argv: tuple[str, ...], python: Path, suite_env: Mapping[str, str], timeout_s: float) -> Outcome:
-        command = Command(
-            argv=argv,
+    def _run(
+        self,
+        argv: tuple[str, ...],
+        python: Path,
+        suite_env: Mapping[str, str],
+        timeout_s: float,
+        *,
+        with_network: bool = False,
+    ) -> Outcome:
+        command = guarded(
+            self.sandbox,
+            argv,
             cwd=self.run_dir.checkout,
             environment=commit_environment(
                 os.environ,
@@ -184,16 +253,21 @@ class Execution:
                 home=self.run_dir.home,
                 temporary=self.run_dir.temporary,
                 python_bin=python.parent,
+                compile_cache=self.run_dir.compile_cache,
                 also_pass=self.config.pass_environment,
             ),
             timeout_s=timeout_s,
-            user=self.sandbox.user,
-            view=self.sandbox.view(*self.run_dir.all),
+            writable=self.run_dir.all,
             limits=self._limits(),
+            with_network=with_network,
             kill_grace_s=self.config.kill_grace_s,
             stop_grace_s=self.config.stop_grace_s,
         )
-        outcome = run_command(command, self.log.line, self.interrupt)
+        try:
+            outcome = run_command(command, self.log.line, self.interrupt)
+        finally:
+            if self.sandbox.container is not None:
+                self.sandbox.container.remove()
         self.cpu_s += outcome.cpu_s
         if outcome.ending in (Ending.CANCELLED, Ending.LEASE_LOST, Ending.STOPPED):
             raise RunInterrupted

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from worker.caches import Cache, trim_mirrors
 from worker.checkout import Mirrors
 from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
 from worker.config import WorkerConfig
 from worker.deliver import Deliverer
 from worker.events import EventStream
-from worker.execute import Execution, Product, RunInterrupted
+from worker.execute import Execution, MachineFailed, Product, RunInterrupted
+from worker.health import disk_trouble
 from worker.lease import LeaseKeeper
 from worker.processes import Ending, Interrupt
 from worker.protection import Sandbox
@@ -46,23 +48,64 @@ class Job:
         self.deliverer = deliverer
         self.capabilities = capabilities
         self.mirrors = Mirrors(config.mirrors_dir)
+        self.cache = Cache(config.cache_dir, config.cache_limit_bytes)
+        self.gpu_trouble: str | None = None
+        """A lost GPU comes back with a reset at best: until it is mended and the worker started again."""
 
-    def carry_out(self, run_id: str, interrupt: Interrupt) -> None:
-        """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool."""
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with this machine: meanwhile it takes no runs."""
+        return self.gpu_trouble or disk_trouble(self.config.runs_dir, self.config.min_free_bytes)
+
+    def carry_out(self, run_id: str, interrupt: Interrupt) -> str | None:
+        """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool; with the id of
+        another suite of the same commit, if this worker is to go on with that."""
         leased = self._lease(run_id)
         if leased is None:
-            return
+            return None
         log.info("run %s: %s of %s, attempt %d", run_id, leased.suite, leased.commit[:12], leased.attempt)
-        run_dir = RunDir(self.config.runs_dir / f"{leased.run_id}-{leased.attempt}")
+        # Always the same place: what a setup command builds often has its own path in it, and is kept for later.
+        run_dir = RunDir(self.config.runs_dir / "now")
         try:
             with LeaseKeeper(self.client, leased, interrupt):
-                product = self._execute(leased, run_dir, interrupt)
+                try:
+                    product = self._execute(leased, run_dir, interrupt)
+                except MachineFailed as failure:
+                    self.gpu_trouble = str(failure)
+                    self._hand_over(leased, f"worker {self.config.name}: {failure}")
+                    return None
                 if product is None:
                     self._give_back(leased, interrupt.reason)
-                    return
-                self._deliver(leased, product, interrupt)
+                    return None
+                is_settled = self._deliver(leased, product, interrupt)
         finally:
             run_dir.remove()
+            trim_mirrors(self.config.mirrors_dir, self.config.mirrors_limit_bytes)
+        return self._next(leased.run_id) if is_settled and interrupt.reason is None else None
+
+    def is_fit(self) -> bool:
+        """Whether this machine can be trusted with a run; what can be made again makes room first."""
+        if self.gpu_trouble is None and self.trouble is not None:
+            self.cache.trim(0)
+            trim_mirrors(self.config.mirrors_dir, 0)
+        if self.trouble is not None:
+            log.error("no run is taken: %s", self.trouble)
+        return self.trouble is None
+
+    def _next(self, run_id: str) -> str | None:
+        try:
+            return self.client.next_run(self.config.name, run_id)
+        except (Unreachable, ApiError) as failure:
+            log.info("no further suite of this commit was asked for: %s", failure)
+            return None
+
+    def _hand_over(self, leased: LeasedRun, reason: str) -> None:
+        """This machine failed, not the commit: another worker measures it, and the attempt counts as lost."""
+        log.error("run %s goes to another worker: %s", leased.run_id, reason)
+        try:
+            self.client.release(leased.run_id, leased.lease, reason, lost=True)
+        except (Unreachable, ApiError) as failure:
+            log.warning("run %s could not be handed over, its lease will run out: %s", leased.run_id, failure)
 
     def _lease(self, run_id: str) -> LeasedRun | None:
         try:
@@ -90,7 +133,9 @@ class Job:
 
         with EventStream(send, self.config.event_interval_s) as events:
             kind = SessionExecution if is_session(leased) else Execution
-            execution = kind(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt)
+            execution = kind(
+                self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt, self.cache
+            )
             try:
                 product = execution.carry_out()
             except RunInterrupted:
@@ -111,7 +156,7 @@ class Job:
         except (Unreachable, ApiError) as failure:
             log.warning("run %s could not be handed back, its lease will run out: %s", leased.run_id, failure)
 
-    def _deliver(self, leased: LeasedRun, product: Product, interrupt: Interrupt) -> None:
+    def _deliver(self, leased: LeasedRun, product: Product, interrupt: Interrupt) -> bool:
         settled = self.deliverer.hand_over(self._keep(leased, product))
         give_up_at = time.monotonic() + self.config.delivery_wait_s
         while not settled.wait(0.1):
@@ -122,6 +167,7 @@ class Job:
                 break
         if not settled.is_set():
             log.warning("run %s stays in the spool; it is delivered once the API answers", leased.run_id)
+        return settled.is_set()
 
     def _keep(self, leased: LeasedRun, product: Product) -> Parcel:
         try:

@@ -72,7 +72,7 @@ class Worker:
         stale = remove_stale(config.runs_dir)
         if ended or stale:
             log.info("cleared %d processes and %d directories of an earlier start", ended, stale)
-        self.sandbox: Sandbox = establish(config.isolation, config.run_user, config.runs_dir)
+        self.sandbox: Sandbox = establish(config.isolation, config.run_user, config.runs_dir, config)
         if self.sandbox.user is not None:
             compile_suite()
         self.client = ApiClient(config.api_url, config.api_token, version=config.version)
@@ -82,6 +82,8 @@ class Worker:
         self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
         self.switch = Switch()
         self.fleet_state = FleetState.OK
+        self.drain_at = None if config.drain_after_s is None else time.monotonic() + config.drain_after_s
+        self.exit_code = 0
 
     def work(self) -> int:
         log.info(
@@ -104,9 +106,11 @@ class Worker:
             self.client.close()
 
     def capabilities(self) -> dict[str, Any]:
-        size = self.spool.size()
+        size, kept = self.spool.size(), self.job.cache.size()
         return {
             **self.machine,
+            **({"trouble": self.job.trouble} if self.job.trouble else {}),
+            "cache": {"entries": kept.entries, "bytes": kept.bytes, "limit_bytes": kept.limit_bytes},
             "protection_reason": self.sandbox.reason,
             "spool": {
                 "waiting": size.waiting,
@@ -136,9 +140,18 @@ class Worker:
 
     def _keep_alive(self) -> None:
         while not self.switch.stopping.wait(self.config.keep_alive_s):
+            self._is_time_to_leave()
             try:
                 self._hello(starting=False)
-            except (Unreachable, ApiError) as failure:
+            except ApiError as refusal:
+                if refusal.is_outdated:
+                    # The service was brought up to date meanwhile: what is measured is still delivered.
+                    log.error("this worker leaves after the run in hand: %s", refusal.problem)
+                    self.exit_code = EXIT_REFUSED
+                    self._drain()
+                    return
+                log.warning("could not say that this worker is alive: %s", refusal)
+            except Unreachable as failure:
                 log.warning("could not say that this worker is alive: %s", failure)
             except OSError as failure:
                 log.error("the spool cannot be read: %s", failure)
@@ -152,12 +165,26 @@ class Worker:
             protection=self.sandbox.protection,
             starting=starting,
         )
+        if self.fleet_state is FleetState.DRAIN:
+            return  # leaving is not taken back
         if state is not self.fleet_state:
             log.info("the service asks this worker to be: %s", state)
         self.fleet_state = state
         if state is FleetState.DRAIN:
-            # The run in progress is finished; no other is begun.
-            self._leave_after_this_run()
+            self._drain()
+
+    def _drain(self) -> None:
+        """The run in progress is finished; no other is begun."""
+        self.fleet_state = FleetState.DRAIN
+        self._leave_after_this_run()
+
+    def _is_time_to_leave(self) -> bool:
+        if self.drain_at is None or time.monotonic() < self.drain_at:
+            return False
+        if self.fleet_state is not FleetState.DRAIN:
+            log.info("this worker was to leave after %.0f s: it takes no further run", self.config.drain_after_s)
+            self._drain()
+        return True
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
@@ -186,19 +213,25 @@ class Worker:
         finally:
             app.close()
         was_asked_to = self.switch.stopping.is_set() or self.fleet_state is FleetState.DRAIN
-        return 0 if was_asked_to else int(consumer.exitcode or 0)
+        return self.exit_code if was_asked_to else int(consumer.exitcode or 0)
 
     def _on_task(self, run_id: object) -> None:
         """A nudge: a run of this id may be ready. Nothing that goes wrong here may end the worker."""
-        if self.switch.stopping.is_set() or self.fleet_state is not FleetState.OK:
-            return
         if not isinstance(run_id, str):
             log.error("a message names no run: %.100r", run_id)
             return
-        try:
-            self.job.carry_out(run_id, self.switch.new_run())
-        except Exception:
-            log.exception("run %s failed in the worker itself; its lease will run out", run_id)
+        following: str | None = run_id
+        while following is not None and self._takes_runs():
+            run_id, following = following, None
+            try:
+                following = self.job.carry_out(run_id, self.switch.new_run())
+            except Exception:
+                log.exception("run %s failed in the worker itself; its lease will run out", run_id)
+
+    def _takes_runs(self) -> bool:
+        if self.switch.stopping.is_set() or self._is_time_to_leave() or self.fleet_state is not FleetState.OK:
+            return False
+        return self.job.is_fit()
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """What keeps the code of a commit away from everything else on this machine, found out by trying it.
 
-`user`: commit code runs as an unprivileged user, in a view of the file system where closed directories (such as root's
-home) hold only what the run needs. It takes root to set up. Without it the protection is `none`, and only projects
-marked trusted run.
+`container`: commit code runs in a container with a read-only root and no network, where this worker was given an image
+and the machine has podman or docker. `user`: it runs as an unprivileged user, in a view of the file system where closed
+directories (such as root's home) hold only what the run needs; that takes root to set up. Without either the protection
+is `none`, and only projects marked trusted run.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from worker.config import Isolation
+import psutil
+
+from worker.config import Isolation, WorkerConfig
+from worker.container import Container, Limits, find_runtime, visible_gpus
+from worker.observe import read_accelerators
 from worker.output import Stream
 from worker.processes import Command, Interrupt, RunUser, run_command
 
@@ -28,6 +33,11 @@ PROBE_LIMIT_S = 60.0
 # Beyond the numbers that distributions and systemd give away, and apart from those of the embedded servers.
 FIRST_RUN_UID = 58_300
 RUN_UIDS = 900
+# Threads count too, and every rank brings some for each core.
+MAX_PROCESSES = 4096
+MAX_OPEN_FILES = 65_536
+# The rest is for the machine itself: the worker, the container runtime, the file cache.
+SHARE_OF_MEMORY = 0.9
 CLAIMS = Path("/run/tidemark/run-users")
 
 
@@ -45,24 +55,92 @@ class Sandbox:
     reason: str
     user: RunUser | None = None
     readable: tuple[Path, ...] = ()
+    container: Container | None = None
     claim: IO[str] | None = field(default=None, repr=False, compare=False)
     """Held open as long as the user number is this worker's."""
 
+    @property
+    def starts_as(self) -> RunUser | None:
+        """Who a command is started as. A container gives its command the user itself."""
+        return None if self.container is not None else self.user
+
     def view(self, *writable: Path) -> dict[str, dict[str, bool]]:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
-        if self.user is None:
+        if self.user is None or self.container is not None:
             return {}
         return view_for(self.user, {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)})
 
 
-def establish(isolation: Isolation, run_user: str | None, runs_dir: Path) -> Sandbox:
+def establish(
+    isolation: Isolation, run_user: str | None, runs_dir: Path, config: WorkerConfig | None = None
+) -> Sandbox:
     """The best protection this machine allows; raises PermissionError when less than was asked for."""
     if isolation is Isolation.NONE:
         return Sandbox(protection=Protection.NONE, reason="switched off in this worker's settings")
+    in_container = None if config is None else _try_container(config, runs_dir)
+    if in_container is not None and in_container.protection is Protection.CONTAINER and isolation is not Isolation.USER:
+        return in_container
+    if isolation is Isolation.CONTAINER:
+        why = "no image was named (TIDEMARK_WORKER_IMAGE)" if in_container is None else in_container.reason
+        raise PermissionError(f"protection 'container' was asked for, but {why}")
     sandbox = _try_user(run_user, runs_dir)
-    if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
-        raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+    if sandbox.protection is Protection.NONE:
+        if isolation is Isolation.USER:
+            raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+        if in_container is not None:
+            return replace(sandbox, reason=f"{in_container.reason}; {sandbox.reason}")
     return sandbox
+
+
+def _try_container(config: WorkerConfig, runs_dir: Path) -> Sandbox | None:
+    """Containers, if an image was named and starting one works; None where nobody asked for them."""
+    if config.container_image is None:
+        return None
+    runtime = find_runtime(config.container_runtime)
+    if runtime is None:
+        sought = config.container_runtime or "podman or docker"
+        return Sandbox(protection=Protection.NONE, reason=f"an image was named, but this machine has no {sought}")
+    user, claim = (None, None) if os.geteuid() != 0 else _user_for_container(config.run_user, runs_dir)
+    total = psutil.virtual_memory().total
+    container = Container(
+        runtime=runtime,
+        image=config.container_image,
+        worker=config.name,
+        user=user,
+        readable=tuple(interpreter_paths()),
+        network=config.container_network,
+        limits=Limits(
+            memory_bytes=config.memory_limit_bytes or int(total * SHARE_OF_MEMORY),
+            processes=MAX_PROCESSES,
+            open_files=MAX_OPEN_FILES,
+            shared_memory_bytes=total // 2,
+        ),
+        gpus=visible_gpus(len(read_accelerators())),
+    )
+    who = "the worker's user" if user is None else user.name
+    name = Path(runtime).name
+    sandbox = Sandbox(
+        protection=Protection.CONTAINER,
+        reason=f"commit code runs in {name} containers of {config.container_image} as {who}, read-only root, "
+        f"network: {config.container_network}, at most {container.limits.memory_bytes / 1e9:.0f} GB",
+        user=user,
+        container=container,
+        claim=claim,
+    )
+    container.remove()  # one that outlived an earlier life of this worker
+    failure = _probe(sandbox, runs_dir)
+    if failure is not None:
+        return Sandbox(protection=Protection.NONE, reason=f"{name} cannot run a benchmark here: {failure}")
+    return sandbox
+
+
+def _user_for_container(run_user: str | None, runs_dir: Path) -> tuple[RunUser, IO[str] | None]:
+    if run_user is not None:
+        return account(run_user), None
+    try:
+        return claim_spare_user(runs_dir)
+    except OSError:
+        return account("nobody"), None
 
 
 def _try_user(run_user: str | None, runs_dir: Path) -> Sandbox:
@@ -132,7 +210,6 @@ def _has_account(uid: int) -> bool:
 
 def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
     """Tries what a run does (start this Python, import, write its directory); what stood in the way."""
-    assert sandbox.user is not None
     wanted = [name for name in ("benchmarks", "torch") if find_spec(name) is not None]
     program = (
         "import importlib.util, pathlib, sys\n"
@@ -147,22 +224,59 @@ def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
 
     with tempfile.TemporaryDirectory(prefix="probe-", dir=runs_dir) as directory:
         run_dir = Path(directory).resolve()
-        os.chown(run_dir, sandbox.user.uid, sandbox.user.gid)
+        if sandbox.user is not None:
+            os.chown(run_dir, sandbox.user.uid, sandbox.user.gid)
         try:
-            command = Command(
-                argv=(sys.executable, "-P", "-c", program, *wanted),
+            command = guarded(
+                sandbox,
+                (sys.executable, "-P", "-c", program, *wanted),
                 cwd=run_dir,
                 environment={"PATH": os.defpath, "HOME": str(run_dir)},
                 timeout_s=PROBE_LIMIT_S,
-                user=sandbox.user,
-                view=sandbox.view(run_dir),
+                writable=(run_dir,),
             )
             outcome = run_command(command, listen, Interrupt())
         except OSError as failure:
             return str(failure)
+        finally:
+            if sandbox.container is not None:
+                sandbox.container.remove()
     if outcome.succeeded:
         return None
     return outcome.error or (said[-1] if said else f"exit code {outcome.exit_code}")
+
+
+def guarded(
+    sandbox: Sandbox,
+    argv: tuple[str, ...],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    timeout_s: float | None,
+    writable: tuple[Path, ...],
+    limits: Mapping[str, int] | None = None,
+    with_network: bool = False,
+    kill_grace_s: float = 5.0,
+    stop_grace_s: float = 0.5,
+) -> Command:
+    """The command as it is started under this protection."""
+    container = sandbox.container
+    if container is not None:
+        argv = container.argv(
+            argv, environment=environment, cwd=cwd, writable=writable, with_network=with_network
+        )
+        environment, limits = container.own_environment(), {}
+    return Command(
+        argv=argv,
+        cwd=cwd,
+        environment=environment,
+        timeout_s=timeout_s,
+        user=sandbox.starts_as,
+        view=sandbox.view(*writable),
+        limits=limits or {},
+        kill_grace_s=kill_grace_s,
+        stop_grace_s=stop_grace_s,
+    )
 
 
 def interpreter_paths() -> Iterable[Path]:

@@ -237,6 +237,9 @@ def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
     killed_by = -code if code < 0 else code - 128 if 128 < code < 160 else 0
     if killed_by == signal.SIGKILL:
         return f"was killed {_by_whom(outcome)}, with {outcome.max_rss_bytes / 1e9:.1f} GB in its largest process"
+    memory = _gpu_memory(log_tail)
+    if memory is not None:
+        return f"ran out of GPU memory: {memory}"
     what = f"crashed with {signal_name(-killed_by)}" if killed_by else f"ended with exit code {code}"
     return what + _last_words(log_tail)
 
@@ -245,6 +248,14 @@ def _by_whom(outcome: Outcome) -> str:
     if outcome.oom_kills:
         return "because memory ran out"
     return "by SIGKILL, most likely because memory ran out"
+
+
+_GPU_MEMORY = re.compile(r"(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def _gpu_memory(log_tail: Sequence[str]) -> str | None:
+    """The line in which torch or CUDA says that a GPU's memory did not suffice."""
+    return next((line.strip()[:300] for line in reversed(log_tail) if _GPU_MEMORY.search(line)), None)
 
 
 def _last_words(log_tail: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ class RunDir:
     def create(self) -> None:
         self.remove()
         self.root.mkdir(mode=0o700)
-        for part in (self.home, self.temporary, self.out):
+        for part in (self.home, self.temporary, self.out, self.compile_cache):
             part.mkdir(mode=0o700)
 
     @property
@@ -48,6 +48,19 @@ class RunDir:
         if len(str(inside)) <= LONGEST_TMPDIR:
             return inside
         return Path(tempfile.gettempdir(), f"tidemark-{hashlib.sha256(str(self.root).encode()).hexdigest()[:16]}")
+
+    @property
+    def venv(self) -> Path:
+        return self.root / "venv"
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def compile_cache(self) -> Path:
+        """What torch.compile, Triton and the driver keep: begins empty, so that every run compiles what it measures."""
+        return self.root / "compiled"
 
     @property
     def out(self) -> Path:
@@ -73,12 +86,12 @@ class RunDir:
     def make_environment(self) -> Path:
         """A virtual environment of the run's own, on top of the worker's: what a setup command installs is seen first,
         what the worker has (torch, the suite) is seen next, and nothing is installed into the worker's. Its Python."""
-        place = self.root / "venv"
+        place = self.venv
         venv.EnvBuilder(with_pip=False, symlinks=True).create(place)
         library = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
         lines = [f"import site; site.addsitedir({below!r})\n" for below in site.getsitepackages()]
         (library / "worker.pth").write_text("".join(lines))
-        python = place / "bin" / "python"
+        python = self.python
         pip = place / "bin" / "pip"
         pip.write_text('#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n')
         pip.chmod(0o755)

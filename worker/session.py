@@ -73,7 +73,7 @@ class Arm(Execution):
         root = whole.run_dir.root
         run_dir = RunDir(root.with_name(f"{root.name}-{name}"))
         super().__init__(
-            whole.config, whole.mirrors, whole.sandbox, leased, run_dir, whole.events, whole.interrupt
+            whole.config, whole.mirrors, whole.sandbox, leased, run_dir, whole.events, whole.interrupt, whole.cache
         )
         self.log = whole.log
         self.name = name

@@ -104,6 +104,7 @@ class HeartbeatBody(Body):
 class ReleaseBody(Body):
     lease: Secret
     reason: Sentence = ""
+    lost: bool = Field(default=False, description="by the worker's fault: it counts as a lost attempt")
 
 
 class EventBody(Body):

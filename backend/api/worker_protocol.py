@@ -57,7 +57,7 @@ def tell(run_id: RunId, body: EventsBody, c: Transaction, _: WorkerCaller) -> An
 
 
 @router.post("/runs/{run_id}/release", response_model=StateAnswer)
-def release(run_id: RunId, body: ReleaseBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+def release(run_id: RunId, body: ReleaseBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
     """Hand a run back unfinished; someone else will get it."""
-    dispatch.release_run(c, run_id, body.lease, body.reason, now)
-    return Json({"run_id": run_id, "state": "queued"})
+    state = dispatch.release_run(c, run_id, body.lease, body.reason, now, lost=body.lost, config=config)
+    return Json({"run_id": run_id, "state": state})

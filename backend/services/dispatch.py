@@ -354,10 +354,21 @@ def heartbeat(c: Connection, run_id: str, lease: str, config: ServiceConfig, now
     return held.cancel_requested
 
 
-def release_run(c: Connection, run_id: str, lease: str, reason: str, now: datetime) -> None:
-    """A worker hands a run back unfinished (it is shutting down). That is nobody's fault and costs no attempt."""
+def release_run(
+    c: Connection,
+    run_id: str,
+    lease: str,
+    reason: str,
+    now: datetime,
+    *,
+    config: ServiceConfig,
+    lost: bool = False,
+) -> str:
+    """A worker hands a run back unfinished: it is shutting down, which costs no attempt, or its machine failed. The
+    state of the run now."""
     held = held_by(c, run_id, lease)
-    _hand_back(c, held, reason.strip()[:500] or "handed back by its worker", now, lost=False, max_attempts=None)
+    said = reason.strip()[:500] or "handed back by its worker"
+    return _hand_back(c, held, said, now, lost=lost, max_attempts=config.max_attempts if lost else None)
 
 
 def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
@@ -373,7 +384,7 @@ def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[s
 
 def _hand_back(
     c: Connection, held: HeldRun, reason: str, now: datetime, *, lost: bool, max_attempts: int | None
-) -> None:
+) -> str:
     attempts = [
         *held.attempts,
         {"attempt": held.attempt, "worker": held.worker, "ended_at": now.isoformat(), "reason": reason, "lost": lost},
@@ -405,6 +416,7 @@ def _hand_back(
         c, held.project_id, held.id, state, commit=held.commit, suite=held.suite, testbed=held.testbed, reason=reason
     )
     live_store.notify_work(c)
+    return state
 
 
 def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more: Any) -> None:

@@ -32,6 +32,7 @@ from worker.rundir import remove_stale
 from worker.spool import Spool
 
 TOKEN = "tm_worker-token-for-tests"
+NEXT = re.compile(r"/api/v1/workers/[^/]+/next$")
 ROUTE = re.compile(r"/api/v1/(?:(workers)|runs/([^/]+)(?:/(lease|heartbeat|events|release|session)|/artifacts/(.+))?)$")
 
 
@@ -57,6 +58,8 @@ class Service:
     hellos: list[dict[str, Any]] = field(default_factory=list)
     leases: list[dict[str, Any]] = field(default_factory=list)
     releases: list[tuple[str, str]] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    siblings: dict[str, str] = field(default_factory=dict)
     heartbeats: int = 0
     puts: int = 0
     cancel: bool = False
@@ -124,6 +127,8 @@ class Service:
         self.connections.clear()
 
     def respond(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        if NEXT.match(path):
+            return 200, {"run_id": self.siblings.pop(json.loads(body)["after"], None)}
         found = ROUTE.match(path)
         assert found, path
         workers, run_id, action, artifact = found.groups()
@@ -154,6 +159,7 @@ class Service:
             self.events += said["events"]
             return 200, {}
         self.releases.append((run_id, said["reason"]))
+        self.lost += [run_id] * said.get("lost", False)
         self.held.pop(run_id)
         return 200, {}
 
@@ -301,7 +307,7 @@ def make_bench(
         from worker.main import prepare_directories
 
         prepare_directories(chosen)
-        sandbox: Sandbox = establish(chosen.isolation, chosen.run_user, chosen.runs_dir)
+        sandbox: Sandbox = establish(chosen.isolation, chosen.run_user, chosen.runs_dir, chosen)
         client = ApiClient(chosen.api_url, chosen.api_token, version=chosen.version)
         spool = Spool(chosen.spool_dir)
         deliverer = Deliverer(client, spool)
