@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -137,6 +138,12 @@ def environment() -> Environment:
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     return environment().get_template(template).render(**context)
+
+
+def script_json(content: Any) -> Markup:
+    """A data block for a script; `<` cannot end it early."""
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def html_response(request: Request, html: str, status: int = 200) -> HTMLResponse:

@@ -17,7 +17,7 @@ LABEL_FROM = 46  # px; narrower pieces are named by the table only
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One part of a step, in milliseconds. `before` is None where there is nothing to compare with."""
+    """One part of a step, in milliseconds (or yardsticks). `before` is None where there is nothing to compare with."""
 
     name: str
     before: float | None
@@ -56,12 +56,14 @@ def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
     ]
 
 
-def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float) -> tuple[str, float]:
+def _bar(
+    phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float, after: str
+) -> tuple[str, float]:
     parts, x = [], float(LEFT)
     for phase, size_ms in phases:
         size = size_ms * scale
         parts.append(
-            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {milliseconds(size_ms, total)} ms</title></rect>'
+            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {milliseconds(size_ms, total)}{after}</title></rect>'
         )
         text = f"{phase.label} {milliseconds(size_ms, total)}"
         if size > LABEL_FROM + 3 * len(text):
@@ -72,8 +74,9 @@ def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: flo
     return "".join(parts), x
 
 
-def phases_svg(phases: Sequence[Phase], before: str, after: str) -> Markup:
+def phases_svg(phases: Sequence[Phase], before: str, after: str, unit: str = "ms") -> Markup:
     """Two bars and what lies between them; one bar where there is no before."""
+    written = f" {unit}" if unit else ""
     ordered = in_order(phases)
     compared = [phase for phase in ordered if phase.before is not None]
     total_after = sum(phase.after for phase in ordered)
@@ -86,27 +89,27 @@ def phases_svg(phases: Sequence[Phase], before: str, after: str) -> Markup:
     difference = total_after - total_before
     show_difference = bool(compared) and difference > 0 and difference / longest > 0.005
     height = 44 if not compared else 168 if show_difference else 96
-    said = f"{before}: {numbers.quantity(total_before, 'ms')}; " if compared else ""
+    said = f"{before}: {numbers.quantity(total_before, unit)}; " if compared else ""
     parts = [
-        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {numbers.quantity(total_after, "ms")}">'
+        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {numbers.quantity(total_after, unit)}">'
     ]
     y = 6
     rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []
     rows.append(("after" if compared else "step", after, [(phase, phase.after) for phase in ordered], total_after))
     for title, sha, pieces, total in rows:
-        bar, end = _bar(pieces, y, scale, longest)
+        bar, end = _bar(pieces, y, scale, longest, written)
         parts.append(
             f'<text x="0" y="{y + 13}" class="lb">{title}</text><text x="0" y="{y + 26}">{escape(sha)}</text>{bar}'
         )
-        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{milliseconds(total, longest)} ms</text>')
+        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{milliseconds(total, longest)}{written}</text>')
         y += 46
     if show_difference:
         gain = sum(phase.change for phase in grown)
-        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest)
+        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest, written)
         parts.append(
             f'<path class="gl" d="M0 {y + 6}H{WIDTH}"/><text x="0" y="{y + 31}" class="lb">what</text><text x="0" y="{y + 44}" class="lb">grew</text>{bar}'
         )
         parts.append(
-            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{milliseconds(gain, longest)} ms</text>'
+            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{milliseconds(gain, longest)}{written}</text>'
         )
     return Markup("".join([*parts, "</svg>"]))

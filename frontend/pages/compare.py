@@ -10,10 +10,11 @@ from markupsafe import Markup
 
 from backend.regression.policy import Policy
 from backend.services import comparison as service
-from backend.services import run_view
+from backend.services import profiles, run_view
 from backend.services.comparison import Comparison, PhaseDifference, Row
 from backend.services.scope import LAST_GOOD, Scope, find_commit, find_scope
 from frontend import numbers
+from frontend.evidence import KernelPanel, kernel_panel
 from frontend.figures.phases import Phase, phases_svg
 from frontend.figures.small import coverage, forest
 from frontend.frame import Visit, Visiting
@@ -103,6 +104,7 @@ def compare_page(visit: Visiting) -> Response:
         hidden=result.hidden + len(result.rows) - len(shown),
         only=only,
         phases=phase_panels(result),
+        kernels=kernel_panels(visit, result),
         gate=numbers.threshold(gate),
         diff_href=diff_url(visit.repository_url(project), result.base.sha, result.head.sha),
         swap=here(base=result.head.sha, head=result.base.sha),
@@ -223,6 +225,27 @@ def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
             pieces = [Phase(name=each.phase, before=each.base, after=each.head) for each in by_variant[key]]
             picture = phases_svg(pieces, result.base.sha[:7], result.head.sha[:7])
             panels.append((f"{key[0]} {key[1].replace(',', ', ')}".strip(), picture))
+    return panels
+
+
+def kernel_panels(visit: Visit, result: Comparison) -> list[KernelPanel]:
+    """Kernels of the variants that changed most, where both sides were profiled."""
+    changed = [row for row in result.rows if row.verdict in ("regression", "improvement")]
+    panels: list[KernelPanel] = []
+    variants = [(row.suite, row.benchmark, row.variant_key, row.preset) for row in changed]
+    for suite, *names in list(dict.fromkeys(variants))[: 2 * PHASE_PANELS]:
+        variant = profiles.Variant(benchmark=names[0], variant_key=names[1], preset=names[2])
+        sides = [
+            profiles.load_profile(visit.c, visit.config, side.runs[suite], side.sha, variant)
+            for side in (result.base, result.head)
+            if suite in side.runs
+        ]
+        if len(sides) < 2:
+            continue
+        title = f"Kernels of {names[0]} {names[1].replace(',', ', ')}".strip()
+        panel = kernel_panel(profiles.changed(*sides), title)
+        if panel is not None and len(panels) < PHASE_PANELS:
+            panels.append(panel)
     return panels
 
 

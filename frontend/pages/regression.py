@@ -8,19 +8,18 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
-from backend.services import history
+from backend.services import history, profiles
 from backend.services import regressions as service
+from backend.services.confirm import sessions_of_regression
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
 from frontend import numbers
+from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
-from frontend.figures.phases import Phase, growth, in_order, milliseconds, phases_svg
-from frontend.figures.small import share_bar
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link
 from frontend.pages.regressions import interval_of, name_of, still, worsened, worsened_by
-from frontend.pages.series import script_json
-from frontend.render import visible
+from frontend.render import script_json, visible
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
@@ -28,27 +27,6 @@ router = APIRouter(include_in_schema=False)
 BEFORE, AFTER = 60, 40  # points of the trend around the onset
 OPEN = service.OPEN
 LIVE = ("suspect", "confirmed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseRow:
-    label: str
-    colour: str
-    before: str
-    after: str
-    change: str
-    css: str
-    bar: Markup
-    share: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhasePanel:
-    title: str
-    note: str
-    verdict: str
-    picture: Markup
-    rows: list[PhaseRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +61,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     place = neighbours.index(it.id) if it.id in neighbours else None
     face = face_of(detail)
     figure, label = trend(visit, it, face)
+    profiled = profiles_of(visit, it, face)
     repository = visit.repository_url(it.project)
     good, bad = it.last_good, it.first_bad
     sentence = sentence_of(it, detail.affected)
@@ -109,9 +88,16 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         if good and bad
         else None,
         diff_href=diff_url(repository, good.sha, bad.sha) if good and bad else None,
-        phases=phase_panel(detail),
+        phases=phase_panel(detail, face),
+        kernels=kernel_panel(profiled),
+        roofline=roofline_panel(profiled),
+        sessions=session_panel(sessions_of_regression(visit.c, it.id), face),
         reproduce=detail.reproduce,
-        affected=detail.affected,
+        affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
+        detail_series=len(detail.affected),
+        beside=[each for each in detail.affected if each.role != "gate"]
+        if any(each.role == "gate" for each in detail.affected)
+        else [],
         activity=[line_of(event) for event in reversed(detail.events)],
         actions=detail.actions,
         suggested=bad.author if bad is not None and not it.owner and it.state in OPEN else None,
@@ -177,9 +163,16 @@ def ending(it: Regression) -> str:
         return "; more runs will tell."
     still_so = " and still is" if it.still_bad else ""
     if it.cause == "code":
-        author = f": {it.first_bad.author}’s “{visible(it.first_bad.message)[:90]}”" if it.first_bad else ""
-        return f"{still_so}; the cause is code{author}."
+        return f"{still_so}; the cause is code{whose(it)}."
     return f"{still_so}; the cause is the {it.cause}, not the code." if it.cause else f"{still_so}."
+
+
+def whose(it: Regression) -> str:
+    """: j.tsai’s “router: top-k in fp32”; of a commit that only a result named, nothing is known."""
+    if it.first_bad is None or not it.first_bad.message:
+        return ""
+    author = f"{visible(it.first_bad.author)}’s " if it.first_bad.author else ""
+    return f": {author}“{visible(it.first_bad.message)[:90]}”"
 
 
 def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) -> list[tuple[str, Markup | str, str]]:
@@ -227,6 +220,14 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
     onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
     label = f"{face.metric} per commit: {before} before, {after} since {onset}"
     return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
+
+
+def profiles_of(visit: Visit, it: Regression, face: AffectedSeries | None) -> profiles.ProfileChange:
+    """Kernels and roofline of the leading variant, before the onset and after it."""
+    if face is None:
+        return profiles.changed(None, None)
+    variant = profiles.Variant(benchmark=face.benchmark, variant_key=face.variant, preset=face.preset)
+    return profiles.around(visit.c, visit.config, face.series_id, variant, face.onset_position, face.fixed_position)
 
 
 def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | None:
@@ -288,53 +289,6 @@ def commit_row(commit: SuspectCommit, it: Regression) -> CommitRow:
         guilty=commit.first_bad,
         mark=mark,
     )
-
-
-def phase_panel(detail: RegressionDetail) -> PhasePanel | None:
-    """Where the time went: bars, and the same as a table."""
-    it = detail.regression
-    phases = [
-        Phase(name=each.metric.removesuffix("_ms"), before=each.before, after=each.after)
-        for each in detail.phases
-        if each.after is not None and each.unit == "ms"
-    ]
-    if not phases:
-        return None
-    ordered = in_order(phases)
-    lost = sum(phase.change for phase in ordered if phase.before is not None)
-    shares = dict((phase.name, share) for phase, share in growth(phases))
-    total = max(sum(phase.after for phase in ordered), sum(phase.before or 0.0 for phase in ordered))
-    worst = max(ordered, key=lambda phase: shares[phase.name])
-    rows = [
-        PhaseRow(
-            label=phase.label,
-            colour=phase.colour,
-            before=numbers.DASH if phase.before is None else milliseconds(phase.before, total),
-            after=milliseconds(phase.after, total),
-            change=numbers.DASH if phase.before is None else plus(phase.change, total),
-            css="bad b" if shares[phase.name] > 0.1 else "dim",
-            bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else Markup(""),
-            share=f"{shares[phase.name] * 100:.0f} %" if shares[phase.name] > 0.02 else "",
-        )
-        for phase in ordered
-    ]
-    return PhasePanel(
-        title=f"Where the {milliseconds(lost, total)} ms went" if lost > 0 else "Where a step goes",
-        note="one step of the leading series, median before and after",
-        verdict=f"{worst.label} carries {shares[worst.name] * 100:.0f} %" if lost > 0 else "",
-        picture=phases_svg(
-            phases,
-            it.last_good.sha[:7] if it.last_good else "before",
-            it.first_bad.sha[:7] if it.first_bad else "after",
-        ),
-        rows=rows,
-    )
-
-
-def plus(change: float, total: float) -> str:
-    """+0.424, −0.002, 0.000."""
-    text = milliseconds(change, total)
-    return f"+{text}" if change > 0 and text.strip("0.") else text
 
 
 EVENT_WORDS = {

@@ -12,16 +12,20 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.services import run_view
+from backend.services import profiles, run_view
 from backend.services.run_view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
+from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.frame import Visiting
-from frontend.render import CONTROL_SEQUENCE, render, tag, verdict_tag, visible
+from frontend.links import series_name
+from frontend.render import CONTROL_SEQUENCE, render, script_json, tag, verdict_tag, visible
 from frontend.words import PHASES, plural
 
 router = APIRouter(include_in_schema=False)
 
+MANY_METRICS = 40  # from here on the page opens with the gates and what moved
+FEW_RESULTS, PHASES_FIRST = 4, 3
 GOING = ("queued", "leased", "running")
 STEPS = ("checkout", "setup", "execute", "deliver")
 
@@ -39,6 +43,8 @@ class Timing:
 @router.get("/runs/{run_id}")
 def run_page(visit: Visiting, run_id: str) -> Response:
     run = run_view.load_run(visit.c, run_id)
+    metrics = sum(len(result.measurements) for result in run.results)
+    whole = bool(visit.here.get("all"))
     return visit.page(
         "run.html",
         page="run",
@@ -52,9 +58,15 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         log_html=log_html(run.log),
         phases=[
             (result, milliseconds_of(result), phase_picture(result, run))
-            for result in run.results
+            for result in sorted(run.results, key=moved_most)
             if milliseconds_of(result)
         ],
+        roofline=roofline(run),
+        folds=metrics > MANY_METRICS,
+        whole=whole,
+        tells=tells,
+        shown_phases=len(run.results) if whole or len(run.results) <= FEW_RESULTS else PHASES_FIRST,
+        has_trace=any(".trace.json" in artifact.name for artifact in run.artifacts),
         flat=flat,
         metric_tag=metric_tag,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
@@ -122,6 +134,16 @@ def log_html(page: LogPage) -> Markup:
     )
 
 
+def tells(it: run_view.Measured) -> bool:
+    """A gate, or a metric that moved."""
+    return it.role == "gate" or it.verdict in ("regression", "improvement", "suspect")
+
+
+def moved_most(result: Result) -> float:
+    """For sorting: what got most expensive comes first; where nothing was judged, the order of the run."""
+    return -max((it.change or 0.0 for it in result.measurements if it.verdict == "regression"), default=0.0)
+
+
 def milliseconds_of(result: Result) -> list[run_view.Phase]:
     """The phases in milliseconds; the same relative to a yardstick are metrics of their own, not further phases."""
     return [phase for phase in result.phases if phase.unit == "ms"]
@@ -130,6 +152,37 @@ def milliseconds_of(result: Result) -> list[run_view.Phase]:
 def phase_picture(result: Result, run: RunView) -> Markup:
     pieces = [Phase(name=phase.name, before=phase.before, after=phase.value) for phase in milliseconds_of(result)]
     return phases_svg(pieces, run.previous.sha[:7] if run.previous else "", run.sha[:7])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Every compute result of the run under the ceilings that the run measured."""
+
+    figure: Markup
+    label: str
+    ceilings: str
+    rows: list[tuple[str, profiles.RooflinePoint]]
+
+
+def roofline(run: RunView) -> Roofline | None:
+    ceilings = profiles.ceilings_of(run.ceilings)
+    dots, rows = [], []
+    for result in run.results:
+        point = profiles.roofline_point(result.roofline)
+        if point is None or result.status != "ok":
+            continue
+        name = series_name(result.benchmark, result.variant)
+        dots.append(Dot(group=result.benchmark, label=name, point=point, link=f"#result-{result.index}"))
+        rows.append((name, point))
+    if not dots:
+        return None
+    closest = max(dots, key=lambda dot: dot.point.share_of_ceiling or 0.0)
+    return Roofline(
+        figure=script_json(roofline_figure(dots, ceilings)),
+        label=f"Roofline of {plural(len(dots), 'result')}; nearest to its ceiling is {said(closest)}",
+        ceilings=ceiling_words(ceilings) if ceilings else "no ceiling was measured",
+        rows=sorted(rows, key=lambda row: -(row[1].share_of_ceiling or 0.0)),
+    )
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

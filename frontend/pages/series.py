@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-import orjson
 from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
@@ -20,7 +18,7 @@ from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import series_name
 from frontend.pages.board import GRANULARITIES, moment
-from frontend.render import verdict_tag
+from frontend.render import script_json, verdict_tag
 
 router = APIRouter(include_in_schema=False)
 
@@ -135,11 +133,6 @@ def figure_json(points: Points, gate: float | None) -> Markup:
     if not len(points):
         return Markup("")
     return script_json(trend_figure(trend_of(points, gate_change=gate), 360))
-
-
-def script_json(content: Any) -> Markup:
-    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def chosen_sha(points: Points, asked: str) -> str | None:

@@ -18,8 +18,7 @@ from frontend.figures.references import beside
 from frontend.figures.small import forest
 from frontend.frame import Visiting
 from frontend.links import link
-from frontend.pages.series import script_json
-from frontend.render import tag, verdict_tag
+from frontend.render import script_json, tag, verdict_tag
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)

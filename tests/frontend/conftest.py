@@ -54,7 +54,10 @@ def add_history(site: Site, directory: Path) -> None:
             options: dict[str, Any] = {"steps": STEPS, "environment": "2.13.0" if commit.index < 14 else "2.13.1"}
             if (commit.index, suite) == (FAILED_AT, "gpt"):
                 options["failed"] = "RuntimeError: expected <b>scale</b> of shape [14336, 1]"
-            site.put(history.run_document(PROJECT, commit, suite, **options))
+            document = history.run_document(PROJECT, commit, suite, **options)
+            site.put(document)
+            if suite == "moe" and commit.index in (GUILTY - 1, GUILTY):
+                site.put_kernels(document, fused=commit.index < GUILTY)
 
 
 @pytest.fixture(scope="session")

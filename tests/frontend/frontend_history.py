@@ -133,6 +133,32 @@ def add_commit(path: Path, subject: str) -> None:
     subprocess.run(["git", "-C", str(path), "fast-import", "--quiet"], input=stream.encode(), check=True)
 
 
+def roofline(number: int, factor: float) -> dict[str, Any]:
+    """Under the ceilings of `run_document`; what costs `factor` times as much does so many times less a second."""
+    achieved = (0.11 + 0.02 * number) / factor
+    return {
+        "flop_per_byte": 30.0 + 15 * number, "ridge_flop_per_byte": 19.1, "achieved_tflops": achieved,
+        "bound": "compute", "share_of_ceiling": achieved / 0.21,
+    }  # fmt: skip
+
+
+def kernels_name(number: int) -> str:
+    return f"result-{number}.kernels.json"
+
+
+def kernel_table(fused: bool) -> dict[str, Any]:
+    """Kernels of a step; without the fused router another kernel does its work, and more casts run."""
+    router = ("triton_fused_router_topk", 32, 210.0) if fused else ("topk_softmax_kernel", 32, 880.0)
+    rows = [
+        ("forward", router[0], "64,8", router[1], router[2]),
+        ("forward", "elementwise_cast", "64,1024", 32 if fused else 160, 110.0 if fused else 630.0),
+        ("backward", "grouped_gemm_bf16", "64,4096", 192, 6920.0),
+    ]
+    phase, name, shape, calls, us = (list(column) for column in zip(*rows, strict=True))
+    columns = {"phase": phase, "name": name, "shape": shape, "calls_per_step": calls, "us_per_step": us}
+    return {"schema": "tidemark.kernels/1", "steps": 6, **columns}
+
+
 def run_document(
     project: str,
     commit: Commit,
@@ -192,7 +218,7 @@ def run_document(
             {
                 "benchmark": benchmark, "variant": variant, "preset": "cpu", "mode": "train_step", "backend": "eager", "world_size": 1, "status": "ok", "error": None,
                 "correctness": {"state": "pass", "reference": "fp64", "checks": [{"name": "output_relative_error", "value": 0.0041, "limit": 0.0086}]},
-                "measurements": measurements,
+                "measurements": measurements, "roofline": roofline(number, factor), "artifacts": {"kernels": kernels_name(number)},
             }
         )  # fmt: skip
     started = commit.at + timedelta(minutes=2)

@@ -47,6 +47,14 @@ class Site:
         told: dict[str, Any] = answer.json()
         return told
 
+    def put_kernels(self, document: dict[str, Any], *, fused: bool) -> None:
+        """The kernel tables that the results of a run name."""
+        for result in document["results"]:
+            for name in result.get("artifacts", {}).values():
+                address = f"/api/v1/runs/{document['id']}/artifacts/{name}"
+                answer = self.client.put(address, json=history.kernel_table(fused))
+                assert answer.status_code in (200, 201), answer.text[:2000]
+
     def add_project(self, slug: str, repository: Path, commits: list[history.Commit]) -> None:
         """Make the project and read its repository."""
         body = {"project": slug, "repository_url": f"file://{repository}", "default_branch": "main", "trusted": True}

@@ -81,6 +81,30 @@ def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that
     assert f"git checkout --quiet {guilty.sha}" in text
 
 
+def test_the_page_of_a_regression_shows_kernels_and_roofline_before_and_after(
+    anyone: httpx.Client, loom: Site
+) -> None:
+    text = anyone.get(f"/regressions/{guilty_regression(loom)['id']}").text
+    assert "replaces triton_fused_router_topk" in text
+    row = next(row for row in text.split("<tr>") if "elementwise_cast" in row)
+    assert "more calls" in row
+    assert "+520" in row
+    assert 'id="roofline"' in text
+    assert "of its ceiling" in text
+
+
+def test_compare_shows_the_kernels_of_what_changed(anyone: httpx.Client, loom: Site) -> None:
+    shas = [loom.commits[PROJECT][index].sha for index in (GUILTY - 1, GUILTY)]
+    text = anyone.get("/compare", params={"base": shas[0], "head": shas[1]}).text
+    assert text.count("replaces triton_fused_router_topk") == 2  # of both variants that got slower
+
+
+def test_a_run_stands_under_the_ceilings_it_measured(anyone: httpx.Client, loom: Site) -> None:
+    text = anyone.get(f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0").text
+    assert "4 compute results under the ceilings this run measured: gemm fp32 0.210 TFLOP/s" in text
+    assert 'data-figure="roofline-chart-figure"' in text
+
+
 def test_a_suite_says_what_is_slower_now_and_leads_to_the_case(anyone: httpx.Client, loom: Site) -> None:
     row = next(row for row in anyone.get("/suites").text.split("<tr ") if 'href="/suites/moe' in row)
     assert "2 slower now" in row
