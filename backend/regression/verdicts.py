@@ -55,7 +55,8 @@ def of_run(facts: Facts) -> Judgement:
     """The judgement of one run of a noisy series."""
     detector, policy, model = facts.detector, facts.policy, facts.detector.model
     events = (*facts.events, *_events(facts))
-    if model is None or not detector.settled(policy):
+    # A session may have confirmed the new level from its first run: what follows is worse however few there are yet.
+    if model is None or not (detector.settled(policy) or detector.opened):
         return Judgement(
             verdict=Verdict.INSUFFICIENT,
             reason=Reason.TOO_FEW_RUNS,

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from backend.regression.attribution import Cause
 from backend.regression.grouping import Group, SeriesChange, belongs, group, lead_of
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
-from backend.services import live
+from backend.services import confirm, live
 from backend.services.arrival import Arrival
 from backend.services.causes import find_cause
 from backend.store import regressions as store
@@ -82,6 +82,7 @@ class _Telling:
         self._attach(fresh)
         for regression_id, row in store.lock_rows(self.c, self.touched).items():
             self._settle(row, store.points_of(self.c, [regression_id]))
+        confirm.follow(self.c, sorted(self.touched), self.arrival.now)
         told = known_points(self.c, series_ids)
         told.regressions = sorted(self.touched)
         return told

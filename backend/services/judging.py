@@ -255,7 +255,7 @@ def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: da
     if not points:
         _withdraw_all(c, series, now)
         return
-    arrival = _arrival_of(c, points[-1], now)
+    arrival = arrival_of(c, points[-1], now)
     found = _Outcome()
     _judge_again(c, arrival, [series], {series_id: points}, from_position, found)
     told = _tell(c, arrival, found)
@@ -268,10 +268,10 @@ def _withdraw_all(c: Connection, series: SeriesRow, now: datetime) -> None:
     gone = difference(series, regression_store.points_of_series(c, [series.id]), [])
     last = series_store.last_point(c, series.id)
     if gone and last is not None:
-        alarms.tell(c, _arrival_of(c, last, now), gone, [series.id], watched=0)
+        alarms.tell(c, arrival_of(c, last, now), gone, [series.id], watched=0)
 
 
-def _arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
+def arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
     """The run of a stored point, as it was when it arrived."""
     document = ingest_store.read_document(c, point.run_id)
     assert document is not None  # what was judged was delivered

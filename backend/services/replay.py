@@ -8,9 +8,10 @@ from statistics import median
 
 from sqlalchemy import Connection
 
+from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.judge import SeriesState, judge
-from backend.regression.lifecycle import accept_change, dismiss_change
+from backend.regression.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.policy import Policy
 from backend.regression.terms import (
     ChangeDirection,
@@ -34,6 +35,7 @@ from backend.store.series import SeriesRow, StoredPoint
 # When a series is judged again, so many points before the late one build up the state; the states of an older past
 # differ too little to matter.
 POINTS_BEFORE = 150
+BY_PEOPLE = ("expected", "invalid")
 
 
 def kind_of(series: SeriesRow) -> SeriesKind:
@@ -100,7 +102,7 @@ def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequen
 def replay(
     series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
 ) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
-    """Judge points in order from nothing, with what people decided on the way at the place where they decided it."""
+    """Judge points in order from nothing, with what people and sessions decided at the place where they decided it."""
     state = SeriesState.new(kind_of(series))
     mine = [decision for decision in decisions if decision.series_id == series.id]
     judged = []
@@ -110,20 +112,42 @@ def replay(
             judgement, state = judge(state, point, policy)
         else:
             judgement = not_judgeable(point, policy)
-        judged.append((stored_point, judgement))
         for decision in mine:
             if decision.position == stored_point.position:
-                state = decide(state, decision.onset_position, decision.state)
+                if decision.state in BY_PEOPLE:
+                    state = decide(state, decision.onset_position, decision.state)
+                    continue
+                events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
+                judgement = replace(judgement, events=(*judgement.events, *events))
+        judged.append((stored_point, judgement))
     return judged, state
 
 
 def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
     """A person's word on the change that began at (about) this position."""
+    nearest = _begun_near(state, onset)
+    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
+
+
+def conclude(
+    state: SeriesState, onset: int, outcome: Outcome, policy: Policy
+) -> tuple[tuple[ChangePoint, ...], SeriesState]:
+    """The word of a confirming session on the change that began at (about) this position."""
+    told = Confirmation(_begun_near(state, onset), outcome, 0.0, 0.0, 0.0)
+    events, after = apply_confirmation(state, told, policy)
+    return tuple(said_after(event, after) for event in events), after
+
+
+def _begun_near(state: SeriesState, onset: int) -> int:
     begun = [opened.onset_position for opened in state.open_regressions]
     if state.suspect is not None:
         begun.append(state.suspect.onset)
-    nearest = min(begun, key=lambda position: abs(position - onset), default=onset)
-    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
+    return min(begun, key=lambda position: abs(position - onset), default=onset)
+
+
+def said_after(event: ChangePoint, state: SeriesState) -> ChangePoint:
+    """An event that no run brought: it was seen after the newest point, which it speaks of as well."""
+    return replace(event, detected_position=state.last_position + 1)
 
 
 def difference(
@@ -133,8 +157,8 @@ def difference(
     story = _story(judged)
     news = []
     for point in sorted(known, key=lambda known_point: known_point.state not in alarms.LIVE):
-        onset = min(story, key=lambda position: abs(position - point.onset_position), default=None)
-        if onset is None or abs(onset - point.onset_position) > NEAR:
+        onset = min(story, key=lambda position: _distance(point, position), default=None)
+        if onset is None or _distance(point, onset) > NEAR:
             if point.state in alarms.LIVE:
                 gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
                 news.append(News(series=series, event=gone, noise=0.0))
@@ -153,6 +177,13 @@ def difference(
         if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
     ]
     return news
+
+
+def _distance(point: regression_store.ChangePointRow, onset: int) -> int:
+    """How far an onset is from the one that was told: not at all within the commits that nobody had measured then."""
+    if point.last_good_position is not None and point.last_good_position < onset <= point.onset_position:
+        return 0
+    return abs(onset - point.onset_position)
 
 
 def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:

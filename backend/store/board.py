@@ -154,6 +154,7 @@ _RUNS = text(
          r.environment_id, w.name, EXISTS (SELECT FROM result x WHERE x.run_id = r.id AND x.status <> 'ok')
        FROM run r LEFT JOIN worker w ON w.id = r.worker_id
        WHERE r.commit_id = ANY(:commits) AND r.testbed_id = :testbed AND r.state NOT IN ('cancelled', 'superseded')
+         AND r.session_id IS NULL
        ORDER BY r.requested_at"""
 )
 _RESULT_COLUMNS = "x.run_id, r.suite, x.benchmark, CAST(x.variant AS text), x.variant_key, x.preset, x.status, x.error"

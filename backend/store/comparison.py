@@ -58,6 +58,7 @@ _RUNS = text(
          coalesce(r.started_at, r.received_at)
        FROM run r LEFT JOIN worker w ON w.id = r.worker_id
        WHERE r.commit_id = ANY(:commits) AND r.testbed_id = :testbed AND r.state NOT IN ('cancelled', 'superseded')
+         AND r.session_id IS NULL
        ORDER BY r.requested_at"""
 )
 _MEASURED = text(

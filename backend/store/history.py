@@ -236,6 +236,7 @@ _AFTER = text(
 _RESULT = text(
     """SELECT r.id, x.status, x.error, r.error
        FROM series s JOIN run r ON r.commit_id = :commit AND r.suite = s.suite AND r.testbed_id = s.testbed_id
+         AND r.session_id IS NULL
        LEFT JOIN result x ON x.run_id = r.id AND x.benchmark = s.benchmark AND x.variant_key = s.variant_key
          AND x.preset = s.preset
        WHERE s.id = :series ORDER BY r.requested_at DESC LIMIT 1"""

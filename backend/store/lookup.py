@@ -1,5 +1,6 @@
 """Finding what a caller names: a project by its slug, a branch, a testbed, a commit by sha, branch or pull request."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -122,3 +123,25 @@ def last_good_commit(connection: Connection, branch_id: int, testbed_id: int, be
     """The newest benchmarked commit of the branch before a position in whose run nothing is red or suspect."""
     sha: str | None = connection.scalar(_LAST_GOOD, {"branch": branch_id, "testbed": testbed_id, "before": before})
     return sha
+
+
+_SERIES_BY_KEYS = text(
+    """SELECT s.id, s.benchmark, s.variant_key, s.preset, s.metric, s.suite_version
+       FROM unnest(CAST(:benchmarks AS text[]), CAST(:variants AS text[]), CAST(:presets AS text[]),
+                   CAST(:metrics AS text[]), CAST(:versions AS text[]))
+            AS k (benchmark, variant_key, preset, metric, suite_version)
+       JOIN series s ON s.project_id = :project AND s.testbed_id = :testbed AND s.benchmark = k.benchmark
+         AND s.variant_key = k.variant_key AND s.preset = k.preset AND s.metric = k.metric
+         AND s.suite_version = k.suite_version"""
+)
+
+
+def series_by_keys(
+    connection: Connection, project_id: int, testbed_id: int, keys: Sequence[tuple[str, ...]]
+) -> dict[tuple[str, ...], int]:
+    """The series of these keys: (benchmark, variant, preset, metric, suite version)."""
+    columns = list(zip(*keys, strict=True)) if keys else [()] * 5
+    names = ("benchmarks", "variants", "presets", "metrics", "versions")
+    values = {name: list(column) for name, column in zip(names, columns, strict=True)}
+    rows = connection.execute(_SERIES_BY_KEYS, {**values, "project": project_id, "testbed": testbed_id})
+    return {(r.benchmark, r.variant_key, r.preset, r.metric, r.suite_version): r.id for r in rows}

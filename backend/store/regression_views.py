@@ -104,6 +104,7 @@ _SPEC = text(
     """SELECT r.spec, p.repository_url
        FROM run r JOIN commit k ON k.id = r.commit_id JOIN project p ON p.id = r.project_id
        WHERE k.sha = :sha AND r.project_id = :project AND r.suite = :suite AND r.testbed_id = :testbed
+         AND r.session_id IS NULL
        ORDER BY r.requested_at DESC LIMIT 1"""
 )
 

@@ -390,7 +390,7 @@ def changed_paths(c: Connection, branch_id: int, last_good: int, first_bad: int)
     return list(c.execute(_CHANGED_PATHS, values).scalars())
 
 
-# --- what people decided ---------------------------------------------------------------------------------------------
+# --- what was decided ------------------------------------------------------------------------------------------------
 
 _DECISIONS = text(
     """SELECT p.series_id, p.onset_position, g.state,
@@ -398,13 +398,20 @@ _DECISIONS = text(
        FROM change_point p JOIN regression g ON g.id = p.regression_id
        CROSS JOIN LATERAL (SELECT detail FROM regression_event WHERE regression_id = g.id AND kind = g.state
                            ORDER BY id DESC LIMIT 1) AS v
-       WHERE p.series_id = ANY(:series) AND g.state IN ('expected', 'invalid')"""
+       WHERE p.series_id = ANY(:series) AND g.state IN ('expected', 'invalid')
+       UNION ALL
+       SELECT x.series_id, x.onset_position, x.decision, x.judged_position
+       FROM session_series x WHERE x.series_id = ANY(:series) AND x.judged_position IS NOT NULL
+       ORDER BY 4"""
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's word on a change point, and the newest position the series had then."""
+    """The word of a person or of a confirming session on a change point, and the newest position the series had then.
+
+    `state` is `expected` or `invalid`, or what the session said: `confirmed` or `withdrawn`.
+    """
 
     series_id: int
     onset_position: int

@@ -1,0 +1,274 @@
+"""A suspect asks for a session; what its rounds say becomes part of the story of the series and of the regression."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from backend.services import confirm, dispatch, rounds
+from backend.services.access import Principal, Via
+from backend.services.dispatch import Protection, WorkerHello
+from backend.services.errors import BadRequest, Conflict
+
+ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
+QUIET = [100.0] * 24
+SPEC = {"benchmarks": ["gpt.*"], "command": None, "preset": "cpu", "variants": [], "policy": {}}
+
+
+@pytest.fixture
+def watched(loom: Any) -> Any:
+    """A project with a repository, a living worker, and a history that has just become slower by a fifth."""
+    loom.history(QUIET)
+    hello(loom, "box-02")
+    connect(loom)
+    return loom
+
+
+def hello(loom: Any, name: str, testbed: str = "cpu") -> None:
+    told = WorkerHello(worker=name, testbed=testbed, version="", capabilities={}, protection=Protection.NONE)
+    dispatch.say_hello(loom.connection, told, loom.now)
+
+
+def connect(loom: Any) -> None:
+    loom.connection.execute(text("UPDATE project SET repository_url = 'file:///srv/loom.git', trusted = true"))
+
+
+def asked_run(loom: Any, position: int, value: float, spec: Mapping[str, Any] = SPEC) -> Any:
+    """A run that was asked for, as all runs of a worker are; its spec is what a session is made of."""
+    run = loom.run_of(position, [loom.measurement("step_ms", value, seed=position)])
+    loom.connection.execute(
+        text("INSERT INTO commit (project_id, sha) SELECT id, :sha FROM project ON CONFLICT DO NOTHING"),
+        {"sha": run["commit"]},
+    )
+    loom.connection.execute(
+        text(
+            """INSERT INTO branch_commit (branch_id, position, commit_id)
+               SELECT b.id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha WHERE b.name = 'main'"""
+        ),
+        {"sha": run["commit"], "position": position},
+    )
+    loom.connection.execute(
+        text(
+            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, spec)
+               SELECT :id, k.project_id, k.id, t.id, 'gpt', 'leased', 'main', CAST(:spec AS jsonb)
+               FROM commit k, testbed t WHERE k.sha = :sha AND t.name = 'cpu'"""
+        ),
+        {"id": run["id"], "sha": run["commit"], "spec": json.dumps(spec)},
+    )
+    return loom.deliver(run)
+
+
+def waiting(loom: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    return [
+        (run_id, spec)
+        for run_id, spec in loom.rows(
+            "SELECT id, spec FROM run WHERE session_id IS NOT NULL AND state = 'queued' ORDER BY requested_at, id"
+        )
+    ]
+
+
+def round_of(loom: Any, base: float, head: float, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """The waiting round, as a worker would deliver it."""
+    ((run_id, spec),) = waiting(loom)
+    task = spec["session"]
+    chance = random.Random(seed)
+    turns = []
+    for number, letter in enumerate(task["order"]):
+        arm = {"A": "base", "B": "head"}[letter]
+        value = {"base": base, "head": head}[arm] * (1 + chance.gauss(0, 0.003))
+        measured = {"metric": "step_ms", "unit": "ms", "direction": "lower", "role": "gate", "value": value}
+        run = loom.run_of(0, [measured], id=f"{run_id}-{number}", commit=task[arm]["commit"], parents=[])
+        turns.append({"number": number, "arm": arm, "run": run})
+    return {
+        "schema": "tidemark.session/1",
+        "id": run_id,
+        "project": "northsea/loom",
+        "testbed": "cpu",
+        "worker": "box-02",
+        "attempt": 1,
+        "status": "ok",
+        "error": None,
+        "turns": turns,
+        **more,
+    }
+
+
+def deliver(loom: Any, said: Mapping[str, Any], lease: str | None = None) -> rounds.Delivered:
+    return rounds.deliver_round(
+        loom.connection, said["id"], json.dumps(said).encode(), lease=lease, principal=ROOT, now=loom.now
+    )
+
+
+def lease(loom: Any) -> str:
+    """Gives the waiting round to a worker; the lease."""
+    ((run_id, _),) = waiting(loom)
+    loom.connection.execute(
+        text("UPDATE run SET state = 'leased', lease_hash = :hash WHERE id = :id"),
+        {"id": run_id, "hash": dispatch.lease_hash("a lease")},
+    )
+    return run_id
+
+
+def states(loom: Any) -> list[str]:
+    return [state for (state,) in loom.rows("SELECT state FROM regression ORDER BY id")]
+
+
+def sessions(loom: Any) -> list[tuple[str, str | None]]:
+    return loom.rows("SELECT state, decision FROM session ORDER BY id")
+
+
+def test_a_suspect_asks_at_once_for_the_two_commits_and_its_own_variant_only(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    assert states(watched) == ["suspect"]
+    ((_, spec),) = waiting(watched)
+    assert spec["benchmarks"] == ["gpt.train"] and spec["variants"] == ["dtype=bf16"]
+    assert spec["session"]["base"]["commit"] == watched.sha_of(23)
+    assert spec["session"]["head"]["commit"] == watched.sha_of(24)
+    kind, priority = watched.rows("SELECT kind, priority FROM run WHERE session_id IS NOT NULL")[0]
+    assert (kind, priority) == ("confirm", 40)
+
+
+def test_one_bad_commit_and_a_session_are_enough_to_confirm(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    taken = deliver(watched, round_of(watched, 100.0, 120.0))
+    assert (taken.state, taken.decision) == ("decided", "confirmed")
+    assert states(watched) == ["confirmed"]
+    assert watched.events() == ["suspected", "session", "confirmed"]
+    assert watched.red() == [24]
+
+
+def test_noise_is_withdrawn_and_the_point_is_quiet_again(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    taken = deliver(watched, round_of(watched, 100.0, 100.2))
+    assert (taken.state, taken.decision) == ("decided", "withdrawn")
+    assert states(watched) == ["withdrawn"]
+    assert watched.events() == ["suspected", "session", "withdrawn"]
+    assert watched.verdicts()[-1][1] == "unchanged"
+
+
+def test_what_a_session_said_still_holds_when_an_earlier_commit_is_measured_late(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    deliver(watched, round_of(watched, 100.0, 120.0))
+    watched.deliver(watched.run_of(10, [watched.measurement("step_ms", 100.0, seed=77)], id="LATE-00000010"))
+    assert states(watched) == ["confirmed"]
+    assert watched.events() == ["suspected", "session", "confirmed"]
+    assert watched.red() == [24]
+
+
+def test_arms_never_enter_the_history_of_a_series(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    stored = "SELECT (SELECT count(*) FROM measurement), (SELECT count(*) FROM judgement WHERE superseded_at IS NULL)"
+    before = watched.rows(stored)
+    deliver(watched, round_of(watched, 100.0, 120.0))
+    assert watched.rows(stored) == before
+    (view,) = confirm.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
+    assert view.order == "ABBA" and view.worker == "box-02"
+    assert len(view.series[0].base) == len(view.series[0].head) == 2
+
+
+def test_a_small_difference_asks_for_more_rounds_until_the_processes_are_used_up(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    orders = []
+    for number in range(confirm.MOST_ROUNDS):
+        taken = deliver(watched, round_of(watched, 100.0, 104.0 - 0.1 * number, seed=number))
+        orders.append(taken.state)
+        if taken.state == "decided":
+            break
+    assert orders[-1] == "decided"
+    view = confirm.session_view(watched.connection, taken.session_id)
+    assert view.rounds_done == len(orders) and len(view.series[0].base) == 2 * len(orders) <= 12
+
+
+def test_a_machine_that_moved_is_not_counted_and_tried_again_but_not_for_ever(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    told = []
+    for _ in range(confirm.MOST_SPOILED + 1):
+        said = round_of(watched, 100.0, 150.0, status="quarantined", error="the canary moved")
+        lease(watched)
+        told.append(deliver(watched, said, lease="a lease").state)
+    assert told == ["running", "running", "quarantined"]
+    assert states(watched) == ["suspect"]
+    assert not waiting(watched)
+
+
+def test_a_commit_that_settles_the_suspect_takes_the_waiting_session_back(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    watched.history([100.0] * 3, start=25)
+    assert states(watched) == ["withdrawn"]
+    assert sessions(watched) == [("cancelled", None)]
+    assert not waiting(watched)
+
+
+@pytest.mark.parametrize("lacking", ["worker", "repository"])
+def test_without_a_worker_or_a_repository_the_following_commits_decide(loom: Any, lacking: str) -> None:
+    loom.history(QUIET)
+    if lacking == "repository":
+        hello(loom, "box-02")
+    else:
+        connect(loom)
+        hello(loom, "elsewhere", "gpu")
+    asked_run(loom, 24, 120.0)
+    assert states(loom) == ["suspect"] and sessions(loom) == []
+    loom.history([120.0] * 4, start=25)
+    assert states(loom) == ["confirmed"]
+
+
+def test_a_worker_that_has_been_silent_confirms_nothing(watched: Any) -> None:
+    watched.connection.execute(
+        text("UPDATE worker SET last_seen_at = :then"), {"then": watched.now - timedelta(minutes=5)}
+    )
+    asked_run(watched, 24, 120.0)
+    assert sessions(watched) == []
+
+
+def test_the_same_round_twice_changes_nothing_and_another_content_is_refused(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    said = round_of(watched, 100.0, 120.0)
+    first = deliver(watched, said)
+    again = deliver(watched, said)
+    assert first.created and not again.created and again.decision == "confirmed"
+    with pytest.raises(Conflict, match="never overwritten"):
+        deliver(watched, {**said, "worker": "box-03"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"schema": "tidemark.session/9"}, "tidemark.session/1"),
+        ({"status": "good"}, "quarantined"),
+        ({"turns": [{"arm": "both"}]}, "base or head"),
+        ({"worker": 3}, "text"),
+    ],
+)
+def test_a_round_that_is_not_understood_is_refused_with_the_reason(
+    watched: Any, wrong: Mapping[str, Any], told: str
+) -> None:
+    asked_run(watched, 24, 120.0)
+    with pytest.raises(BadRequest, match=told):
+        deliver(watched, {**round_of(watched, 100.0, 120.0), **wrong})
+
+
+def test_a_failure_counts_only_from_whoever_holds_the_round(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    failed = round_of(watched, 100.0, 120.0, status="failed", error="the base does not build", turns=[])
+    with pytest.raises(Conflict, match="lease"):
+        deliver(watched, failed)
+    lease(watched)
+    assert deliver(watched, failed, lease="a lease").state == "failed"
+    assert states(watched) == ["suspect"]
+
+
+def test_a_session_that_confirms_a_change_stays_confirmed_by_the_following_commits(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    deliver(watched, round_of(watched, 100.0, 120.0))
+    watched.history([120.0] * 4, start=25)
+    assert states(watched) == ["confirmed"] and watched.red() == [24, 25, 26, 27, 28]
+    watched.history([100.0] * 4, start=29)
+    assert states(watched) == ["fixed"]
+
