@@ -102,19 +102,40 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     report["work"] = dataclasses.asdict(workload.work)
     _forget_peaks(job)
     report["measured_from_ms"] = int(time.time() * 1000)
+    if "overhead" in job.tasks:
+        report["overhead"] = _overhead(workload, job)
     if "time" in job.tasks:
-        measure = getattr(workload, "measure", None)
-        if measure is not None:
-            report["values"] = [dataclasses.asdict(value) for value in measure()]
-            _judge_after(workload, report)
-        else:
-            _time(workload, job, report)
-        if hasattr(workload, "notes") and report["status"] == Status.OK:
-            report["notes"] = workload.notes()
+        _time_or_let_measure(_slowed(workload, job), job, report)
     if "profile" in job.tasks and not hasattr(workload, "measure"):
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
         report["canary_after"] = _ceilings(job)
+
+
+def _time_or_let_measure(workload: Any, job: Any, report: dict[str, Any]) -> None:
+    measure = getattr(workload, "measure", None)
+    if measure is not None:
+        report["values"] = [dataclasses.asdict(value) for value in measure()]
+        _judge_after(workload, report)
+    else:
+        _time(workload, job, report)
+    if hasattr(workload, "notes") and report["status"] == Status.OK:
+        report["notes"] = workload.notes()
+
+
+def _slowed(workload: Any, job: Any) -> Any:
+    """The workload, or one that costs a known fraction more, where that is what is being tried."""
+    if not job.extra.get("slow_down"):
+        return workload
+    from benchmarks.harness.injection import Slowed
+
+    return Slowed(workload, float(job.extra["slow_down"]), str(job.config.get("device", "cpu")))
+
+
+def _overhead(workload: Any, job: Any) -> dict[str, float]:
+    from benchmarks.harness.overhead import measure_overhead
+
+    return measure_overhead(workload.step, str(job.config.get("device", "cpu")))
 
 
 def _forget_peaks(job: Any) -> None:

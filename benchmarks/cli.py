@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import SUITE_VERSION, registry
 from benchmarks import commands as further
+from benchmarks.acceptance import command as acceptance
 from benchmarks.environment import fingerprint, git_state
 from benchmarks.identity import BadIdentity, identity
 from benchmarks.launch import Launcher
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     running.set_defaults(action=_run)
     further.add_to(commands)
+    acceptance.add_to(commands)
     return parser
 
 

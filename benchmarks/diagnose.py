@@ -19,6 +19,8 @@ Result = Mapping[str, Any]
 BOOTSTRAP_ROUNDS = 2000
 CONFIDENCE = 0.95
 EXPLAINED_ENOUGH = 0.8
+IDLE_GREW = 0.04
+"""Fraction of the step that the device must wait longer before the host is blamed; a profile is not steadier."""
 SCALED_ALIKE = 0.25
 """Kernels "scaled alike" when nine in ten changed by a factor within this fraction of the median change."""
 
@@ -173,8 +175,9 @@ def explain(
     kernels = difference(base_kernels, head_kernels) if base_kernels and head_kernels else []
     counters = _counters(theirs, ours)
     moved = {name: (old, new) for name, old, new in counters}
-    if "alloc_retries" in theirs and "alloc_retries" in ours:
-        moved["alloc_retries"] = (theirs["alloc_retries"]["value"], ours["alloc_retries"]["value"])
+    for name in ("alloc_retries", "device_busy"):
+        if name in theirs and name in ours:
+            moved[name] = (theirs[name]["value"], ours[name]["value"])
     cause, reason = _cause(
         _Evidence(
             phases=phases,
@@ -301,6 +304,15 @@ def _nothing_sure(e: _Evidence) -> Finding:
     return ("noise", "no phase surely grew: every interval leaves room for zero") if e.leading is None else None
 
 
+def _idle_device(e: _Evidence) -> Finding:
+    """A device that waits more, while its kernels take no longer, waits for the host."""
+    before, after = e.moved.get("device_busy", (1.0, 1.0))
+    grown = sum(change.us_per_step for change in e.kernels)
+    if before - after <= IDLE_GREW or e.leading is None or grown * 1e-3 > 0.5 * sum(p.change for p in e.phases):
+        return None
+    return "code", f"the device was busy {before:.0%} and is {after:.0%}, its kernels flat: the host cannot keep up"
+
+
 _TELLING_PHASES = {
     "data_wait": "data wait grew: the loader, not the model",
     "idle": "idle time grew with kernels flat: the host cannot keep up",
@@ -358,6 +370,7 @@ _RULES = (
     _nothing_sure,
     _telling_phase,
     _communication,
+    _idle_device,
     _products_only,
     _kernel,
     _more_operations,

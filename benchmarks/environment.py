@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+_AMDGPU = ("sys/module/amdgpu/version", r"(\d+(?:\.\d+)+)")
 _NOT_HASHED = frozenset({"git", "hash", "hostname"})
 
 
@@ -35,6 +36,7 @@ def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:
         "cpu": cpu_name(),
         "cpu_count": os.cpu_count(),
         "container": _container(),
+        "driver": _driver(),
         **from_child,
         "git": git_state(),
     }
@@ -57,6 +59,18 @@ def cpu_name() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def _driver(root: Path = Path("/")) -> str | None:
+    """Version of the accelerator's kernel driver, by its own file."""
+    for file, pattern in (("proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+(?:\.\d+)+)"), _AMDGPU):
+        try:
+            found = re.search(pattern, Path(root, file).read_text())
+        except OSError:
+            continue
+        if found:
+            return found.group(1)
+    return None
 
 
 def _container() -> str | None:

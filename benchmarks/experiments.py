@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import measurements
@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "batch": "batch sizes from half to four times: flat time means launch-bound, proportional means the device is full",
     "communication": "a distributed step with and without communication",
     "layer": "one layer against all of them: what lies outside of the layers",
+    "overhead": "what marks, clock readings and events of the harness cost a step",
 }
 
 BATCH_FACTORS = (0.5, 1, 2, 4)
@@ -56,28 +57,49 @@ def _arms(name: str, selected: Selected) -> list[tuple[str, dict[str, Any]]]:
     return [("step", config)]
 
 
+def job_of(
+    selected: Selected,
+    config: Mapping[str, Any],
+    tasks: Sequence[str],
+    *,
+    implementation: str | None = None,
+    preset: str | None = None,
+    process: int = 0,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A measuring process outside of any run: one case, with sizes and tasks of the caller's own."""
+    benchmark = selected.benchmark
+    return {
+        "benchmark": benchmark.id,
+        "workload": benchmark.workload,
+        "variant": dict(selected.case.variant),
+        "config": dict(config),
+        "preset": preset or ("cpu" if config.get("device", "cpu") == "cpu" else "full"),
+        "implementation": implementation,
+        "builtin": benchmark.builtin,
+        "process": process,
+        "processes": 1,
+        "seed": 1234,
+        "tasks": list(tasks),
+        "extra": dict(extra or {}),
+    }
+
+
+def environment_of(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """The variables that a measuring process of this case needs."""
+    return CPU_ENVIRONMENT if config.get("device", "cpu") == "cpu" else {}
+
+
 def _outcome(
     arm: str, config: Mapping[str, Any], selected: Selected, implementation: str | None, launcher: Launcher, name: str
 ) -> Outcome:
-    benchmark, case = selected.benchmark, replace(selected.case, config=config)
-    job = {
-        "benchmark": benchmark.id,
-        "workload": benchmark.workload,
-        "variant": dict(case.variant),
-        "config": dict(config),
-        "preset": "cpu" if config.get("device", "cpu") == "cpu" else "full",
-        "implementation": implementation,
-        "builtin": benchmark.builtin,
-        "process": 0,
-        "processes": 1,
-        "seed": 1234,
-        "tasks": ["time"],
-        "extra": {},
-    }
-    environment = CPU_ENVIRONMENT if config.get("device", "cpu") == "cpu" else {}
-    report = launcher.run(job, case.timeout_s, environment).report
+    case = selected.case
+    job = job_of(selected, config, ["overhead" if name == "overhead" else "time"], implementation=implementation)
+    report = launcher.run(job, case.timeout_s, environment_of(config)).report
     if report["status"] != Status.OK:
         return Outcome(name=arm, figures={}, error=f"{report['status']}: {report['error']}")
+    if "overhead" in report:
+        return Outcome(name=arm, figures=report["overhead"])
     value = {m["metric"]: m["value"] for m in measurements.of_reports([report])}
     return Outcome(name=arm, figures=_figures(name, value, report))
 

@@ -53,6 +53,25 @@ def table(rows: Iterable[Row], steps: int) -> dict[str, Any]:
     }
 
 
+Span = tuple[float, float]
+
+
+def busy_share(kernels: Sequence[Span], steps: Sequence[Span]) -> float | None:
+    """Share of the time from the first step's begin to the last kernel's end in which some kernel ran.
+
+    Kernels of several streams that ran at once count once. None without kernels or steps.
+    """
+    if not kernels or not steps:
+        return None
+    began = min(start for start, _ in steps)
+    ended = max(end for _, end in [*kernels, *steps])
+    busy, reached = 0.0, began
+    for start, end in sorted(kernels):
+        busy += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return busy / (ended - began)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelChange:
     """How one kernel's share of a step changed: by how often it runs, and by how long each call takes."""

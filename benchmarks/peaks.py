@@ -17,6 +17,15 @@ _BF16_TFLOPS = (
 )
 
 
+# One direction; data sheets add both.
+_LINK_GB_PER_S = (("NVL", None), ("PCIe", None), ("H200", 450.0), ("H100", 450.0), ("B200", 900.0), ("A100-SXM", 300.0))
+
+
+def link_gb_per_s(accelerator: str) -> float | None:
+    """What the device's links carry in one direction, or None where the name does not tell how it is linked."""
+    return next((limit for part, limit in _LINK_GB_PER_S if part in accelerator), None)
+
+
 def bf16_flop_per_s(accelerator: str) -> float | None:
     """Dense bf16 FLOP/s of the named device, or None."""
     for part, tera in _BF16_TFLOPS:

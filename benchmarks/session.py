@@ -15,10 +15,11 @@ from typing import Any
 
 from benchmarks import diagnose, measurements, trust
 from benchmarks.launch import CPU_ENVIRONMENT, Launcher
+from benchmarks.peaks import link_gb_per_s
 from benchmarks.plan import SCALED_DOWN, Repetition, needs_more, processes_of, repetitions, tasks_of
 from benchmarks.progress import Progress
 from benchmarks.registry import Selected
-from benchmarks.spec import Preset, Status, slug_of
+from benchmarks.spec import Direction, Preset, Status, slug_of
 
 QUARANTINED = "quarantined"
 
@@ -71,6 +72,7 @@ class Session:
         self.progress = Progress(total=len(self.plan), quiet=request.following)
         self.order: list[str] = []
         self.artifacts: dict[tuple[str, str], dict[str, str]] = {}
+        self.device_busy: dict[tuple[str, str], float] = {}
         self.closing: dict[str, Any] = {}
         self.interrupted = False
 
@@ -149,6 +151,8 @@ class Session:
         if "kernels" in report:
             kernels.write_text(json.dumps(report["kernels"]))
             self.artifacts[_key(state.selected)] = {"trace": trace.name, "kernels": kernels.name}
+            if "device_busy" in report["kernels"]:
+                self.device_busy[_key(state.selected)] = report["kernels"]["device_busy"]
 
     def _environment_of(self, selected: Selected) -> Mapping[str, str]:
         return CPU_ENVIRONMENT if selected.case.config.get("device", "cpu") == "cpu" else {}
@@ -241,15 +245,28 @@ class Session:
         if result["status"] in (Status.FAILED, Status.TIMEOUT) and state.output_tail:
             result["output_tail"] = state.output_tail
         if result["status"] in (Status.OK, Status.INCOMPLETE) and state.reports:
-            self._add_figures(result, state.reports)
+            self._add_figures(result, state.reports, self.device_busy.get(_key(state.selected)))
         return result
 
-    def _add_figures(self, result: dict[str, Any], reports: Sequence[Mapping[str, Any]]) -> None:
+    def _add_figures(
+        self, result: dict[str, Any], reports: Sequence[Mapping[str, Any]], device_busy: float | None
+    ) -> None:
         result["measurements"] = measurements.of_reports(reports)
+        if device_busy is not None:
+            busy = measurements.derived("device_busy", "ratio", device_busy, Direction.HIGHER)
+            result["measurements"].append(busy | {"formula": "union of kernels over steps, in a profiled process"})
         times = [report["times"] for report in reports if "times" in report]
         result["harness"] = {"scaled_down": SCALED_DOWN.get(self.request.preset)}
-        if not times:
-            return
+        if times:
+            self._add_roofline(result, reports, times)
+        link = link_gb_per_s(self.child_environment().get("accelerator", ""))
+        found = diagnose.classify(result, total_memory_bytes=self._device_memory(), link_gb_per_s=link)
+        if found["tree"] or "roofline" in result:
+            result["diagnosis"] = found
+
+    def _add_roofline(
+        self, result: dict[str, Any], reports: Sequence[Mapping[str, Any]], times: Sequence[Mapping[str, Any]]
+    ) -> None:
         result["harness"] |= {"clock": times[0]["clock"], "warm_up_steps": [time["warm_up_steps"] for time in times]}
         agreement = [time["events_over_wall"] for time in times if "events_over_wall" in time]
         if agreement:
@@ -263,7 +280,6 @@ class Session:
             roof = measurements.roofline_of(work, step_s, compute, traffic)
             if roof:
                 result["roofline"] = roof
-        result["diagnosis"] = diagnose.classify(result, total_memory_bytes=self._device_memory())
 
     def _device_memory(self) -> float | None:
         return self.child_environment().get("accelerator_memory_bytes")

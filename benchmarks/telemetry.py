@@ -54,7 +54,7 @@ class CpuProbe:
 
     def summary(self, readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         cores = os.cpu_count() or 1
-        busy, stolen, load = (_column(readings, name) for name in ("busy", "stolen", "load_1m"))
+        busy, stolen, load = (column(readings, name) for name in ("busy", "stolen", "load_1m"))
         found: dict[str, Any] = {"cpu_count": cores}
         if load:
             found["load_1m"] = round(load[-1], 2)
@@ -128,59 +128,23 @@ class NvmlProbe:
             "power_mw": self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint),
             "energy_mj": self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong),
             "throttle_bits": self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong),
-            "foreign_processes": self.foreign_processes(_own_group()),
+            "foreign_processes": self.foreign_processes(own_group()),
         }
         return {name: value for name, value in readings.items() if value is not None}
 
     def summary(self, readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        found = device_summary(readings)
-        energy = _column(readings, "energy_mj")
-        if len(energy) > 1:
-            found["energy_j"] = (energy[-1] - energy[0]) / 1000
-        bits = [int(value) for value in _column(readings, "throttle_bits")]
+        found = device_summary(readings) | watched_summary(readings)
+        bits = [int(value) for value in column(readings, "throttle_bits")]
         if bits:
             seen = {name for value in bits for bit, name in THROTTLE_REASONS.items() if value & bit}
             found["throttle"] = sorted(seen - _HARMLESS)
-        foreign = _column(readings, "foreign_processes")
-        if foreign:
-            found["foreign_processes"] = int(max(foreign))
         return found
-
-
-class SysfsAmdProbe:
-    """Clock, temperature, power and use of one AMD GPU, from the kernel's own files; written without the hardware."""
-
-    def __init__(self, device: Path) -> None:
-        self._device = device
-        self._sensors = next(iter(sorted(device.glob("hwmon/hwmon*"))), device)
-
-    def _number(self, path: Path) -> float | None:
-        try:
-            return float(path.read_text().split()[0])
-        except (OSError, ValueError, IndexError):
-            return None
-
-    def read(self) -> Mapping[str, Any]:
-        """Hertz, millidegrees and microwatts become the contract's units."""
-        raw = {
-            "sm_clock_mhz": (self._number(self._sensors / "freq1_input"), 1e-6),
-            "temperature_c": (self._number(self._sensors / "temp1_input"), 1e-3),
-            "power_mw": (self._number(self._sensors / "power1_average"), 1e-3),
-            "busy": (self._number(self._device / "gpu_busy_percent"), 1e-2),
-        }
-        return {name: value * scale for name, (value, scale) in raw.items() if value is not None}
-
-    def summary(self, readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """As for other GPUs, less what these files do not tell."""
-        found = device_summary(readings)
-        busy = _column(readings, "busy")
-        return found | ({"gpu_busy": round(median(busy), 3)} if busy else {})
 
 
 def device_summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Clock, temperature and power of a GPU in the contract's fields."""
     found: dict[str, Any] = {}
-    clocks, degrees, power = (_column(readings, name) for name in ("sm_clock_mhz", "temperature_c", "power_mw"))
+    clocks, degrees, power = (column(readings, name) for name in ("sm_clock_mhz", "temperature_c", "power_mw"))
     if clocks:
         ordered = sorted(clocks)
         found["sm_clock_mhz"] = {"p05": ordered[len(ordered) // 20], "p50": median(ordered)}
@@ -191,7 +155,18 @@ def device_summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _own_group() -> frozenset[int]:
+def watched_summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Energy between the first and the last reading, and the most strangers seen at once."""
+    found: dict[str, Any] = {}
+    energy, foreign = column(readings, "energy_mj"), column(readings, "foreign_processes")
+    if len(energy) > 1:
+        found["energy_j"] = (energy[-1] - energy[0]) / 1000
+    if foreign:
+        found["foreign_processes"] = int(max(foreign))
+    return found
+
+
+def own_group() -> frozenset[int]:
     """This process and all below it: ranks and loaders of ours are no strangers."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -209,7 +184,8 @@ def _own_group() -> frozenset[int]:
     return frozenset(ours)
 
 
-def _column(readings: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+def column(readings: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Every reading of that name, in the order of time."""
     return [float(reading[name]) for reading in readings if name in reading]
 
 
@@ -219,11 +195,20 @@ def probes() -> list[Probe]:
     if Path("/dev/nvidiactl").exists():
         with contextlib.suppress(OSError):
             found.append(NvmlProbe())
-    for device in sorted(Path("/sys/class/drm").glob("card[0-9]/device")):
-        if (device / "gpu_busy_percent").exists():
-            found.append(SysfsAmdProbe(device))
-            break
-    return found
+    cards = sorted(Path("/sys/class/drm").glob("card[0-9]*/device"))
+    return found + amd_probes([card for card in cards if (card / "gpu_busy_percent").exists()])
+
+
+def amd_probes(cards: Sequence[Path]) -> list[Probe]:
+    """amdsmi's answers for the first AMD GPU where that library works, else the kernel's files; none without a card."""
+    from benchmarks import amd
+
+    if not cards:
+        return []
+    try:
+        return [amd.AmdSmiProbe()]
+    except (ImportError, OSError):
+        return [amd.SysfsAmdProbe(cards[0])]
 
 
 @dataclass(slots=True)

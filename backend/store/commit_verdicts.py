@@ -23,7 +23,7 @@ def runs_of_commit(c: Connection, commit_id: int, testbed_name: str | None) -> l
         select(run.c.id.label("run_id"), run.c.suite, testbed.c.name.label("testbed"), run.c.state, run.c.status)
         .add_columns(run.c.error)
         .join(testbed, testbed.c.id == run.c.testbed_id)
-        .where(run.c.commit_id == commit_id)
+        .where(run.c.commit_id == commit_id, run.c.session_id.is_(None))
         .order_by(run.c.requested_at, run.c.id)
     )
     if testbed_name is not None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.harness.marks import Marks, NoMarks
-from benchmarks.kernels import Row, normalised, table
+from benchmarks.kernels import Row, busy_share, normalised, table
 
 STEPS = 6
 WARM_UP = 3
@@ -53,7 +54,11 @@ def profile_steps(step: Callable[[Marks], None], device: str, trace: Path) -> di
         if device == "cuda":
             torch.cuda.synchronize()
     _write_trace(profiler, trace)
-    return table(_rows(profiler.events(), device), STEPS)
+    events = profiler.events()
+    found = table(_rows(events, device), STEPS)
+    steps = [(e.time_range.start, e.time_range.end) for e in events if e.name == "step"]
+    busy = busy_share(_device_spans(events), steps)
+    return found | ({} if busy is None else {"device_busy": busy})
 
 
 def _write_trace(profiler: Any, trace: Path) -> None:
@@ -62,6 +67,12 @@ def _write_trace(profiler: Any, trace: Path) -> None:
         profiler.export_chrome_trace(str(plain))
         with plain.open("rb") as source, gzip.open(trace, "wb", compresslevel=6) as target:
             shutil.copyfileobj(source, target)
+
+
+def _device_spans(events: Any) -> list[tuple[float, float]]:
+    """When kernels ran on the accelerator; nothing on a CPU, where the host is the device."""
+    on_device = (event for event in events if event.device_type in (DeviceType.CUDA, DeviceType.HIP))
+    return [(e.time_range.start, e.time_range.end) for e in on_device if not e.is_user_annotation]
 
 
 def _rows(events: Any, device: str) -> list[Row]:
