@@ -88,6 +88,9 @@ class Upgrade:
     settled: bool = False
     tries: int = 0
     listed: Bools | None = None
+    cleared: int = -1
+    """The newest commit of a session that found no change of the code."""
+    refits: int = 0
     key: int = 0
 
 
@@ -157,6 +160,7 @@ class FleetJudge:
         self.drifting: dict[int, int] = {}
         self.drift_checked = 0
         self.muted: dict[int, int] = {}
+        self.refuted: dict[int, int] = {}
         self.cleared: dict[int, int] = {}
         self.partner = self._partners()
 
@@ -192,6 +196,9 @@ class FleetJudge:
             rows.learn_noise()
         self._follow(rows)
         self._methods()
+        for upgrade in self.upgrades:
+            if upgrade.told is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
+                self._refit_upgrade(upgrade, rows)
         ask = self._scan(rows, w) if self.pending is None else None
         return self.told, ask
 
@@ -482,6 +489,9 @@ class FleetJudge:
                 found = newest_change(rows.tail(np.sort(post)[-8:]), self.machine_bound, watched, self.partner)
                 if found is not None and len(found.rows) >= min(len(post), 8) - 1:
                     if not self._absorb(rows, found):
+                        if upgrade.cleared >= int(rows.position[found.rows].max()) - 10:
+                            self._tell_upgrade(upgrade, rows)
+                            return None
                         return self._ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
         found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner)
         own = newest_change(rows.tail(rows.of_worker(w, WORKER_TAIL)), self.machine_bound, watched, self.partner) if rows.ready[w] else None
@@ -546,7 +556,7 @@ class FleetJudge:
         for code in self.codes:
             if code.drift or not (code.listed & moved).any():
                 continue
-            if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self._shows(code, rows):
+            if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self._shows(code, rows, first):
                 self._attach(code, rows)
                 return True
         for code in self.codes:
@@ -596,10 +606,10 @@ class FleetJudge:
             information = float(weight @ inquiry.pattern[picked])
             share = float(weight @ change[picked]) / information
             verdict = _lean(share, information)
-            if abs(verdict) < 3 and len(inquiry.results) < 3:
+            if -1.5 < verdict < 2.5 and len(inquiry.results) < 2:
                 self.pending = inquiry
                 return self._ask(inquiry)
-            if verdict > 1.5:
+            if verdict > 1.0:
                 if self._small(inquiry.pattern != 0, change, error):
                     self._refute(inquiry)
                     return self._drift_scan(rows, eager=True)
@@ -620,16 +630,22 @@ class FleetJudge:
             self._tell_upgrade(inquiry.upgrade, rows)
 
     def _not_code(self, inquiry: Inquiry, rows: TestbedRows) -> Ask | None:
-        if inquiry.upgrade is not None and self._tell_upgrade(inquiry.upgrade, rows):
-            return None
+        if inquiry.upgrade is not None:
+            inquiry.upgrade.cleared = inquiry.head
+            if self._tell_upgrade(inquiry.upgrade, rows):
+                return None
         if inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
             key = (rows.name, inquiry.worker)
             self.suspicion[key] = self.suspicion.get(key, 0) + 1
             information = self._information(rows, inquiry)
+            sick = self._sick_rows(rows, inquiry)
+            upgrade = self._unsettled(rows)
+            upgraded = upgrade is not None and bool((rows.level[sick] >= upgrade.level).all())
+            several = len(np.unique(self.benchmark[inquiry.pattern != 0])) > 1
             if (inquiry.pattern[inquiry.lead] > 0 and (information > 60 or self.suspicion[key] >= 2)
-                    and key not in self.ill):
+                    and key not in self.ill and len(sick) > 1 and several and not upgraded):
                 self.suspicion.pop(key)
-                self._fall_ill(rows, inquiry.worker, self._sick_rows(rows, inquiry), Ill.SLOW, canary=False)
+                self._fall_ill(rows, inquiry.worker, sick, Ill.SLOW, canary=False)
                 return None
         self._refute(inquiry)
         return self._drift_scan(rows, eager=True)
@@ -652,10 +668,17 @@ class FleetJudge:
     def _refute(self, inquiry: Inquiry) -> None:
         rows = self.rows[inquiry.testbed]
         moved = inquiry.pattern != 0
-        rows.excused[np.ix_(inquiry.rows, np.flatnonzero(moved))] = True
+        upgrade = self._unsettled(rows)
+        excused = inquiry.rows if upgrade is None else inquiry.rows[rows.level[inquiry.rows] < upgrade.level]
+        rows.excused[np.ix_(excused, np.flatnonzero(moved))] = True
         if inquiry.results:
             for number in set(self.benchmark[moved].tolist()):
                 self.cleared[number] = inquiry.head
+            lead = int(self.benchmark[inquiry.lead])
+            again = self.newest - self.refuted.get(lead, -100) < 30
+            self.refuted[lead] = self.newest
+            if inquiry.worker is None or again:
+                self.muted[lead] = self.newest + (9 if again else 4)
         if inquiry.upgrade is not None:
             inquiry.upgrade.tries += 1
             inquiry.upgrade.settled = inquiry.upgrade.tries >= 3
@@ -668,7 +691,8 @@ class FleetJudge:
         mean, error = rows.mean(np.sort(post)[-20:])
         z = mean / error
         listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
-        if not (listed & self.shown & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.6)).any():
+        clear = self._with_moved(listed & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.2))
+        if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
             return False
         place = Place(upgrade.position, upgrade.position, upgrade.position)
         upgrade.told = self._open(IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean)
@@ -676,6 +700,29 @@ class FleetJudge:
         upgrade.listed = listed
         rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
         return True
+
+    def _refit_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> None:
+        """What the upgrade moved, known better with every run since."""
+        post = np.sort(np.array([r for _, r in rows.order if rows.level[r] >= upgrade.level and rows.usable[r]
+                                 and rows.ready[rows.worker[r]]], dtype=np.int64))
+        if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
+            return
+        upgrade.refits += 1
+        put = rows.shifts.get(("environment", upgrade.key))
+        assert put is not None and upgrade.listed is not None and upgrade.told is not None
+        mean, error = rows.mean(post if len(post) < 6 else post[:-2])
+        total = put.delta + mean
+        z = total / error
+        listed = self.machine_bound & (np.abs(total) >= 0.015) & (np.abs(z) >= 3.5)
+        listed |= self._with_moved(listed & self.shown) & self.machine_bound & (np.abs(total) >= 0.02) & (np.abs(z) >= 2.5)
+        if upgrade.refits > 3:
+            # By now a new change may be among the rows: only what was moved from the start is followed.
+            listed &= upgrade.listed | (np.abs(rows.mean(post[:6])[0] + put.delta) >= 0.5 * np.abs(total))
+        if not listed.any():
+            return
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
+        self._change(upgrade.told, series=tuple(np.flatnonzero(listed)))
 
     # --- code
 
@@ -693,6 +740,7 @@ class FleetJudge:
         getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
         listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
         listed &= self._with_shown(listed & (np.abs(change) + 0.5 * error >= 0.03))
+        listed &= self._stepped(inquiry, rows, change, listed)
         if not listed.any():
             listed = inquiry.pattern != 0
         code = Code(0, change, error, listed, Place(0, 0, 0))
@@ -719,6 +767,27 @@ class FleetJudge:
         if sign < 0:
             self._close_fixed(code)
 
+    def _stepped(self, inquiry: Inquiry, rows: TestbedRows, change: Floats, listed: Bools) -> Bools:
+        """False for benchmarks beside the one asked about whose runs before the onset were as bad: they drift."""
+        positions = rows.position[inquiry.rows]
+        first = int(positions.min())
+        before = np.array([r for p, r in rows.order[-60:] if first - 10 <= p < first and rows.usable[r]
+                           and rows.ready[rows.worker[r]]], dtype=np.int64)
+        if len(before) < 3:
+            return np.ones(self.size, dtype=bool)
+        new, new_error = rows.mean(inquiry.rows)
+        old, old_error = rows.mean(before)
+        step, error = new - old, np.hypot(new_error, old_error)
+        flat = listed & (np.abs(change) > 0.01) & (step * np.sign(change) < 0.55 * np.abs(change))
+        flat &= (np.abs(change) - step * np.sign(change)) > 2.0 * error
+        drop = self._with_moved(flat & self.shown) & (self.benchmark != self.benchmark[inquiry.lead])
+        return ~drop
+
+    def _with_moved(self, moved: Bools) -> Bools:
+        """All series of the benchmarks in which something moved."""
+        hit: Bools = np.isin(self.benchmark, np.unique(self.benchmark[moved]))
+        return hit
+
     def _with_shown(self, moved: Bools) -> Bools:
         """Series of benchmarks in which something that people look at moved: phases alone are nobody's news."""
         benchmarks = np.unique(self.benchmark[moved & self.shown])
@@ -735,7 +804,7 @@ class FleetJudge:
         both = a.listed & b.listed
         if both.any():
             return abs(a.place.commit - b.place.commit) <= 5
-        overlap = a.place.first <= b.place.last + 1 and b.place.first <= a.place.last + 1
+        overlap = a.place.first <= b.place.last and b.place.first <= a.place.last
         return overlap and abs(a.place.commit - b.place.commit) <= 2
 
     def _place(self, code: Code, beds: Sequence[TestbedRows], inquiry: Inquiry | None = None) -> Place:
@@ -772,9 +841,10 @@ class FleetJudge:
         at = np.concatenate(positions)
         return locate(at, np.concatenate(evidence), frozenset(self.docs), max(1, low), max(low + 1, min(high, int(at.max()))))
 
-    def _shows(self, code: Code, rows: TestbedRows) -> bool:
+    def _shows(self, code: Code, rows: TestbedRows, since: int | None = None) -> bool:
         """Whether the rows of a testbed since the onset show the change."""
-        after = np.array([r for p, r in rows.order[-40:] if p >= code.place.commit and rows.usable[r]
+        start = code.place.commit if since is None else min(since, code.place.commit)
+        after = np.array([r for p, r in rows.order[-40:] if p >= start and rows.usable[r]
                           and rows.ready[rows.worker[r]]], dtype=np.int64)[-8:]
         if not len(after):
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,12 +48,20 @@ class Tail:
     residual: Floats
     mask: Bools
     variance: Floats
+    level_variance: Floats
+    """Of the levels themselves, which are learnt from a few rows."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def of(self, keep: Bools) -> Tail:
-        return Tail(self.rows[keep], self.residual[keep], self.mask[keep], self.variance[keep])
+        return replace(
+            self,
+            rows=self.rows[keep],
+            residual=self.residual[keep],
+            mask=self.mask[keep],
+            variance=self.variance[keep],
+        )
 
 
 class TestbedRows:
@@ -79,6 +87,8 @@ class TestbedRows:
         self.workers: list[str] = []
         self.base = np.zeros((0, self.size))
         self.ready: list[bool] = []
+        self.learnt = np.zeros(0)
+        """Rows that each worker's level was learnt from."""
         self.sigma = np.maximum(self.floor, 0.02)
         self.sigma_of = np.zeros((0, self.size))
         self.process_variance = np.zeros(self.size)
@@ -114,6 +124,7 @@ class TestbedRows:
             self.base = np.vstack([self.base, np.zeros(self.size)])
             self.sigma_of = np.vstack([self.sigma_of, self.sigma])
             self.ready.append(False)
+            self.learnt = np.append(self.learnt, 1.0)
         return self.workers.index(name)
 
     def _grow(self) -> None:
@@ -165,6 +176,7 @@ class TestbedRows:
         mean = np.nanmean(near, axis=0)
         self.base[w] = np.where(np.isfinite(mean), mean, self.base[w])
         self.ready[w] = True
+        self.learnt[w] = min(len(settled), REMEMBERED)
 
     def learn_noise(self) -> None:
         """Noise between runs: of the testbed, and of a worker that is less steady than the others."""
@@ -212,11 +224,13 @@ class TestbedRows:
         workers = self.worker[rows]
         residual = self.clean[rows] - self.base[workers]
         mask = np.isfinite(residual) & ~self.excused[rows]
-        return Tail(rows, np.where(mask, residual, 0.0), mask, self.sigma_of[workers] ** 2)
+        variance = self.sigma_of[workers] ** 2
+        known = float(np.mean(1 / np.minimum(self.learnt[workers], 20))) if len(rows) else 1.0
+        return Tail(rows, np.where(mask, residual, 0.0), mask, variance, self.sigma**2 * known)
 
     def mean(self, rows: Ints) -> tuple[Floats, Floats]:
         """Mean residual of rows and its standard error, per series."""
         t = self.tail(rows)
         count = np.maximum(t.mask.sum(axis=0), 1)
-        error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + self.sigma**2 / 20)
+        error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + t.level_variance)
         return t.residual.sum(axis=0) / count, np.where(t.mask.any(axis=0), error, np.inf)

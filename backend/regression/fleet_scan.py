@@ -17,8 +17,6 @@ SMALLEST_SIZE = 0.02
 SIGMAS = (np.inf, 5.2, 4.6, 4.4, 4.3, 4.2, 4.2, 4.2, 4.2, 4.2)
 """Evidence wanted from so many rows (1, 2, ...); one row alone only of counts and sizes."""
 SIGMAS_SIZE = 8.0
-LEVEL_RUNS = 20.0
-"""Runs a level is known from, about: its own uncertainty."""
 SUPPORT = 0.3
 PARTNER = 0.022
 
@@ -49,7 +47,7 @@ def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Int
     spread = np.cumsum(tail.variance[::-1] * mask, axis=0)
     seen = np.maximum(count, 1)
     mean = total / seen
-    error = np.sqrt(spread / seen**2 + tail.variance[-1] / LEVEL_RUNS)
+    error = np.sqrt(spread / seen**2 + tail.level_variance)
     z = np.where(count > 0, mean / error, 0.0)
     strong = np.abs(z) >= np.array(SIGMAS[:k])[:, None]
     large = np.abs(mean) >= SMALLEST
