@@ -478,6 +478,12 @@ change_point = Table(
     CheckConstraint("direction IN ('regression', 'improvement')", name="direction"),
     CheckConstraint("state IN ('suspect', 'confirmed', 'fixed', 'withdrawn')", name="state"),
     Index("ix_change_point_series_id_onset_position", "series_id", "onset_position"),
+    Index(
+        "ix_change_point_improvement",
+        "onset_position",
+        "series_id",
+        postgresql_where=text("direction = 'improvement' AND state = 'confirmed'"),
+    ),
 )
 
 # What was announced is never edited: a relocation, a withdrawal, a fix, a note are rows here.
