@@ -23,7 +23,7 @@ from benchmarks.output import mllog
 from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
 from benchmarks.plan import PROCESSES, SCALED_DOWN
 from benchmarks.session import Request, Session, now_text
-from benchmarks.spec import Benchmark, Preset, Status, slug_of
+from benchmarks.spec import Benchmark, Preset, Status, WrongCall, slug_of
 from benchmarks.telemetry import Telemetry
 from benchmarks.torchrun import BadPlace, for_ranks, place_of
 
@@ -57,10 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return SOME_FAILED
 
 
-class WrongCall(ValueError):
-    """Options that do not go together."""
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Tidemark's registered benchmark suite.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -85,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--processes",
         type=int,
-        help="fresh processes per variant (default: 3 or fewer for cpu, 2 for smoke, 5 for full)",
+        help="fresh processes per variant (default: 3 or fewer for cpu, 1 for smoke, 5 for full)",
     )
     running.add_argument(
         "--variant",

@@ -11,7 +11,7 @@ from benchmarks import summary
 from benchmarks.registry import Selected
 from benchmarks.spec import Preset, Role
 
-PROCESSES = {Preset.CPU: 3, Preset.SMOKE: 2, Preset.FULL: 5}
+PROCESSES = {Preset.CPU: 3, Preset.SMOKE: 1, Preset.FULL: 5}
 """Fresh processes per variant, unless `--processes` says otherwise; `full` goes on to the stated precision."""
 
 MOST_PROCESSES = 12
@@ -19,7 +19,7 @@ MOST_PROCESSES = 12
 SCALED_DOWN = {
     Preset.CPU: "three processes of gpt.train, two of others, one with ranks; warm-up 10 steps or 0.3 s, settled "
     "within 2 %; 1.1 s of pairs with the yardstick; host clock, no events",
-    Preset.SMOKE: "two processes; warm-up 10 steps and 0.5 s; 20 steps; never judged",
+    Preset.SMOKE: "one process; warm-up 10 steps and 0.5 s; 20 steps; fewer variants; never judged",
 }
 """How a preset falls short of the full protocol; it is said in run.json."""
 

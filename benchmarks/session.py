@@ -6,6 +6,7 @@ A failed benchmark is data; the rest of the suite goes on. An interruption write
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from benchmarks.plan import SCALED_DOWN, Repetition, needs_more, processes_of, r
 from benchmarks.progress import Progress
 from benchmarks.registry import Selected
 from benchmarks.spec import Direction, Preset, Status, slug_of
+from benchmarks.torchrun import place_of
 
 QUARANTINED = "quarantined"
 
@@ -164,6 +166,10 @@ class Session:
 
     def _repeat(self, state: CaseState, repetition: Repetition, *, first: bool, last: bool) -> None:
         case = repetition.selected.case
+        lacking = self._lacking_gpus(case.world_size)
+        if lacking and case.config.get("device") == "cuda":
+            state.status, state.error = Status.NOT_APPLICABLE, lacking
+            return
         self.order.append(f"{repetition.selected.benchmark.id}#{repetition.number}")
         outcome = self.launcher.run(
             self._job(repetition, first=first, last=last),
@@ -178,6 +184,13 @@ class Session:
         state.reports.append(report)
         if status is not Status.OK:
             state.status, state.error = status, report["error"]
+
+    def _lacking_gpus(self, ranks: int) -> str | None:
+        """Why so many ranks cannot be, by what an earlier process saw: a start of torch for each would only say it."""
+        here = self.child_environment().get("accelerator_count")
+        if here is None or ranks <= here or place_of(os.environ) is not None:
+            return None
+        return f"{ranks} ranks need {ranks} GPUs and {here} {'is' if here == 1 else 'are'} here; nothing crosses a link"
 
     def _job(self, repetition: Repetition, *, first: bool, last: bool) -> dict[str, Any]:
         benchmark, case = repetition.selected.benchmark, repetition.selected.case

@@ -10,6 +10,10 @@ from typing import Any
 VariantValue = str | int | float | bool
 
 
+class WrongCall(ValueError):
+    """Options of a command that do not go together, or make no sense."""
+
+
 class Preset(StrEnum):
     """How large a benchmark is run.
 

@@ -18,8 +18,8 @@ from benchmarks.acceptance import plan, sessions, targets
 from benchmarks.acceptance.page import Measured, page
 from benchmarks.acceptance.plan import Stage, Unit
 from benchmarks.launch import PACKAGE_PARENT
-from benchmarks.output.run_record import UnwritableOutput, make_sure_writable
-from benchmarks.spec import Preset
+from benchmarks.output.run_record import make_sure_writable
+from benchmarks.spec import Preset, WrongCall
 
 ENDING_S = 15.0
 """Kept free at the end: a run that is interrupted still writes what it has."""
@@ -41,7 +41,7 @@ def add_to(commands: Any) -> None:
         "--preset", choices=["full", "cpu"], default="full", help="cpu exercises the command and claims nothing"
     )
     accepting.add_argument("--quick", action="store_true", help="few rungs, lengths, shapes and sessions")
-    accepting.add_argument("--minutes", type=float, default=10.0, help="time of this call; the next goes on (default: 10)")
+    accepting.add_argument("--minutes", type=float, default=10.0, help="of this call (default: 10); the next goes on")
     accepting.add_argument(
         "--stage", action="append", default=[], choices=[str(s) for s in Stage], help="only this; repeatable"
     )
@@ -61,7 +61,7 @@ class _Watch:
 def run(options: argparse.Namespace) -> int:
     """Goes through the plan; 0 when no measured target is missed, 1 when one is, or when something failed."""
     if options.minutes <= 0:
-        raise UnwritableOutput(f"--minutes is {options.minutes:g}; it is a number above 0")
+        raise WrongCall(f"--minutes is {options.minutes:g}; it is a number above 0")
     out: Path = options.out
     make_sure_writable(out)
     folder, preset = out.with_suffix(""), Preset(options.preset)

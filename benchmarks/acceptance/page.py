@@ -1,4 +1,4 @@
-"""The results page: what was measured, on what, by which command, and which targets were met or missed by how much. Pure."""
+"""The results page: what was measured on what, and which targets were met, or missed by how much. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def _facts(measured: Measured, environment: Mapping[str, Any]) -> Iterator[str]:
     told = [f"{name} {environment[name]}" for name in (*known, "cpu", "cpu_count") if environment.get(name)]
     yield f"- Machine: {', '.join(told) or 'nothing was measured'}"
     commits = sorted({str(run["commit"])[:12] for run in measured.runs.values()})
-    yield f"- Commit: {', '.join(commits) or 'none'}; suite {', '.join(sorted({r['suite_version'] for r in measured.runs.values()}))}"
+    versions = sorted({str(run["suite_version"]) for run in measured.runs.values()})
+    yield f"- Commit: {', '.join(commits) or 'none'}; suite {', '.join(versions) or 'unknown'}"
     for name, run in measured.runs.items():
         yield f"- `{name}/run.json`: {run['status']}, {run['started_at']} to {run['finished_at']}"
 
@@ -99,8 +100,8 @@ def _ladder(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         step = f"{speed / before:.3f}" if before and speed else ""
         mfu, memory = metric(result, "mfu"), metric(result, "peak_reserved_bytes")
         bound = result.get("roofline", {}).get("bound", "")
-        shown = (f"{speed:,.0f}" if speed else "", step, f"{mfu:.1%}" if mfu else "", f"{memory / 1e9:.1f}" if memory else "")
-        yield f"| {rung} | {' | '.join(shown)} | {bound} |"
+        shares = f"{mfu:.1%}" if mfu else "", f"{memory / 1e9:.1f}" if memory else ""
+        yield f"| {rung} | {f'{speed:,.0f}' if speed else ''} | {step} | {' | '.join(shares)} | {bound} |"
         before = speed
     yield ""
 
@@ -141,8 +142,8 @@ def _sessions(measured: Measured) -> Iterator[str]:
     yield "ABBA in fresh processes; a change counts when it is further from zero than the other honest sessions allow"
     spread = "" if verdicts.spread is None else f" Honest changes scatter by {verdicts.spread:.2%} around zero."
     yield (
-        f"by a chance of one in a thousand. Honest: {verdicts.raised} of {verdicts.honest} raised. Slowed: {verdicts.found} "
-        f"of {verdicts.slowed} found.{spread}"
+        f"by a chance of one in a thousand. Honest: {verdicts.raised} of {verdicts.honest} raised. Slowed: "
+        f"{verdicts.found} of {verdicts.slowed} found.{spread}"
     )
     yield ""
     yield "| slowed by | changes found, head over base |"

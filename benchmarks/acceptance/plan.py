@@ -64,7 +64,9 @@ def units(preset: Preset, *, quick: bool) -> tuple[Unit, ...]:
     return _on_a_cpu(quick=quick) if preset is Preset.CPU else _on_a_gpu(quick=quick)
 
 
-def _run(stage: Stage, name: str, what: str, preset: Preset, processes: int, *filters: str, least_s: float = 20.0) -> Unit:
+def _run(
+    stage: Stage, name: str, what: str, preset: Preset, processes: int, *filters: str, least_s: float = 20.0
+) -> Unit:
     chosen = tuple(part for text in filters for part in ("--variant", text))
     arguments = ("run", *what.split(), "--preset", preset, "--processes", str(processes), *chosen)
     return Unit(stage=stage, name=name, arguments=arguments, at_least_s=least_s)
@@ -105,7 +107,8 @@ def _on_a_cpu(*, quick: bool) -> tuple[Unit, ...]:
     kinds = {"attn.train": ("backend=sdpa_flash",), "moe.layer": ("impl=grouped_mm", "load=uniform")}
     found += [_run(Stage.SESSIONS, f"steady-{name}", name, cpu, 2, *kinds.get(name, ())) for name in steady]
     found.append(_run(Stage.ATTENTION, "attention", "attn.train", cpu, 1, *(("backend=best",) if quick else ())))
-    found.append(_run(Stage.MOE, "moe", "moe.layer", cpu, 1, "load=uniform", *(("impl=loop,grouped_mm",) if quick else ())))
+    impls = "impl=loop,grouped_mm" if quick else "impl=*"
+    found.append(_run(Stage.MOE, "moe", "moe.layer", cpu, 1, "load=uniform", impls))
     return tuple(found)
 
 

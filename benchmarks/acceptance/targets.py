@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ FLASH_ATTENTION_3 |= {16384: (616, 561)}
 """Sequence -> TFLOP/s forward (causal) and backward that its paper has for an H100, fp16, head width 128."""
 LADDER_GAIN, LADDER_TOKENS_PER_S = 11.35, 500_000
 SPREAD, OVERHEAD, SMOKE_S = 0.003, 0.005, 120.0
-SHARE_OF_GEMM, OVER_LOOP = 0.70, 2.0
+SHARE_OF_GEMM, OVER_LOOP, BEST_FOUND = 0.70, 2.0, 0.97
 RIDGE_FLOP_PER_BYTE = 206.0
 
 
@@ -47,7 +47,9 @@ class Target:
         return (self.value / self.limit - 1) * (1 if self.higher else -1)
 
 
-def targets(runs: Mapping[str, Run], verdicts: Verdicts | None, overhead: float | None, smoke_s: float | None) -> list[Target]:
+def targets(
+    runs: Mapping[str, Run], verdicts: Verdicts | None, overhead: float | None, smoke_s: float | None
+) -> list[Target]:
     """Every target, measured or not, in the order of the plan."""
     results = [result for run in runs.values() for result in run["results"]]
     bad = [result for result in results if result["status"] not in ("ok", "not_applicable")]
@@ -59,6 +61,7 @@ def targets(runs: Mapping[str, Run], verdicts: Verdicts | None, overhead: float 
     found += _of_the_ladder(runs)
     found += [_steady(name, runs.get(f"steady-{name}")) for name in ("gpt.train", "moe.layer", "attn.train")]
     found += _of_sessions(verdicts)
+    found += _best_backends(attention(runs))
     return found + _of_moe(runs)
 
 
@@ -147,6 +150,28 @@ def _of_moe(runs: Mapping[str, Run]) -> list[Target]:
         faster = fast / slow if fast and slow else None
         found.append(Target(name=f"{name}, grouped over the loop", wanted="≥ 2 times", limit=OVER_LOOP, value=faster))
     return found
+
+
+def _best_backends(rows: Sequence[AttentionRow]) -> Iterator[Target]:
+    """`best` against the fastest of the forced backends, where both were measured at a length."""
+    for length in dict.fromkeys(row.length for row in rows):
+        both = {row.chosen is not None: row for row in rows if row.length == length}
+        others = [_both_ways(row) for row in rows if row.length == length and row.chosen is None and row.forward]
+        if True not in both or not others:
+            continue
+        yield Target(
+            name=f"attention at S {length}, `best` over the fastest backend",
+            wanted="≥ 0.97: found by itself",
+            limit=BEST_FOUND,
+            value=_both_ways(both[True]) / max(others),
+        )
+
+
+def _both_ways(row: AttentionRow) -> float:
+    """TFLOP/s of the forward and the backward pass together, which count 1 to 2.5."""
+    if not row.forward or not row.backward:
+        return 0.0
+    return 3.5 / (1 / row.forward + 2.5 / row.backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,11 +68,12 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
         cases += [_train_case(preset, CPU_SHAPE, "flex", mask) for mask in ("causal", "window", "document")]
         cases.append(_train_case(preset, CPU_SHAPE, "best", "causal"))
         return tuple(cases)
-    lengths = (4096,) if preset is Preset.SMOKE else (512, 1024, 2048, 4096, 8192, 16384, 32768)
-    widths = (128,) if preset is Preset.SMOKE else (64, 128)
+    if preset is Preset.SMOKE:
+        smoke = ("sdpa_flash", "sdpa_cudnn", "flex", "best")
+        return tuple(_train_case(preset, _gpu_shape(4096, 128), backend, "causal") for backend in smoke)
     cases = []
-    for width in widths:
-        for length in lengths:
+    for width in (64, 128):
+        for length in (512, 1024, 2048, 4096, 8192, 16384, 32768):
             shape = _gpu_shape(length, width)
             cases += [_train_case(preset, shape, b, "causal") for b in BACKENDS if b != "sdpa_math" or length <= 4096]
             cases += [_train_case(preset, shape, backend, "causal") for backend in ("flex", "best")]

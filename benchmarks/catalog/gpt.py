@@ -13,6 +13,9 @@ a context long enough that attention is a third of it."""
 UNPADDED = {"cpu": 509, "smoke": 50257, "full": 50257}
 """Odd sizes as GPT-2's own 50,257: the ladder pads them at its tenth rung."""
 
+SMOKE_RUNGS = ("r00_fp32_from_scratch", "r02_tf32", "r05_bf16", "r07_flash_attention", "r08_compile")
+"""One of every kind of change: the smoke preset must be over within two minutes, all benchmarks together."""
+
 FORMULA = (
     "flop_per_token = 6·N_mm + 12·L·C·T (PaLM appendix B: forward 2, backward 4 per weight; no causal discount, no "
     "recompute); N_mm = 12·L·C² + V·C, the weights of matrix products, the tied head once, embeddings not at all. "
@@ -54,7 +57,8 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
 
 
 def _ladder_cases(preset: Preset) -> tuple[Case, ...]:
-    return tuple(_ladder_case(rung, preset) for rung in ladder())
+    chosen = [rung for rung in ladder() if preset is not Preset.SMOKE or rung.name in SMOKE_RUNGS]
+    return tuple(_ladder_case(rung, preset) for rung in chosen)
 
 
 def _ladder_case(rung: Rung, preset: Preset) -> Case:

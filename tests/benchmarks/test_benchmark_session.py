@@ -8,7 +8,7 @@ from benchmarks.environment import fingerprint
 from benchmarks.peaks import bf16_flop_per_s
 from benchmarks.plan import MOST_PROCESSES, needs_more, tasks_of
 from benchmarks.spec import Preset
-from benchmarks.telemetry import CpuProbe, NvmlProbe, SysfsAmdProbe
+from benchmarks.telemetry import CpuProbe, NvmlProbe
 from benchmarks.trust import canary, why_not
 
 
@@ -101,18 +101,3 @@ def test_gpu_telemetry_names_what_throttles_and_leaves_idling_out():
     assert found["sm_clock_mhz"]["p50"] == 1755
     assert found["power_w"] == {"p50": 690.0}
     assert found["foreign_processes"] == 0
-
-
-def test_amd_telemetry_reads_the_kernels_files_in_their_units(tmp_path):
-    sensors = tmp_path / "hwmon" / "hwmon3"
-    sensors.mkdir(parents=True)
-    (sensors / "freq1_input").write_text("2100000000\n")
-    (sensors / "temp1_input").write_text("58000\n")
-    (sensors / "power1_average").write_text("650000000\n")
-    (tmp_path / "gpu_busy_percent").write_text("97\n")
-    probe = SysfsAmdProbe(tmp_path)
-    found = probe.summary([probe.read()])
-    assert found["sm_clock_mhz"]["p50"] == pytest.approx(2100)
-    assert found["temperature_c"]["max"] == pytest.approx(58)
-    assert found["power_w"]["p50"] == pytest.approx(650)
-    assert found["gpu_busy"] == pytest.approx(0.97)
