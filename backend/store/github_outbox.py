@@ -31,12 +31,13 @@ ROWS = select(*(github_outbox.c[name] for name in OutboxRow.__dataclass_fields__
 # Projects that no webhook has vouched for are connected to nothing, and leave nothing here.
 _WANT = """
 INSERT INTO github_outbox (project_id, kind, key, state, wanted_at)
-SELECT DISTINCT p.id, w.kind, w.key, 'waiting', clock_timestamp()
-FROM run r JOIN project p ON p.id = r.project_id AND p.settings #> '{github,repository}' IS NOT NULL
-JOIN commit k ON k.id = r.commit_id
-LEFT JOIN pull_request pr ON pr.project_id = p.id AND pr.head_sha = k.sha AND pr.state = 'open'
-CROSS JOIN LATERAL (VALUES ('check', k.sha), ('comment', pr.number::text)) AS w (kind, key)
-WHERE r.id = ANY(%(runs)s) AND w.key IS NOT NULL
+SELECT id, kind, key, 'waiting', clock_timestamp() FROM (
+  SELECT DISTINCT p.id, w.kind, w.key
+  FROM run r JOIN project p ON p.id = r.project_id AND p.settings #> '{github,repository}' IS NOT NULL
+  JOIN commit k ON k.id = r.commit_id
+  LEFT JOIN pull_request pr ON pr.project_id = p.id AND pr.head_sha = k.sha AND pr.state = 'open'
+  CROSS JOIN LATERAL (VALUES ('check', k.sha), ('comment', pr.number::text)) AS w (kind, key)
+  WHERE r.id = ANY(%(runs)s) AND w.key IS NOT NULL) AS wanted
 ORDER BY 2, 3
 ON CONFLICT (project_id, kind, key)
 DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, error = NULL
