@@ -260,17 +260,19 @@ RUN_STATE = {
 def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, digest: bytes) -> Judged:
     run = arrival.run
     counted = _counted(run)
-    wanted = [_wanted(run, result, measurement) for result, measurement in counted]
+    variants = [variant_key(result.variant) for result in run.results]
+    keys = [_key(run, variants[result], result, measurement) for result, measurement in counted]
+    of_these = arrival.project_id, arrival.testbed_id, run.suite_version, keys
     document = store.pack_document(_without_samples(raw, counted))
     statements = [
         store.run_statement(
             run, place, state=RUN_STATE[run.status], now=arrival.now, body_sha256=digest, document=document
         ),
-        *([store.results_statement(run)] if run.results else []),
-        series_store.lock_statement(arrival.project_id, arrival.testbed_id, wanted),
+        *([store.results_statement(run, variants)] if run.results else []),
+        series_store.lock_statement(*of_these),
     ]
     *_, found = wire.send(c, *statements)
-    series = series_store.lock_or_make(c, arrival.project_id, arrival.testbed_id, wanted, found)
+    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), found)
     series = [
         _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
     ]
@@ -304,6 +306,11 @@ def _counted(run: Run) -> list[Counted]:
     ]
 
 
+def _key(run: Run, variant: str, number: int, index: int) -> series_store.Key:
+    result = run.results[number]
+    return result.benchmark, variant, result.preset, result.measurements[index].metric
+
+
 def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
     result = run.results[number]
     measurement = result.measurements[index]
@@ -329,12 +336,11 @@ def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
 def _same_kind(c: Connection, row: SeriesRow, run: Run, number: int, index: int) -> SeriesRow:
     """The series, if the measurement fits it: a history in ms says nothing about a value in s."""
     measurement = run.results[number].measurements[index]
-    path = f"results[{number}].measurements[{index}]"
     same = {"unit": row.unit, "direction": row.direction, "exact": row.exact}
     for name, stored in same.items():
         if getattr(measurement, name) != stored:
             raise Invalid.one(
-                f"{path}.{name}",
+                f"results[{number}].measurements[{index}].{name}",
                 getattr(measurement, name),
                 f"{orjson.dumps(stored).decode()}, as in this series so far (a new suite_version begins new series)",
             )
@@ -364,7 +370,7 @@ def _store_measurements(
                 value=float(measurement.value),
                 processes=list(map(float, measurement.processes)) or None,
                 samples=list(map(float, chain.from_iterable(samples))) if samples else None,
-                sample_counts=list(map(len, samples)) if samples else None,
+                sample_counts=tuple(map(len, samples)) if samples else None,
             )
         )
     return store.measurement_statements(

@@ -365,7 +365,7 @@ def _tell(c: Connection, arrival: Arrival, found: _Outcome) -> Told:
 
 
 def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> tuple[SeriesVerdict, ...]:
-    rows = [_as_told(row, told) for row in found.rows]
+    rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
     statements = judgement_store.insert(c, rows, arrival.now)
     changes = restatements(found.stories, told)
     if changes or found.rejudged:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, text
 
-from backend.contract import Run, variant_key
+from backend.contract import Run
 from backend.store import wire
 
 RUN_LOCK = "tidemark run"
@@ -50,9 +50,9 @@ class MeasurementRow:
     result_index: int
     measurement_index: int
     value: float
-    processes: list[float] | None
-    samples: list[float] | None
-    sample_counts: list[int] | None
+    processes: Sequence[float] | None
+    samples: Sequence[float] | None
+    sample_counts: Sequence[int] | None
 
 
 # Results hold it together, a sync that moves commits alone: none is judged at a position that was just given away.
@@ -288,13 +288,13 @@ def run_statement(
     }
 
 
-def results_statement(run: Run) -> wire.Statement:
+def results_statement(run: Run, variant_keys: Sequence[str]) -> wire.Statement:
     results = run.results
     return _RESULTS, {
         "run": run.id,
         "benchmark": [result.benchmark for result in results],
         "variant": [orjson.dumps(result.variant).decode() for result in results],
-        "variant_key": [variant_key(result.variant) for result in results],
+        "variant_key": list(variant_keys),
         "preset": [result.preset for result in results],
         "status": [result.status.value for result in results],
         "error": [result.error for result in results],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -125,43 +125,51 @@ ON CONFLICT ON CONSTRAINT uq_series_key DO NOTHING
 """
 
 
-def lock_statement(project_id: int, testbed_id: int, wanted: Sequence[SeriesWanted]) -> wire.Statement:
+Key = tuple[str, str, str, str]
+"""Benchmark, variant, preset and metric: what tells series of one project, testbed and suite version apart."""
+
+
+def lock_statement(project_id: int, testbed_id: int, suite_version: str, keys: Sequence[Key]) -> wire.Statement:
+    benchmarks, variants, presets, metrics = map(list, zip(*keys, strict=True)) if keys else ([], [], [], [])
     return _LOCK, {
         "project": project_id,
         "testbed": testbed_id,
-        "suite_version": wanted[0].key.suite_version if wanted else "",
-        "benchmark": [series.key.benchmark for series in wanted],
-        "variant_key": [series.key.variant for series in wanted],
-        "preset": [series.key.preset for series in wanted],
-        "metric": [series.key.metric for series in wanted],
+        "suite_version": suite_version,
+        "benchmark": benchmarks,
+        "variant_key": variants,
+        "preset": presets,
+        "metric": metrics,
     }
 
 
 def lock_or_make(
-    c: Connection, project_id: int, testbed_id: int, wanted: Sequence[SeriesWanted], *found: wire.Rows
+    c: Connection,
+    project_id: int,
+    testbed_id: int,
+    suite_version: str,
+    keys: Sequence[Key],
+    wanted: Callable[[int], SeriesWanted],
+    *found: wire.Rows,
 ) -> list[SeriesRow]:
-    """The series wanted, in their order, locked for the rest of the transaction; missing ones are made.
+    """The series of these keys, in their order, locked for the rest of the transaction; missing ones are made.
 
-    `found` are the rows of `lock_statement`, where the caller has sent it already.
+    `wanted` says what the series of a key, by its place, is to be; `found` are the rows of `lock_statement`, where the
+    caller has sent it already.
     """
-    (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, wanted))
+    (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, suite_version, keys))
     by_key = {_key_of(row): row for row in rows}
-    missing = [series for series in wanted if _key_wanted(series) not in by_key]
+    missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         # One after the other: two runs with the same new series, each in its own order, would wait for each other.
         turn = (_TURN, {"lock": NEW_SERIES_LOCK, "project": project_id})
-        make = _insert_statement(project_id, testbed_id, missing)
-        *_, rows = wire.send(c, turn, make, lock_statement(project_id, testbed_id, wanted))
+        make = _insert_statement(project_id, testbed_id, [wanted(number) for number in missing])
+        *_, rows = wire.send(c, turn, make, lock_statement(project_id, testbed_id, suite_version, keys))
         by_key = {_key_of(row): row for row in rows}
-    return [series_row(by_key[_key_wanted(series)]) for series in wanted]
+    return [series_row(by_key[key]) for key in keys]
 
 
-def _key_of(row: Any) -> tuple[str, str, str, str]:
+def _key_of(row: Any) -> Key:
     return row.benchmark, row.variant_key, row.preset, row.metric
-
-
-def _key_wanted(series: SeriesWanted) -> tuple[str, str, str, str]:
-    return series.key.benchmark, series.key.variant, series.key.preset, series.key.metric
 
 
 def _insert_statement(project_id: int, testbed_id: int, missing: Sequence[SeriesWanted]) -> wire.Statement:
