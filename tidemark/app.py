@@ -28,13 +28,16 @@ def make_engine(config: ServiceConfig, *, connections: int = 10) -> Engine:
     """The process's connections to PostgreSQL; a connection that the server has closed is replaced unnoticed."""
     from sqlalchemy import create_engine
 
-    return create_engine(
+    from backend.store.pool import check_rested
+
+    engine = create_engine(
         config.database_url,
         pool_size=connections,
         max_overflow=connections,
-        pool_pre_ping=True,
         connect_args={"connect_timeout": 10, "application_name": "tidemark"},
     )
+    check_rested(engine)
+    return engine
 
 
 def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
@@ -47,13 +50,21 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
     return app
 
 
-def serve(settings: Settings, *, listening_fd: int | None = None) -> None:
+def serve(settings: Settings, *, listening_fd: int | None = None, processes: int = 1) -> None:
     """Runs the API and the pages until told to stop."""
-    from backend.api.serving import make_server
+    if processes > 1:
+        from tidemark import ports
+        from tidemark.several import serve_several
+
+        given = None if listening_fd is None else socket.socket(fileno=listening_fd)
+        serve_several(given or ports.listen(settings.host, settings.port), processes)
+        return
+    from backend.api.serving import make_server, settle_memory
 
     log_to_stdout()
     config = service_config(settings)
     server = make_server(make_app(config, make_engine(config)), host=settings.host, port=settings.port)
+    settle_memory()
     # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
     server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
 
@@ -70,9 +81,12 @@ def beat(settings: Settings) -> None:
     housekeeping.run(config, make_engine(config, connections=3), stop)
 
 
-def worker_config(settings: Settings, *, testbed: str, name: str | None) -> WorkerConfig:
+def worker_config(
+    settings: Settings, *, testbed: str, name: str | None, drain_after_s: float | None = None
+) -> WorkerConfig:
     """What one worker is told."""
-    from worker.config import WorkerConfig
+    from worker.config import Isolation, WorkerConfig
+    from worker.container import Network
 
     missing = [
         variable
@@ -93,6 +107,16 @@ def worker_config(settings: Settings, *, testbed: str, name: str | None) -> Work
             name=name or worker_name(testbed),
             data_dir=settings.data_dir,
             version=version(),
+            isolation=Isolation(settings.worker_isolation),
+            pass_environment=settings.worker_pass,
+            container_image=settings.worker_image,
+            container_runtime=settings.worker_runtime,
+            container_network=Network(settings.worker_network),
+            memory_limit_bytes=None if settings.worker_memory_gb is None else round(settings.worker_memory_gb * 1e9),
+            cache_limit_bytes=round(settings.worker_cache_gb * 1e9),
+            mirrors_limit_bytes=round(settings.worker_mirrors_gb * 1e9),
+            min_free_bytes=round(settings.worker_free_gb * 1e9),
+            drain_after_s=drain_after_s,
         )
     except ValueError as error:
         raise Refusal(str(error)) from None

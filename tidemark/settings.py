@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
@@ -47,9 +47,26 @@ class Settings(BaseSettings):
     token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
     heartbeat_s: int = Field(5, ge=1, le=600, description="seconds between a worker's heartbeats")
+    worker_isolation: Literal["auto", "none", "user", "container"] = Field(
+        "auto", description="what guards a worker from commit code: the best there is, or this and nothing less"
+    )
+    worker_image: str | None = Field(
+        None, description="the image that commit code runs in where a worker has podman or docker; unset: no containers"
+    )
+    worker_runtime: str | None = Field(None, description="the program that runs containers, if not podman or docker")
+    worker_network: Literal["none", "setup", "always"] = Field(
+        "none", description="when a container reaches the network: never, while the setup command runs, or always"
+    )
+    worker_memory_gb: float | None = Field(None, gt=0, description="most memory of a container (else 90 % of it)")
+    worker_cache_gb: float = Field(20.0, ge=0, description="what a worker keeps of checkouts and setups, in GB")
+    worker_mirrors_gb: float = Field(20.0, gt=0, description="what the mirrors of repositories may take, in GB")
+    worker_free_gb: float = Field(1.0, ge=0, description="free disk below which a worker takes no runs, in GB")
+    worker_pass: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="variables of the worker's that commit code sees, separated by commas"
+    )
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "worker_pass", mode="before")
     @classmethod
     def _by_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -72,13 +73,16 @@ def demo(
 def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on (else TIDEMARK_PORT, 8000).")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes that answer, on one address: one for two CPU cores or so.")
+    ] = 1,
     listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
 ) -> None:
     """Run the API and the pages alone. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
     from tidemark import app as root
     from tidemark.settings import read_settings
 
-    root.serve(read_settings(port=port, host=host), listening_fd=listening_fd)
+    root.serve(read_settings(port=port, host=host), listening_fd=listening_fd, processes=workers)
 
 
 @app.command()
@@ -99,17 +103,33 @@ def worker(
     testbed: Annotated[str, typer.Option(help="The hardware class of this machine, e.g. cpu or h200-sxm.")] = "cpu",
     name: Annotated[str | None, typer.Option(help="Name of this worker (default: host name and testbed).")] = None,
     data_dir: DataDir = None,
+    drain_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Take no run after so long, e.g. 3h30m, and leave: for jobs of a scheduler."),
+    ] = None,
 ) -> None:
     """Run one worker of a testbed.
 
     It takes runs, measures them on this machine and delivers the results. Needs TIDEMARK_REDIS_URL, TIDEMARK_URL (the
-    service) and TIDEMARK_TOKEN (a token of scope worker).
+    service) and TIDEMARK_TOKEN (a token of scope worker). SIGTERM hands the run in progress back; with --drain-after
+    it is finished first, so let the scheduler's limit be longer by one run.
     """
     from tidemark import app as root
     from tidemark.settings import read_settings
 
     settings = read_settings(data_dir=data_dir)
-    raise typer.Exit(root.work(root.worker_config(settings, testbed=testbed, name=name)))
+    drain_after_s = None if drain_after is None else seconds_of(drain_after)
+    config = root.worker_config(settings, testbed=testbed, name=name, drain_after_s=drain_after_s)
+    raise typer.Exit(root.work(config))
+
+
+def seconds_of(span: str) -> float:
+    """Seconds in a span such as 90s, 45m, 3h30m or a bare number of seconds."""
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", span.strip())
+    if found is None or not any(found.groups()):
+        raise typer.BadParameter(f"{span!r} is not a time; accepted: 90s, 45m, 3h30m, 1d", param_hint="--drain-after")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 @app.command()

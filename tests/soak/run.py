@@ -1,0 +1,240 @@
+"""`make soak`: pushes against four workers while something breaks every few seconds; then every run must have ended
+exactly once, with its own result or with a reason, and nothing may be left running.
+
+    python -m tests.soak.run --minutes 10 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sqlalchemy import text
+
+from tests.soak.faults import Struck, strike
+from tests.soak.stack import LEASE_S, SLUG, WORKERS, Repository, Stack, expected_value
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Figures:
+    """What a soak found; `wrong` must be empty."""
+
+    seed: int
+    seconds: float
+    drained_s: float = 0.0
+    commits: int = 0
+    requested: int = 0
+    measured: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    attempts_lost: int = 0
+    handed_back: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    recovery_median_s: float | None = None
+    recovery_longest_s: float | None = None
+    set_aside: int = 0
+    left_processes: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say) -> Figures:
+    """Pushes and faults for so long, then quiet until the queue is empty, then the count."""
+    chance = random.Random(seed)
+    figures = Figures(seed=seed, seconds=seconds)
+    stack = Stack(directory)
+    struck: list[Struck] = []
+    try:
+        stack.start()
+        repository = Repository(directory / "repository")
+        registered = json.dumps({
+            "project": SLUG, "repository_url": repository.path.as_uri(), "trusted": True,
+        }).encode()  # fmt: skip
+        assert stack.ask("/api/v1/projects", registered) is not None
+        _rough_weather(stack, repository, chance, seconds, struck, say)
+        say(f"{len(repository.shas)} commits pushed, {len(struck)} faults; waiting for the queue to empty")
+        began = time.monotonic()
+        _announce(stack, repository, time.monotonic() + 60)
+        if not _drained(stack, repository, time.monotonic() + drain_s, say):
+            figures.wrong.append(f"the queue was not empty {drain_s:.0f} s after the last fault")
+        figures.drained_s = round(time.monotonic() - began, 1)
+        _count(stack, repository, struck, figures)
+    finally:
+        left = stack.close()
+    figures.left_processes = len(left)
+    figures.wrong += [f"still running: {process}" for process in left]
+    figures.restarts = sum(max(0, child.restarts) for child in stack.children.values())
+    figures.faults = dict(sorted(Counter(fault.name for fault in struck).items()))
+    return figures
+
+
+def _rough_weather(
+    stack: Stack, repository: Repository, chance: random.Random, seconds: float, struck: list[Struck], say: Say
+) -> None:
+    end_at = time.monotonic() + seconds
+    many_at = end_at - seconds * 0.6
+    next_push = next_fault = next_word = 0.0
+    announced = False
+    while time.monotonic() < end_at:
+        now = time.monotonic()
+        if now >= next_push:
+            # Once, a whole branch is merged.
+            whole, many_at = now > many_at, float("inf") if now > many_at else many_at
+            for _ in range(50 if whole and seconds >= 300 else chance.randint(1, 2)):
+                repository.commit()
+            announced = stack.push(repository.shas[-1])
+            next_push = now + chance.uniform(4, 14)
+        elif not announced:
+            announced = stack.push(repository.shas[-1])
+        if now >= next_fault:
+            done = strike(stack, chance)
+            struck += [done] if done is not None else []
+            next_fault = now + chance.uniform(2, 8)
+        if now >= next_word:
+            say(f"{end_at - now:4.0f} s to go, {len(repository.shas)} commits, {len(struck)} faults")
+            next_word = now + 30
+        time.sleep(0.1)
+
+
+def _announce(stack: Stack, repository: Repository, until: float) -> None:
+    while not stack.push(repository.shas[-1]) and time.monotonic() < until:
+        time.sleep(0.5)
+
+
+def _drained(stack: Stack, repository: Repository, until: float, say: Say) -> bool:
+    next_word = 0.0
+    while time.monotonic() < until:
+        answer = stack.ask(f"/api/v1/queue?project={SLUG}")
+        if answer is not None:
+            counts = answer["counts"]
+            total = sum(counts.values())
+            still = counts["queued"] + counts["leased"] + counts["running"]
+            if total >= 2 * len(repository.shas) and not still and not _waiting_in_spools(stack):
+                return True
+            if time.monotonic() > next_word:
+                say(f"{still} of {total} runs still to end")
+                next_word = time.monotonic() + 15
+        time.sleep(0.5)
+    return False
+
+
+def _spools(stack: Stack) -> list[Path]:
+    return [stack.directory / "workers" / name / "spool" for name in WORKERS]
+
+
+def _waiting_in_spools(stack: Stack) -> int:
+    return sum(
+        1 for spool in _spools(stack) if spool.is_dir() for entry in spool.iterdir() if entry.name != "aside"
+    )
+
+
+_RUNS = text(
+    """SELECT r.id, r.suite, r.state, r.status, r.error, r.attempts, k.sha,
+         (SELECT array_agg(m.value) FROM measurement m WHERE m.run_id = r.id) AS values,
+         (SELECT count(*) FROM judgement j WHERE j.run_id = r.id AND j.superseded_at IS NULL) AS judgements
+       FROM run r JOIN commit k ON k.id = r.commit_id ORDER BY r.requested_at, r.id"""
+)
+
+
+def _count(stack: Stack, repository: Repository, struck: list[Struck], figures: Figures) -> None:
+    """Compares what was asked for with what there is."""
+    with stack.engine().connect() as c:
+        rows = c.execute(_RUNS).all()
+    figures.commits, figures.requested = len(repository.shas), len(rows)
+    figures.set_aside = sum(len(list((spool / "aside").glob("*"))) for spool in _spools(stack))
+    seen = Counter((row.sha, row.suite) for row in rows)
+    for sha in repository.shas:
+        for suite in ("alpha", "beta"):
+            if seen[sha, suite] != 1:
+                figures.wrong.append(f"{suite} of {sha[:8]} was requested {seen[sha, suite]} times")
+    for row in rows:
+        figures.wrong += _flaws(row)
+    figures.measured = sum(row.state == "done" and row.status == "ok" for row in rows)
+    reasons = Counter(_kind_of(row.error) for row in rows if row.status != "ok")
+    figures.failed = dict(sorted(reasons.items()))
+    lost = [attempt for row in rows for attempt in row.attempts]
+    figures.attempts_lost = sum(bool(attempt.get("lost")) for attempt in lost)
+    figures.handed_back = len(lost) - figures.attempts_lost
+    recoveries = _recoveries(lost, struck)
+    if recoveries:
+        figures.recovery_median_s, figures.recovery_longest_s = round(median(recoveries), 1), round(max(recoveries), 1)
+
+
+def _flaws(row: Any) -> list[str]:
+    """What is wrong with one run."""
+    name = f"{row.suite} of {row.sha[:8]} ({row.state}, {row.status})"
+    if row.state not in ("done", "failed"):
+        return [f"{name} has not ended"]
+    if row.status != "ok":
+        flaws = [] if row.error else [f"{name} has no reason"]
+        return flaws + ([f"{name} has values: {row.values}"] if row.status == "failed" and row.values else [])
+    flaws = []
+    if row.values != [expected_value(row.sha, row.suite)]:
+        flaws.append(f"{name} has {row.values} instead of {expected_value(row.sha, row.suite)}")
+    if row.judgements != 1:
+        flaws.append(f"{name} has {row.judgements} judgements")
+    return flaws
+
+
+def _kind_of(error: str | None) -> str:
+    """The reason without its numbers and names."""
+    for kind in ("given up after", "was killed by SIGKILL", "was killed because memory ran out", "was lost"):
+        if error and kind in error:
+            return kind
+    return (error or "no reason")[:60]
+
+
+def _recoveries(lost: list[dict[str, Any]], struck: list[Struck]) -> list[float]:
+    """Seconds from the kill of a worker to the moment its run was back in the queue."""
+    kills = [fault for fault in struck if fault.name == "kill_worker"]
+    found = []
+    for attempt in lost:
+        ended = datetime.fromisoformat(attempt["ended_at"]).timestamp()
+        before = [ended - kill.at for kill in kills if kill.victim == attempt["worker"] and kill.at <= ended]
+        if attempt.get("lost") and before and min(before) < 3 * (LEASE_S + 15):
+            found.append(min(before))
+    return found
+
+
+def report(figures: Figures) -> str:
+    lines = [f"{name.replace('_', ' ')}: {value}" for name, value in asdict(figures).items() if name != "wrong"]
+    return "\n".join([*lines, *(f"WRONG: {flaw}" for flaw in figures.wrong[:20]), "" if figures.wrong else "all right"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 10_000)
+    parser.add_argument("--drain-minutes", type=float, default=10.0)
+    parser.add_argument("--keep", type=Path, help="keep everything here, logs included")
+    told = parser.parse_args()
+    directory = told.keep or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o711)
+    try:
+        figures = soak(
+            directory, seconds=told.minutes * 60, seed=told.seed, drain_s=told.drain_minutes * 60,
+            say=lambda line: print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True),
+        )  # fmt: skip
+        print(report(figures))
+        return 1 if figures.wrong else 0
+    finally:
+        if told.keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
