@@ -3,7 +3,7 @@
 from typing import Any
 
 from backend.services import run_view
-from backend.services.cell_detail import CellDetail, load_cell
+from backend.services.cell_detail import CellDetail, ResultDetail, load_cell, load_result
 from backend.services.errors import BadRequest
 from backend.services.history import Explanation
 from frontend import numbers
@@ -11,7 +11,7 @@ from frontend.figures.small import cell_trend
 from frontend.frame import Visit
 from frontend.links import link, series_name
 from frontend.render import tag
-from frontend.words import VERDICTS
+from frontend.words import RUN_STATES, VERDICTS
 
 
 def cell_details(visit: Visit) -> dict[str, Any]:
@@ -21,7 +21,19 @@ def cell_details(visit: Visit) -> dict[str, Any]:
         return of_series(load_cell(visit.c, int(about[1:]), commit), visit)
     if about.startswith("r") and len(about) > 1:
         return {"kind": "run", "run": run_view.load_run(visit.c, about[1:]), "now": visit.now}
-    raise BadRequest.field("about", about, "s and a series, or r and a run")
+    if about.startswith("k") and len(about) > 1:
+        project = visit.project()
+        if project is not None:
+            return of_result(
+                load_result(visit.c, project, visit.here.get("testbed") or None, about[1:], commit), visit
+            )
+    raise BadRequest.field("about", about, "s and a series, r and a run, or k and a column of the board")
+
+
+def of_result(detail: ResultDetail, visit: Visit) -> dict[str, Any]:
+    """A variant that was never measured: why."""
+    look, words = RUN_STATES.get(detail.status, ("f", "✕")), detail.status.replace("_", " ")
+    return {"kind": "result", "detail": detail, "headline": tag(look, words), "now": visit.now}
 
 
 def of_series(detail: CellDetail, visit: Visit) -> dict[str, Any]:
@@ -47,7 +59,10 @@ def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
     """(look, words) of the tag: how much slower or faster, or the verdict."""
     why = detail.why
     if why is None:
-        return ("f", "✕"), (detail.status or "not measured").replace("_", " ")
+        look = RUN_STATES.get(detail.status or "", ("f", "✕"))
+        return look, (detail.status or "not measured").replace("_", " ")
+    if detail.gained is not None and why.verdict in ("unchanged", "insufficient", "improvement"):
+        return VERDICTS["improvement"], f"{numbers.percent(detail.gained)} faster than before"
     look = VERDICTS[why.verdict]
     if why.verdict == "regression" and not why.onset:
         look = ("t", "▽")

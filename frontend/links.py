@@ -6,6 +6,9 @@ from urllib.parse import quote, urlencode
 # Parameters that name where one is; they follow the reader from page to page.
 PLACE = ("project", "testbed", "branch", "theme")
 
+# What holds for one look only: a cursor belongs to the filters it was made with, a deed is told once.
+FLEETING = frozenset({"cursor", "done"})
+
 Value = str | int | float | bool | None | Iterable[str]
 
 
@@ -40,8 +43,8 @@ class Here:
         return tuple(value for key, value in self.pairs if key == name)
 
     def __call__(self, **changes: Value) -> str:
-        """This page with parameters changed (None: removed). A cursor belongs to the old filters and is dropped."""
-        gone = set(changes) | ({"cursor"} if "cursor" not in changes else set())
+        """This page with parameters changed (None: removed), without what was fleeting."""
+        gone = set(changes) | FLEETING
         kept = [(name, value) for name, value in self.pairs if name not in gone]
         changed = link("", **changes).lstrip("?")
         query = "&".join(part for part in (urlencode(kept), changed) if part)
@@ -54,7 +57,7 @@ class Here:
 
     def hidden(self, *without: str) -> list[tuple[str, str]]:
         """The other parameters, as hidden fields of a GET form that sets `without`."""
-        return [(name, value) for name, value in self.pairs if name not in without and name != "cursor"]
+        return [(name, value) for name, value in self.pairs if name not in without and name not in FLEETING]
 
     def page(self, path: str, **parameters: Value) -> str:
         """Another page, in the same place."""

@@ -134,9 +134,14 @@ def _table(
     regressions = cells.regressions_in(records)
     if regressions:
         records = cells.with_owners(records, store.regressions_of_ids(c, regressions).values())
+    better = read.improvements()
+    if better:
+        found = [(row.series_id, row.position, change) for row, change in better]
+        records = cells.with_improvements(records, found)
     specials = _specials(ran, results, columns)
     table = cells.rolled_up(records, specials, rows=len(commits), columns=len(columns), context=context)
-    return replace(table, details=read.details(table))
+    details = read.details(table) | {(row.series_id, row.position): row for row, _ in better}
+    return replace(table, details=details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,13 @@ class _Judgements:
     def records(self) -> NDArray[np.void]:
         parts = [self._part(branch, positions) for branch, positions in self._parts()]
         return np.concatenate(parts) if parts else np.empty(0, dtype=cells.RECORD)
+
+    def improvements(self) -> list[tuple[DetailRow, float]]:
+        """Where the series of the page got better: the fix of a regression is a verdict of no point."""
+        shared = next((rows for branch, rows in self._parts() if branch is None), {})
+        if not shared:
+            return []
+        return store.improvements(self.c, sorted(self.column_of_series), min(shared), max(shared))
 
     def details(self, table: CellTable) -> dict[tuple[int, int], DetailRow]:
         """Interval and baseline of the cells that say that something changed."""

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from backend.services.errors import NotFound
 from backend.services.history import WORDS, Explanation, Series, explanation, load_series, series_info
 from backend.services.scope import find_commit, find_scope
 from backend.store import board as board_store
@@ -62,8 +63,57 @@ class CellDetail:
     processes: int
     runs: int
     regression: CellRegression | None
+    gained: float | None
+    """What the series won here, as a change of cost: a change point for the better begins at this commit."""
     sparkline: Sparkline
     environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDetail:
+    """A variant that was never measured, so that no series knows it: what came of it at a commit, and why."""
+
+    project: str
+    testbed: str
+    suite: str
+    benchmark: str
+    variant_key: str
+    preset: str
+    sha: str
+    message: str
+    author: str
+    committed_at: datetime | None
+    run_id: str
+    status: str
+    error: str | None
+
+
+def load_result(c: Connection, project: str, testbed: str | None, column: str, sha: str) -> ResultDetail:
+    """What the popover of a column without a series shows. `column` is the key of a board's column."""
+    scope = find_scope(c, project, None, testbed)
+    commit = find_commit(c, scope, sha)
+    suite, benchmark, *variant, preset = column.split("/") if column.count("/") >= 3 else ("", "", "", "")
+    names = (suite, benchmark, "/".join(variant), preset)
+    found = None
+    if scope.testbed is not None:
+        found = store.result_named(c, scope.project.id, scope.testbed.id, commit.id, names)
+    if found is None or scope.testbed is None:
+        raise NotFound(f"no result of {column} at {commit.sha[:7]}")
+    return ResultDetail(
+        project=project,
+        testbed=scope.testbed.name,
+        suite=suite,
+        benchmark=benchmark,
+        variant_key=names[2],
+        preset=preset,
+        sha=commit.sha,
+        message=commit.message,
+        author=commit.author_name,
+        committed_at=commit.committed_at,
+        run_id=found[0],
+        status=found[1],
+        error=found[2],
+    )
 
 
 def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
@@ -89,9 +139,14 @@ def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
         processes=sum(len(run.processes or (0,)) for run in measured),
         runs=len(measured),
         regression=None if why is None else _regression(c, why.regression_id),
+        gained=None if row is None or row.branch_id is not None else _gained(c, series_id, row.position),
         sparkline=_sparkline(c, series_id, None if row is None or row.branch_id is not None else row.position),
         environment={} if run_id is None else store.environment_of_run(c, run_id),
     )
+
+
+def _gained(c: Connection, series_id: int, position: int) -> float | None:
+    return next((change for _, change in board_store.improvements(c, [series_id], position, position)), None)
 
 
 def _result(c: Connection, series_id: int, commit_id: int) -> tuple[str | None, str | None, str | None]:

@@ -38,6 +38,8 @@ WORDS = np.array([state.value for state in STATES], dtype=object)
 WITH_DETAILS = (CellState.REGRESSION, CellState.SUSPECT, CellState.IMPROVEMENT)
 # A regression in one of these states is in somebody's hands, or needs none.
 IN_HAND = ("acknowledged", "expected", "fixed", "invalid", "withdrawn")
+# What a cell may say by its verdict at a commit where its series got better.
+MAY_IMPROVE = (CellState.UNCHANGED, CellState.INSUFFICIENT, CellState.IMPROVEMENT)
 NOT_REAL = ("invalid", "withdrawn")
 
 # What few cells have; JSON carries it by column.
@@ -266,6 +268,24 @@ def with_owners(records: NDArray[np.void], regressions: Iterable[RegressionRow])
             records["code"][still | onset] = CODE_OF[CellState.UNCHANGED]
         elif regression.owner or regression.state in IN_HAND:
             records["code"][still] = CODE_OF[CellState.STILL_OWNED]
+    return records
+
+
+def with_improvements(
+    records: NDArray[np.void], improvements: Iterable[tuple[int, int, float]]
+) -> NDArray[np.void]:
+    """The same cells; those where a series got better, by (series, position, change), say so.
+
+    At a fix the verdict is `unchanged`, because the baseline is the one from before the regression. The chart marks the
+    change point there with what was gained, and so does the cell.
+    """
+    records = records.copy()
+    quiet = np.isin(records["code"], [CODE_OF[state] for state in MAY_IMPROVE])
+    for series, position, change in improvements:
+        here = quiet & (records["series"] == series) & (records["position"] == position)
+        records["code"][here] = CODE_OF[CellState.IMPROVEMENT]
+        records["change"][here] = change
+        records["more"][here] = 0
     return records
 
 

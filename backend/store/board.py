@@ -200,6 +200,13 @@ WHERE j.superseded_at IS NULL AND j.measured_at BETWEEN :since AND :until AND ""
 _DETAILS_DEFAULT = text(_DETAILS + "j.branch_id IS NULL")
 _DETAILS_BRANCH = text(_DETAILS + "j.branch_id = :branch")
 _REGRESSIONS = text("SELECT id, state, owner, cause FROM regression WHERE id = ANY(:ids)")
+_IMPROVEMENTS = text(
+    """SELECT DISTINCT ON (series_id, onset_position) series_id, onset_position, change_low, change_high, before, change
+       FROM change_point
+       WHERE direction = 'improvement' AND state = 'confirmed' AND onset_position BETWEEN :first AND :last
+         AND series_id = ANY(:series)
+       ORDER BY series_id, onset_position, id DESC"""
+)
 _ALARMS = text(
     """SELECT id, first_bad_position, cause, state, lead_change FROM regression
        WHERE project_id = :project AND testbed_id = :testbed AND first_bad_position BETWEEN :first AND :last
@@ -377,6 +384,14 @@ def judgement_details(
 
 def regressions_of_ids(connection: Connection, ids: Sequence[int]) -> dict[int, RegressionRow]:
     return {row.id: RegressionRow._make(row) for row in connection.execute(_REGRESSIONS, {"ids": list(ids)}).all()}
+
+
+def improvements(
+    connection: Connection, series: Sequence[int], first: int, last: int
+) -> list[tuple[DetailRow, float]]:
+    """Where series got better between two positions of the default branch, and by how much."""
+    parameters = {"series": list(series), "first": first, "last": last}
+    return [(DetailRow._make(row[:5]), float(row[5])) for row in connection.execute(_IMPROVEMENTS, parameters).all()]
 
 
 def infra_alarms(connection: Connection, project_id: int, testbed_id: int, first: int, last: int) -> list[AlarmRow]:

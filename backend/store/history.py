@@ -157,6 +157,13 @@ FLOATS = (
     "change_low",
     "change_high",
 )
+_RESULT_NAMED = text(
+    """SELECT r.id, x.status, coalesce(x.error, r.error)
+       FROM run r JOIN result x ON x.run_id = r.id AND x.benchmark = :benchmark AND x.variant_key = :variant
+         AND x.preset = :preset
+       WHERE r.project_id = :project AND r.commit_id = :commit AND r.testbed_id = :testbed AND r.suite = :suite
+       ORDER BY r.requested_at DESC LIMIT 1"""
+)
 # One record a point; what is null is not a number, or 0 for an id.
 POINT = np.dtype(
     [
@@ -359,6 +366,24 @@ def result_of(
     """(run, status, error) of what the newest run of a commit says of a series' variant."""
     row = connection.execute(_RESULT, {"series": series_id, "commit": commit_id}).one_or_none()
     return None if row is None else (row[0], row[1], row[2] or row[3])
+
+
+def result_named(
+    connection: Connection, project_id: int, testbed_id: int, commit_id: int, names: Sequence[str]
+) -> tuple[str, str, str | None] | None:
+    """(run, status, error) of the newest result of a variant, by suite, benchmark, variant and preset."""
+    suite, benchmark, variant_key, preset = names
+    values = {
+        "project": project_id,
+        "testbed": testbed_id,
+        "commit": commit_id,
+        "suite": suite,
+        "benchmark": benchmark,
+        "variant": variant_key,
+        "preset": preset,
+    }
+    row = connection.execute(_RESULT_NAMED, values).one_or_none()
+    return None if row is None else (row[0], row[1], row[2])
 
 
 def environment_of_run(connection: Connection, run_id: str) -> dict[str, Any]:

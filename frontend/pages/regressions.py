@@ -83,7 +83,34 @@ def regressions_page(visit: Visiting) -> Response:
         causes=[cause.value for cause in CauseName],
         api_query=f"{visit.config.public_url.rstrip('/')}/api/v1/regressions{here().removeprefix('/regressions')}",
         nothing=nothing(here, project),
+        selectable=any(each.open for group in groups for each in group.items),
+        done=done_of(here),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was just done in bulk, and can be undone."""
+
+    words: str
+    ids: tuple[int, ...]
+
+
+DONE_WORDS = {
+    "acknowledge": "taken",
+    "release": "released",
+    "expected": "accepted as expected",
+    "invalid": "called not real",
+}
+
+
+def done_of(here: Here) -> Done | None:
+    """The deed in the address, such as `acknowledge~3~5`."""
+    action, *ids = here.get("done").split("~")
+    if action not in DONE_WORDS or not ids or not all(each.isdecimal() and len(each) < 10 for each in ids):
+        return None
+    chosen = tuple(map(int, ids))
+    return Done(words=f"{plural(len(chosen), 'regression')} {DONE_WORDS[action]}.", ids=chosen)
 
 
 def listed(visit: Visit, project: str | None) -> tuple[list[Regression], str | None]:
@@ -295,7 +322,10 @@ def triage_several(
         raise BadRequest.field("id", None, "at least one regression; tick its box")
     act(visit, id, action, csrf_token, reason, "")
     # Only ever back to our own list: the field could say anything.
-    return RedirectResponse(back if back.startswith("/regressions") else "/regressions", status_code=303)
+    target = back if back.startswith("/regressions") else "/regressions"
+    if action in DONE_WORDS:
+        target += f"{'&' if '?' in target else '?'}done={'~'.join([action, *map(str, id)])}"
+    return RedirectResponse(target, status_code=303)
 
 
 @router.post("/regressions/{regression_id}/triage")

@@ -54,8 +54,9 @@ function close(focusBack) {
 }
 function detailsAddress(cell) {
   const { row, column } = place(cell);
-  const about = cell.dataset.a || (column?.header?.dataset.s ? `s${column.header.dataset.s}` : "");
-  return about ? `/board/cell?${new URLSearchParams({ about, commit: row.dataset.c })}` : "";
+  const about = cell.dataset.a || (column?.header?.dataset.s ? `s${column.header.dataset.s}` : cell.matches(".x") ? `k${column.key}` : "");
+  const { project, testbed } = wrap.dataset;
+  return about ? `/board/cell?${new URLSearchParams({ about, commit: row.dataset.c, project, testbed })}` : "";
 }
 async function details(cell) {
   const address = detailsAddress(cell);

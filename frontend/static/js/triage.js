@@ -3,7 +3,7 @@ import { $, $$, toast } from "./page.js";
 import { on, settle } from "./live.js";
 
 const bulk = $("#bulk");
-const boxes = () => $$("input[name=id]");
+const boxes = () => $$("input[type=checkbox][name=id]");
 function count() {
   const chosen = boxes().filter((box) => box.checked);
   for (const box of boxes()) box.closest("tr").classList.toggle("on", box.checked);
@@ -14,7 +14,7 @@ function count() {
 }
 document.addEventListener("change", (event) => {
   if (event.target.id === "all") boxes().forEach((box) => { box.checked = event.target.checked; });
-  if (event.target.matches("input[name=id], #all")) count();
+  if (event.target.matches("input[type=checkbox][name=id], #all")) count();
 });
 count();
 for (const form of $$("form[action$='/triage']")) {
@@ -27,6 +27,14 @@ for (const form of $$("form[action$='/triage']")) {
       toast("A reason is needed: it teaches the detector");
     }
   });
+}
+// A deed in bulk can be undone for ten seconds, and is told once: a reload or a copied link does not say it again.
+const done = $("#done");
+if (done) {
+  const address = new URL(location.href);
+  address.searchParams.delete("done");
+  history.replaceState(null, "", address);
+  setTimeout(() => { if (!done.contains(document.activeElement)) done.remove(); }, 10000);
 }
 // What changed elsewhere is announced, not slipped under the reader's eyes.
 on("regression", settle(() => toast("Something here changed; reload to see it"), 400, 2000));
