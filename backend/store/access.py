@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from backend.store import wire
 from backend.store.tables import api_token, project, sign_in_link, web_session
 
 
@@ -70,9 +71,20 @@ def insert_token(
     return int(c.execute(statement.returning(api_token.c.id)).scalar_one())
 
 
+# Asked with every delivery: plain SQL, which the server keeps prepared.
+_FIND_TOKEN = """
+SELECT t.id, t.name, t.hint, t.scopes, p.slug AS project, t.project_id, t.created_at, t.last_used_at, t.expires_at,
+       t.revoked_at
+FROM api_token t LEFT JOIN project p ON p.id = t.project_id WHERE t.hash = %(hash)s
+"""
+
+
 def find_token(c: Connection, hash: bytes) -> TokenRow | None:
-    row = c.execute(TOKENS.where(api_token.c.hash == hash)).one_or_none()
-    return None if row is None else _token(row)
+    (rows,) = wire.send(c, (_FIND_TOKEN, {"hash": hash}))
+    if not rows:
+        return None
+    fields = rows[0]._asdict()
+    return TokenRow(**{**fields, "scopes": tuple(fields["scopes"])})
 
 
 def list_tokens(c: Connection) -> list[TokenRow]:
