@@ -10,6 +10,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from backend.api import (
     artifacts,
     badges,
+    bisections,
     board,
     events,
     fleet,
@@ -79,6 +80,7 @@ def _routes() -> APIRouter:
         regressions,
         requests,
         sessions,
+        bisections,
         fleet,
         projects,
         pull_requests,

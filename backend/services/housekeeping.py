@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, publishing, pull_requests, sync
+from backend.services import dispatch, measuring, publishing, pull_requests, sync
 from backend.services.config import ServiceConfig
 from backend.services.github_outbox import Teller
 from backend.services.publishing import Broker, CeleryBroker
@@ -163,6 +163,8 @@ def tick(
         with _reported("expiring leases"), engine.begin() as c:
             for run_id in dispatch.expire_leases(c, config, now):
                 log.warning("run %s: its lease ran out", run_id)
+    with _reported("sessions, bisections, backfills and schedules"), engine.begin() as c:
+        measuring.move_on(c, config, now)
     with _reported("publishing"):
         with engine.begin() as c:
             nudges = publishing.choose_ready(c, config, now)

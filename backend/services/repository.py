@@ -107,6 +107,13 @@ class Mirror:
         found = _text(self._git("rev-list", "--first-parent", count, _checked(sha), off, "--")).split()
         return found or [sha]
 
+    def merged_side(self, merge: str) -> tuple[str, list[str]]:
+        """Where the side that a merge brought in began, and its commits along first parents, oldest first."""
+        merge = _checked(merge)
+        base = _text(self._git("merge-base", f"{merge}^1", f"{merge}^2")).strip()
+        side = _text(self._git("rev-list", "--first-parent", "--reverse", f"{merge}^2", f"^{merge}^1", "--")).split()
+        return base, side
+
     def _initialise(self) -> None:
         if not self.exists():
             self.path.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,599 @@
+"""Bisection: the commits between the last good and the first bad one are measured, the most telling first, until it is
+sure which of them made the difference.
+
+A commit of the default branch is measured by an ordinary run, whose late point also tells the judge where the onset is.
+Where the culprit turns out to be a merge, the commits of the merged side are measured by sessions against the commit
+where that side began; their arms never enter the history of the series.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping
+
+from backend.contract import new_run_id
+from backend.regression.bisection import (
+    Candidate,
+    Observation,
+    Standing,
+    looks_bad,
+    processes_a_step,
+    stand,
+)
+from backend.regression.confirmation import process_spread
+from backend.regression.cost import log_cost
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction
+from backend.services import confirm, dispatch, live, sync
+from backend.services.config import ServiceConfig
+from backend.services.confirm import Purpose, SessionRequest
+from backend.services.dispatch import Kind, Wanted
+from backend.services.errors import Conflict, NotFound, ServiceError
+from backend.services.repository import GitFailure
+from backend.services.requests import manifest_at
+from backend.store import bisections as store
+from backend.store import commits as commit_store
+from backend.store import projects, queue
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+
+OPEN_STATES = ("suspect", "confirmed", "acknowledged")
+RUN_IN_COMMON = 0.5
+"""However many processes a run has, its error is at least this share of one process's."""
+SESSION_ROUNDS = 3
+"""Of one commit on a merged side; the bisection itself weighs what stays unclear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectionStep:
+    """One commit that was measured, or is to be."""
+
+    sha: str
+    position: int | None
+    state: str
+    change: float | None
+    """Of cost against the good level, as a fraction."""
+    reason: str
+    run_id: str | None
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectionView:
+    """A bisection as it is shown."""
+
+    id: str
+    state: str
+    regression_id: int
+    project: str
+    testbed: str
+    suite: str
+    last_good_sha: str
+    first_bad_sha: str
+    remaining: int
+    """Commits that are still possible."""
+    steps_done: int
+    steps_left: int
+    eta_s: float | None
+    confidence: float
+    """Of the most likely commit."""
+    culprit_sha: str | None
+    side_of: str | None
+    """The merge whose merged side is searched."""
+    reason: str
+    requested_by: str
+    requested_at: datetime
+    finished_at: datetime | None
+    steps: tuple[BisectionStep, ...]
+    candidates: tuple[tuple[str, float], ...]
+    """(commit, probability to be the first bad one), oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A candidate with its place in the store."""
+
+    sha: str
+    commit_id: int
+    position: int | None
+    parents: tuple[str, ...]
+    untouched: bool
+
+    def as_json(self, probability: float) -> dict[str, Any]:
+        return {
+            "sha": self.sha,
+            "commit_id": self.commit_id,
+            "position": self.position,
+            "parents": list(self.parents),
+            "untouched": self.untouched,
+            "probability": round(probability, 6),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> _Place:
+        return cls(
+            sha=stored["sha"],
+            commit_id=stored["commit_id"],
+            position=stored["position"],
+            parents=tuple(stored["parents"]),
+            untouched=stored["untouched"],
+        )
+
+
+# --- started ---------------------------------------------------------------------------------------------------------
+
+
+def start_bisection(
+    c: Connection, regression_id: int, by: str, config: ServiceConfig, now: datetime
+) -> BisectionView:
+    """Begin to close the range of a regression; where that goes on already, show it."""
+    asked = store.question(c, regression_id)
+    if asked is None:
+        raise NotFound.of("regression", regression_id)
+    known = store.newest_of_regression(c, regression_id)
+    if known is not None and known["state"] == "running":
+        return _view(c, known)
+    places = _range_of(c, asked, config)
+    good_level, shift, spread = _levels(c, asked)
+    bisection_id = new_run_id()
+    store.insert_bisection(
+        c,
+        {
+            "id": bisection_id,
+            "project_id": asked["project_id"],
+            "testbed_id": asked["testbed_id"],
+            "regression_id": regression_id,
+            "series_id": asked["lead_series_id"],
+            "suite": asked["suite"],
+            "spec": dict(asked["spec"]),
+            "state": "running",
+            "last_good_commit_id": asked["last_good_commit_id"],
+            "first_bad_commit_id": asked["first_bad_commit_id"],
+            "candidates": [place.as_json(1 / len(places)) for place in places],
+            "shift": shift,
+            "spread": spread,
+            "good_level": good_level,
+            "requested_by": by,
+            "requested_at": now,
+        },
+    )
+    detail = {"bisection_id": bisection_id, "commits": len(places)}
+    regression_store.insert_event(c, regression_id, "bisecting", now=now, actor=by, detail=detail)
+    advance(c, bisection_id, config, now)
+    return bisection_view(c, bisection_id)
+
+
+def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[_Place]:
+    number = asked["id"]
+    if asked["state"] not in OPEN_STATES or not asked["still_bad"]:
+        raise Conflict(f"regression {number} is {asked['state']}: only open regressions are bisected")
+    if asked["first_bad_commit_id"] is None or asked["last_good_commit_id"] is None or asked["branch_id"] is None:
+        raise Conflict(f"regression {number} has no known last good commit, so there is no range to close")
+    if not asked["spec"]:
+        raise Conflict(
+            f"the results of regression {number} were delivered from elsewhere; a bisection needs commits that the "
+            "service's own workers can measure"
+        )
+    line = store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
+    matters = _paths_that_matter(c, asked, config)
+    places = [
+        _Place(
+            sha=row["sha"],
+            commit_id=row["commit_id"],
+            position=row["position"],
+            parents=tuple(row["parents"]),
+            untouched=row["changed_paths"] is not None and not matters(row["changed_paths"]),
+        )
+        for row in line
+    ]
+    if len(places) == 1 and len(places[0].parents) < 2:
+        raise Conflict(f"the range is closed already: {places[0].sha[:12]} is the only commit after the last good one")
+    return places
+
+
+def _paths_that_matter(c: Connection, asked: RowMapping, config: ServiceConfig) -> Any:
+    """Whether changed paths can have changed what the suite measures, as the first bad commit declares it."""
+    project = projects.find(c, asked["project"])
+    assert project is not None
+    try:
+        suites = {suite.name: suite for suite in manifest_at(config, project, asked["first_bad_sha"]).suites}
+    except ServiceError:
+        suites = {}
+    suite = suites.get(asked["suite"])
+    return (lambda paths: True) if suite is None else suite.matters
+
+
+def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
+    """Good level (logarithm of cost), shift to the bad one, and the spread of one process."""
+    direction = Direction(asked["direction"])
+    change, before = asked["lead_change"], asked["before"]
+    if not change or change <= 0 or not before or before <= 0:
+        raise Conflict(f"regression {asked['id']} has no level before and after that commits could be told by")
+    if asked["exact"]:
+        return log_cost(before, direction), math.log1p(change), 0.0
+    series = asked["lead_series_id"]
+    points = series_store.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
+    past = [point.processes for point in points if point.position <= asked["last_good_position"]]
+    spread = process_spread(past, Policy.resolve(project=asked["project"], suite=asked["suite"]))
+    return log_cost(before, direction), math.log1p(change), max(spread, asked["noise"] or 0.0)
+
+
+# --- moved on --------------------------------------------------------------------------------------------------------
+
+
+def advance_all(c: Connection, config: ServiceConfig, now: datetime) -> int:
+    """Move every running bisection on; how many there are."""
+    running = store.running(c)
+    for bisection_id in running:
+        advance(c, bisection_id, config, now)
+    return len(running)
+
+
+def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: datetime) -> None:
+    """Take in what was measured since, and ask for the next commit, or end."""
+    row = store.lock_bisection(c, bisection_id)
+    if row is None or row["state"] != "running":
+        return
+    if row["regression_state"] not in OPEN_STATES:
+        _end(c, row, "cancelled", f"the regression is {row['regression_state']}", now)
+        return
+    steps = [_settled(c, row, step, now) for step in store.steps_of(c, bisection_id)]
+    if any(state in ("waiting", "running") for state in steps):
+        return
+    row = store.find_bisection(c, bisection_id)
+    assert row is not None
+    places, standing = _standing(c, row)
+    stored = [place.as_json(p) for place, p in zip(places, standing.probabilities, strict=True)]
+    store.change_bisection(c, bisection_id, candidates=stored, confidence=_confidence(row, standing))
+    if standing.next_index is not None:
+        _ask_for(c, row, places[standing.next_index], now)
+        _tell(c, row, "running")
+    else:
+        _conclude(c, row, places, standing, config, now)
+
+
+def _confidence(row: RowMapping, standing: Standing) -> float:
+    """On a merged side, the merge itself was named before with some confidence."""
+    before = float(row["confidence"]) if row["side_of"] is not None and row["confidence"] else 1.0
+    return standing.confidence if row["side_of"] is None else min(before, standing.confidence)
+
+
+def _settled(c: Connection, row: RowMapping, step: RowMapping, now: datetime) -> str:
+    """The state of a step, brought up to date."""
+    if step["state"] not in ("waiting", "running"):
+        return str(step["state"])
+    if step["session_id"] is not None:
+        return _settled_session(c, row, step, now)
+    run = store.run_of(c, step["run_id"])
+    if run is not None and run["state"] in ("queued", "leased", "running"):
+        state = "waiting" if run["state"] == "queued" else "running"
+        if state != step["state"]:
+            store.change_step(c, row["id"], step["number"], state=state)
+            _tell(c, row, "running")
+        return state
+    values = None if run is None else store.measured(c, step["run_id"], row["series_id"])
+    if not values or (min(values) <= 0):
+        why = "its run is gone" if run is None else run["error"] or f"its run is {run['state']} and measured nothing"
+        return _skip(c, row, step, why, now)
+    seen = _observed(row, 0, values)
+    return _answered(c, row, step, seen, len(values), now)
+
+
+def _settled_session(c: Connection, row: RowMapping, step: RowMapping, now: datetime) -> str:
+    session = store.session_of(c, step["session_id"])
+    if session is not None and session["state"] in ("waiting", "running"):
+        if session["state"] != step["state"]:
+            store.change_step(c, row["id"], step["number"], state=session["state"])
+        return str(session["state"])
+    arms = None if session is None else store.arms_of(c, step["session_id"], row["series_id"])
+    if arms is None or not arms[0] or not arms[1]:
+        why = "its session is gone" if session is None else session["reason"] or f"its session is {session['state']}"
+        return _skip(c, row, step, why, now)
+    return _answered(c, row, step, _compared(row, 0, *arms), len(arms[1]), now)
+
+
+def _skip(c: Connection, row: RowMapping, step: RowMapping, why: str, now: datetime) -> str:
+    store.change_step(c, row["id"], step["number"], state="skipped", reason=why[:2000], finished_at=now)
+    return "skipped"
+
+
+def _answered(
+    c: Connection, row: RowMapping, step: RowMapping, seen: Observation, processes: int, now: datetime
+) -> str:
+    state = "bad" if looks_bad(seen, row["shift"]) else "good"
+    store.change_step(
+        c,
+        row["id"],
+        step["number"],
+        state=state,
+        change=math.expm1(seen.shift),
+        processes=processes,
+        finished_at=now,
+    )
+    return state
+
+
+def _observed(row: RowMapping, index: int, values: Sequence[float]) -> Observation:
+    direction = Direction(row["direction"])
+    shift = fmean(log_cost(value, direction) for value in values) - row["good_level"]
+    # Processes of one run have their moment in common: more of them do not make it as much surer as one would think.
+    return Observation(index, shift, row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(len(values))))
+
+
+def _compared(row: RowMapping, index: int, base: Sequence[float], head: Sequence[float]) -> Observation:
+    direction = Direction(row["direction"])
+    shift = fmean(log_cost(v, direction) for v in head) - fmean(log_cost(v, direction) for v in base)
+    return Observation(index, shift, row["spread"] * math.sqrt(1 / len(base) + 1 / len(head)))
+
+
+def _standing(c: Connection, row: RowMapping) -> tuple[list[_Place], Standing]:
+    places = [_Place.from_json(stored) for stored in row["candidates"]]
+    index_of = {place.sha: index for index, place in enumerate(places)}
+    steps = [step for step in store.steps_of(c, row["id"]) if step["sha"] in index_of]
+    seen = _seen_on_trunk(c, row, places) if row["side_of"] is None else _seen_on_side(c, row, steps, index_of)
+    unusable = [index_of[step["sha"]] for step in steps if step["state"] == "skipped"]
+    error = row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(processes_a_step(row["shift"], row["spread"])))
+    candidates = [Candidate(place.sha, place.untouched) for place in places]
+    return places, stand(candidates, seen, row["shift"], error, unusable)
+
+
+def _seen_on_trunk(c: Connection, row: RowMapping, places: Sequence[_Place]) -> list[Observation]:
+    """Everything that stands in the series within the range, whoever asked for it; the first bad commit is known."""
+    index_of = {place.position: index for index, place in enumerate(places[:-1])}
+    positions = [position for position in index_of if position is not None]
+    if not positions:
+        return []
+    series = row["series_id"]
+    points = series_store.load_points(c, [series], around=min(positions), before=0, until=max(positions))[series]
+    return [
+        _observed(row, index_of[point.position], point.processes or (point.value,))
+        for point in points
+        if point.position in index_of and min(point.processes or (point.value,)) > 0
+    ]
+
+
+def _seen_on_side(
+    c: Connection, row: RowMapping, steps: Sequence[RowMapping], index_of: Mapping[str, int]
+) -> list[Observation]:
+    seen = []
+    for step in steps:
+        arms = store.arms_of(c, step["session_id"], row["series_id"]) if step["session_id"] else None
+        if step["state"] in ("good", "bad") and arms is not None:
+            seen.append(_compared(row, index_of[step["sha"]], *arms))
+    return seen
+
+
+def _ask_for(c: Connection, row: RowMapping, place: _Place, now: datetime) -> None:
+    """The next step: an ordinary run on the default branch, a session on a merged side."""
+    number = len(store.steps_of(c, row["id"]))
+    step: dict[str, Any] = {
+        "bisection_id": row["id"],
+        "number": number,
+        "sha": place.sha,
+        "position": place.position,
+        "state": "waiting",
+        "requested_at": now,
+    }
+    if row["side_of"] is None:
+        step["run_id"] = _request_run(c, row, place, now)
+    else:
+        step["session_id"] = _request_session(c, row, place, now)
+    store.insert_step(c, step)
+
+
+def _request_run(c: Connection, row: RowMapping, place: _Place, now: datetime) -> str:
+    spec = dict(row["spec"])
+    needed = processes_a_step(row["shift"], row["spread"])
+    if not spec.get("command") and needed > (spec.get("processes") or 3):
+        spec["processes"] = needed
+    wanted = Wanted(commit_id=place.commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
+    (asked,) = dispatch.request_runs(
+        c,
+        row["project_id"],
+        [wanted],
+        kind=Kind.CONFIRM,
+        requested_by=f"bisection of regression {row['regression_id']}",
+        now=now,
+        branch=row["default_branch"],
+        again=True,
+    )
+    return asked.run_id
+
+
+def _request_session(c: Connection, row: RowMapping, place: _Place, now: datetime) -> str:
+    base = commit_store.ids_of(c, row["project_id"], [row["side_base_sha"]])[row["side_base_sha"]]
+    request = SessionRequest(
+        project_id=row["project_id"],
+        testbed_id=row["testbed_id"],
+        suite=row["suite"],
+        purpose=Purpose.BISECT,
+        base_commit_id=base,
+        head_commit_id=place.commit_id,
+        spec=row["spec"],
+        requested_by=f"bisection of regression {row['regression_id']}",
+        base_setup={},
+        head_setup={},
+        regression_id=row["regression_id"],
+        bisection_id=row["id"],
+        lead_series_id=row["series_id"],
+        max_rounds=SESSION_ROUNDS,
+    )
+    return confirm.request_session(c, request, now)
+
+
+# --- ended -----------------------------------------------------------------------------------------------------------
+
+
+def _conclude(
+    c: Connection,
+    row: RowMapping,
+    places: Sequence[_Place],
+    standing: Standing,
+    config: ServiceConfig,
+    now: datetime,
+) -> None:
+    culprit = places[standing.best]
+    if not standing.sure:
+        likely = [place.sha[:12] for place, p in zip(places, standing.probabilities, strict=True) if p > 0.01]
+        skipped = sum(1 for step in store.steps_of(c, row["id"]) if step["state"] == "skipped")
+        why = f"{skipped} commits could not be measured" if skipped else "further measurements would not tell"
+        reason = f"one of {len(likely)} commits, and {why}: {', '.join(likely[:10])}"
+        _end(c, row, "gave_up", reason, now, culprit=culprit, confidence=standing.confidence)
+        return
+    if row["side_of"] is None and len(culprit.parents) > 1 and _enter_side(c, row, culprit, standing, config, now):
+        advance(c, row["id"], config, now)
+        return
+    where = "" if row["side_of"] is None else f", on the side that {row['side_of'][:12]} merged"
+    if row["side_of"] == culprit.sha:
+        where = ": the merge itself, none of the commits it merged"
+    confidence = _confidence(row, standing)
+    reason = f"{culprit.sha[:12]} made it worse{where} ({confidence:.1%} sure)"
+    _end(c, row, "done", reason, now, culprit=culprit, confidence=confidence)
+
+
+def _enter_side(
+    c: Connection, row: RowMapping, merge: _Place, standing: Standing, config: ServiceConfig, now: datetime
+) -> bool:
+    """Go on with the commits that the merge brought; False where they cannot be read."""
+    project = projects.find(c, row["project"])
+    assert project is not None
+    try:
+        mirror = sync.mirror_of(config, project)
+        base, side = mirror.merged_side(merge.sha)
+        infos = mirror.commits([base, *side])
+    except GitFailure:
+        return False
+    if not side:
+        return False
+    commit_store.save_commits(c, row["project_id"], (sync.row_of(info) for info in infos))
+    ids = commit_store.ids_of(c, row["project_id"], [base, *side])
+    parents = {info.sha: info.parents for info in infos}
+    places = [
+        _Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False)
+        for sha in side
+    ]
+    places.append(merge)
+    store.change_bisection(
+        c,
+        row["id"],
+        side_of=merge.sha,
+        side_base_sha=base,
+        candidates=[place.as_json(1 / len(places)) for place in places],
+        confidence=standing.confidence,
+    )
+    return True
+
+
+def _end(
+    c: Connection,
+    row: RowMapping,
+    state: str,
+    reason: str,
+    now: datetime,
+    *,
+    culprit: _Place | None = None,
+    confidence: float | None = None,
+) -> None:
+    named = {} if culprit is None else {"culprit_sha": culprit.sha, "confidence": confidence}
+    store.change_bisection(c, row["id"], state=state, reason=reason, finished_at=now, **named)
+    if state in ("done", "gave_up") and culprit is not None:
+        detail = {
+            "bisection_id": row["id"],
+            "state": state,
+            "commit": culprit.sha,
+            "position": culprit.position,
+            "confidence": confidence,
+        }
+        regression_store.insert_event(c, row["regression_id"], "bisected", now=now, note=reason, detail=detail)
+    _tell(c, row, state)
+
+
+def cancel_bisection(c: Connection, bisection_id: str, reason: str, now: datetime) -> BisectionView:
+    """End a bisection; what it asked for and nobody has begun is taken back."""
+    row = store.find_bisection(c, bisection_id)
+    if row is None:
+        raise NotFound.of("bisection", bisection_id)
+    if row["state"] != "running":
+        raise Conflict(f"bisection {bisection_id} is {row['state']} already", state=row["state"])
+    for step in store.cancel_steps(c, bisection_id, reason, now):
+        if step["session_id"] is not None:
+            confirm.cancel(c, step["session_id"], reason, now)
+        elif not queue.cancel_queued(c, [step["run_id"]], "cancelled", now, reason):
+            queue.request_cancel(c, step["run_id"])
+    _end(c, row, "cancelled", reason, now)
+    return bisection_view(c, bisection_id)
+
+
+def _tell(c: Connection, row: RowMapping, state: str) -> None:
+    payload = {"bisection_id": row["id"], "regression_id": row["regression_id"], "state": state}
+    live.publish(c, "bisection", row["project_id"], {**payload, "project": row["project"], "testbed": row["testbed"]})
+
+
+# --- shown -----------------------------------------------------------------------------------------------------------
+
+
+def bisection_of_regression(c: Connection, regression_id: int) -> BisectionView | None:
+    """The newest one."""
+    row = store.newest_of_regression(c, regression_id)
+    return None if row is None else _view(c, row)
+
+
+def bisection_view(c: Connection, bisection_id: str) -> BisectionView:
+    row = store.find_bisection(c, bisection_id)
+    if row is None:
+        raise NotFound.of("bisection", bisection_id)
+    return _view(c, row)
+
+
+def list_bisections(c: Connection, *, project_id: int | None = None, limit: int = 50) -> list[BisectionView]:
+    return [_view(c, row) for row in store.list_bisections(c, project_id, limit)]
+
+
+def _view(c: Connection, row: RowMapping) -> BisectionView:
+    steps = store.steps_of(c, row["id"])
+    running = row["state"] == "running"
+    places, standing = _standing(c, row)
+    waiting = sum(1 for step in steps if step["state"] in ("waiting", "running"))
+    left = max(waiting, standing.steps_left) if running else 0
+    typical = store.typical_duration_s(c, row["project_id"], row["testbed_id"], row["suite"]) if running else None
+    probabilities = standing.probabilities if running else [stored["probability"] for stored in row["candidates"]]
+    return BisectionView(
+        id=row["id"],
+        state=row["state"],
+        regression_id=row["regression_id"],
+        project=row["project"],
+        testbed=row["testbed"],
+        suite=row["suite"],
+        last_good_sha=row["last_good_sha"],
+        first_bad_sha=row["first_bad_sha"],
+        remaining=sum(1 for probability in probabilities if probability > 0.01),
+        steps_done=len(steps) - waiting,
+        steps_left=left,
+        eta_s=None if typical is None else typical * left,
+        confidence=standing.confidence if running else float(row["confidence"]),
+        culprit_sha=row["culprit_sha"],
+        side_of=row["side_of"],
+        reason=row["reason"],
+        requested_by=row["requested_by"],
+        requested_at=row["requested_at"],
+        finished_at=row["finished_at"],
+        steps=tuple(
+            BisectionStep(
+                sha=step["sha"],
+                position=step["position"],
+                state=step["state"],
+                change=step["change"],
+                reason=step["reason"],
+                run_id=step["run_id"],
+                session_id=step["session_id"],
+            )
+            for step in steps
+        ),
+        candidates=tuple((place.sha, float(p)) for place, p in zip(places, probabilities, strict=True)),
+    )

@@ -1,0 +1,35 @@
+"""What Tidemark measures by its own decision, moved on by the housekeeping loop: every step can be repeated."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from backend.services import bisect, confirm
+from backend.services.config import ServiceConfig
+from backend.store import sessions as session_store
+
+PATIENCE = timedelta(hours=24)
+"""A session that no worker took for so long is not waited for any more."""
+
+
+def move_on(c: Connection, config: ServiceConfig, now: datetime) -> None:
+    """One turn: sessions that are lost end, bisections ask for their next commit."""
+    give_up_lost_sessions(c, now)
+    bisect.advance_all(c, config, now)
+
+
+def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
+    """Sessions whose round ended without a delivery (lost too often, cancelled), and those that nobody took."""
+    ended = []
+    for session_id, state, error in session_store.lost_rounds(c):
+        session = session_store.find_session(c, session_id, lock=True)
+        if session is not None and session["state"] in session_store.OPEN:
+            reached = "cancelled" if state == "cancelled" else "failed"
+            confirm.end(c, session, reached, error or f"its round is {state}", now)
+            ended.append(session_id)
+    for session_id in session_store.forgotten(c, now - PATIENCE):
+        confirm.cancel(c, session_id, f"no worker took it for {PATIENCE.total_seconds() / 3600:.0f} hours", now)
+        ended.append(session_id)
+    return ended
