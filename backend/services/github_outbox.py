@@ -5,6 +5,7 @@ too often, is given up and says so: in the log, on live pages and in `GET /api/v
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,11 +15,11 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 
 from backend.github.client import AppInstallation, Credentials, GitHub, Later, PlainToken, Refused
-from backend.services import github_text, live
+from backend.services import github_text, live, pull_requests
 from backend.services.commit_report import CommitReport, load_report
 from backend.services.config import ServiceConfig
 from backend.services.errors import NotFound
-from backend.services.github_text import WasRed
+from backend.services.github_text import Annotation, WasRed
 from backend.services.projects import find_project
 from backend.store import github_outbox as store
 from backend.store import projects as project_store
@@ -95,7 +96,7 @@ class Teller:
         with self.engine.begin() as c:
             project = project_store.by_id(c, row.project_id)
             place = None if project is None else self._place(store.connected(c, row.project_id))
-            report = None if project is None else _report(c, project, row, self.config.public_url)
+            report = None if project is None else _report(c, project, row, self.config.public_url, now)
         if place is None or report is None:
             told = Told(remote_id=row.remote_id, memory=row.memory)  # closed, or not connected any more
         else:
@@ -135,13 +136,18 @@ class Teller:
         log.warning("GitHub %s %s given up: %s", row.kind, row.key, reason)
 
 
-def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str) -> CommitReport | None:
+def _report(
+    c: Connection, project: ProjectRow, row: OutboxRow, public_url: str, now: datetime
+) -> CommitReport | None:
     sha: str | None = row.key
     if row.kind == "comment":
         pull_request = pull_request_store.find(c, project.id, int(row.key))
         sha = pull_request.head_sha if pull_request is not None and pull_request.state == "open" else None
+    if sha is None:
+        return None
+    pull_requests.settle(c, project, sha, now)
     try:
-        return None if sha is None else load_report(c, project, sha, public_url)
+        return load_report(c, project, sha, public_url)
     except NotFound:
         return None  # the commit is not in the store (any more): nothing is known of it
 
@@ -169,8 +175,25 @@ def tell_check(place: Place, row: OutboxRow, report: CommitReport) -> Told:
     # A check run that is over stays over; measuring again is a new one.
     is_over = row.memory.get("status") == "completed" and said.status != "completed"
     path = f"/repos/{place.repository}/check-runs"
-    told = _once(row, body, lambda: _make_or_change(place, path, path, None if is_over else row.remote_id, body))
-    return Told(remote_id=told.remote_id, memory={**told.memory, "status": said.status})
+    known = None if is_over else row.remote_id
+    noted = [_annotation(it) for it in said.annotations]
+    if noted and not (known and row.memory.get("annotations") == _digest(noted)):
+        body["output"]["annotations"] = noted  # GitHub adds them to those that are there
+    # What is told is the same whether the annotations ride along or are there already.
+    whole = {**body, "output": [said.title, said.summary, noted]}
+    told = _once(row, whole, lambda: _make_or_change(place, path, path, known, body))
+    return Told(remote_id=told.remote_id, memory={**told.memory, "status": said.status, "annotations": _digest(noted)})
+
+
+def _annotation(it: Annotation) -> dict[str, Any]:
+    return {
+        "path": it.path,
+        "start_line": it.line,
+        "end_line": it.line,
+        "annotation_level": it.level,
+        "title": it.title,
+        "message": it.message,
+    }
 
 
 def tell_comment(place: Place, row: OutboxRow, report: CommitReport) -> Told:
@@ -198,10 +221,14 @@ def _comment_of(place: Place, path: str, marker: str) -> str | None:
 
 def _once(row: OutboxRow, body: Mapping[str, Any], send: Callable[[], str | None]) -> Told:
     """Send, unless exactly this is there already."""
-    digest = hashlib.sha256(repr(sorted(body.items())).encode()).hexdigest()
+    digest = _digest(body)
     if row.memory.get("digest") == digest:
         return Told(remote_id=row.remote_id, memory=row.memory)
     return Told(remote_id=send(), memory={**row.memory, "digest": digest})
+
+
+def _digest(body: object) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _make_or_change(

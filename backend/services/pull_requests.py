@@ -5,7 +5,7 @@ not fetched, are not in the store, and no run can name them. A new push needs a 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from backend.services import dispatch, manifest, sync
 from backend.services.access import Principal
-from backend.services.commit_report import runs_needed
+from backend.services.commit_report import is_sustained, runs_needed
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import BadRequest, Conflict, NotFound
@@ -22,7 +22,7 @@ from backend.services.projects import find_project
 from backend.services.repository import GitFailure, Mirror
 from backend.services.sync import why_not
 from backend.store import commits as commit_store
-from backend.store import github_outbox, queue
+from backend.store import github_outbox, judgements, queue
 from backend.store import live as live_store
 from backend.store import projects as project_store
 from backend.store import pull_requests as store
@@ -181,7 +181,10 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
     with engine.begin() as c:
         for found in store.doubtful(c):
             project = project_store.by_id(c, found.project_id)
-            if project is None or found.runs >= runs_needed(project):
+            if project is None:
+                continue
+            if len(found.runs) >= runs_needed(project):
+                _settle(c, found.runs, runs_needed(project), now())
                 continue
             wanted = Wanted(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
             requested += len(
@@ -198,6 +201,25 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
                 )
             )
     return requested
+
+
+def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
+    """Bring the store up to what the runs of this head agree on, before anybody is told of it."""
+    for found in store.doubtful(c, sha):
+        if found.project_id == project.id and len(found.runs) >= runs_needed(project):
+            _settle(c, found.runs, runs_needed(project), now)
+
+
+def _settle(c: Connection, run_ids: Sequence[str], needed: int, now: datetime) -> None:
+    """What enough runs agree on is a regression everywhere: on the board and in the API as in the check."""
+    by_series: dict[int, list[Any]] = {}
+    for run_id in run_ids:
+        for row in judgements.of_run(c, run_id):
+            by_series.setdefault(row.series_id, []).append(row)
+    sure = [series_id for series_id, rows in by_series.items() if is_sustained(rows, needed)]
+    restated = judgements.bear_out(c, run_ids, sure, now) if sure else []
+    if restated:
+        github_outbox.want(c, restated)
 
 
 def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullRequestRow, now: datetime) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
+from backend.store.ingest import unpack_document
 from backend.store.tables import judgement, run, series, testbed
 
 
@@ -29,6 +31,30 @@ def runs_of_commit(c: Connection, commit_id: int, testbed_name: str | None) -> l
     if testbed_name is not None:
         statement = statement.where(testbed.c.name == testbed_name)
     return [CommitRun(**row._mapping) for row in c.execute(statement)]
+
+
+def documents_of(c: Connection, run_ids: list[str]) -> dict[str, Mapping[str, Any]]:
+    """The delivered runs as their writers said them, without their samples."""
+    rows = c.execute(select(run.c.id, run.c.document).where(run.c.id.in_(run_ids), run.c.document.is_not(None)))
+    return {row.id: unpack_document(row.document) for row in rows}
+
+
+_BEFORE = text(
+    """SELECT r.document FROM run r
+       JOIN branch_commit b ON b.branch_id = :branch AND b.commit_id = r.commit_id
+       JOIN testbed t ON t.id = r.testbed_id AND t.name = :testbed
+       WHERE b.position BETWEEN :until - :reach AND :until AND r.suite = :suite AND r.status = 'ok'
+         AND r.document IS NOT NULL
+       ORDER BY b.position DESC, r.received_at DESC LIMIT :most"""
+)
+
+
+def documents_before(
+    c: Connection, branch_id: int, suite: str, testbed: str, until: int, *, reach: int, most: int
+) -> list[Mapping[str, Any]]:
+    """What the branch's runs of a suite said at and before a position, the newest first."""
+    values = {"branch": branch_id, "suite": suite, "testbed": testbed, "until": until, "reach": reach, "most": most}
+    return [unpack_document(row.document) for row in c.execute(_BEFORE, values)]
 
 
 def verdicts_of_runs(c: Connection, run_ids: list[str]) -> Mapping[str, int]:

@@ -226,6 +226,36 @@ RETURNING series_id, measured_at
 """
 
 
+# Runs of one commit that bear each other out: what each of them only suspected is known now.
+_BORNE_OUT = """
+WITH old AS (
+  UPDATE judgement AS j SET superseded_at = %(now)s
+  WHERE j.run_id = ANY(%(runs)s) AND j.series_id = ANY(%(series)s::int[]) AND j.superseded_at IS NULL
+    AND j.branch_id IS NOT NULL AND j.verdict = 'suspect'
+  RETURNING j.*
+)
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, 'regression', true,
+       o.change, o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low,
+       o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need, o.regression_id,
+       o.detail || jsonb_strip_nulls(jsonb_build_object(
+         'reason', %(reason)s::text, 'since_position', o.position,
+         'red', CASE WHEN s.role = 'gate' THEN true END, 'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+       o.policy_version, %(now)s
+FROM old o JOIN series s ON s.id = o.series_id
+RETURNING run_id
+"""
+
+
+def bear_out(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
+    """The suspects of these runs of a branch are regressions: enough of them agree. Returns the runs restated."""
+    values = {"now": now, "runs": list(run_ids), "series": list(series_ids), "reason": Reason.SUSTAINED_STEP.value}
+    (rows,) = wire.send(c, (_BORNE_OUT, values))
+    return sorted({row.run_id for row in rows})
+
+
 def restate(c: Connection, changes: Sequence[Restatement], now: datetime) -> list[tuple[int, datetime]]:
     """Bring earlier judgements in line with what is known now. Returns the points restated: (series, when measured)."""
     if not changes:

@@ -127,17 +127,18 @@ class Doubtful(NamedTuple):
     suite: str
     testbed: str
     spec: dict[str, Any]
-    runs: int
+    runs: list[str]
 
 
 _DOUBTFUL = text(
-    """SELECT p.project_id, p.number, k.id, r.suite, t.name, (array_agg(r.spec ORDER BY r.requested_at))[1], count(*)
+    """SELECT p.project_id, p.number, k.id, r.suite, t.name, (array_agg(r.spec ORDER BY r.requested_at))[1],
+         array_agg(r.id ORDER BY r.requested_at)
        FROM pull_request p
        JOIN commit k ON k.project_id = p.project_id AND k.sha = p.head_sha
        JOIN run r ON r.commit_id = k.id AND r.pull_request = p.number AND r.kind IN ('pull_request', 'confirm')
          AND r.state NOT IN ('cancelled', 'superseded')
        JOIN testbed t ON t.id = r.testbed_id
-       WHERE p.state = 'open' AND p.prepared_sha = p.head_sha
+       WHERE p.state = 'open' AND p.prepared_sha = p.head_sha AND (CAST(:sha AS text) IS NULL OR p.head_sha = :sha)
        GROUP BY p.project_id, p.number, k.id, r.suite, t.name
        HAVING bool_and(r.state = 'done') AND bool_and(EXISTS (
          SELECT FROM judgement j JOIN series s ON s.id = j.series_id
@@ -147,8 +148,9 @@ _DOUBTFUL = text(
 )
 
 
-def doubtful(c: Connection) -> list[Doubtful]:
-    return [Doubtful(*row) for row in c.execute(_DOUBTFUL)]
+def doubtful(c: Connection, sha: str | None = None) -> list[Doubtful]:
+    """Of every pull request, or of the one whose head this commit is."""
+    return [Doubtful(*row) for row in c.execute(_DOUBTFUL, {"sha": sha})]
 
 
 def pull_request_of(c: Connection, project_id: int, sha: str) -> int | None:

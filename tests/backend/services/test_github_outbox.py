@@ -17,6 +17,7 @@ from sqlalchemy import Engine, text
 from backend import contract
 from backend.services import github_outbox, projects
 from backend.services.commit_report import load_report
+from backend.services.commit_verdict import commit_verdict
 from backend.services.config import ServiceConfig
 from backend.services.github_outbox import MOST_ATTEMPTS, Teller
 from backend.services.github_text import comment, plain, remembered
@@ -102,6 +103,7 @@ class House:
 
 @pytest.fixture
 def house(github: StandIn, service_config: ServiceConfig, committing_engine: Engine) -> Iterator[House]:
+    github.app_public_key = private_key("one").public_key()
     key = private_key("one").private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -262,3 +264,19 @@ def test_a_suspect_is_measured_again_until_as_many_runs_as_the_policy_asks_for(h
     assert confirm_all(house.engine, lambda: NOW) == 0, "one that waits is not asked for again"
     with house.engine.begin() as c:
         assert c.scalar(text("SELECT count(*) FROM run WHERE kind = 'confirm' AND state = 'queued'")) == 1
+
+
+def test_what_enough_runs_agree_on_is_called_a_regression_by_the_api_and_the_board_as_well(house: House) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
+    with house.engine.begin() as c:
+        c.execute(text("UPDATE run SET kind = 'pull_request' WHERE pull_request = 7"))
+        pull_requests.set_prepared(c, house.project.id, 7, HEAD)
+        assert commit_verdict(c, "demo/tinygpt", HEAD).verdict == "suspect"
+    confirm_all(house.engine, lambda: NOW)
+    with house.engine.begin() as c:
+        verdict = commit_verdict(c, "demo/tinygpt", HEAD)
+        assert verdict.verdict == "regression" and verdict.counts["regression"] == 3
+        said = c.execute(text("SELECT detail FROM judgement WHERE verdict = 'regression' AND superseded_at IS NULL"))
+        details = [row.detail for row in said]
+        assert {detail["first_said"] for detail in details} == {"suspect"}
+        assert sum(detail.get("red", False) for detail in details) == 3, "of the gate, not of the phase that grew"
