@@ -54,11 +54,18 @@ SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
+UNR = 1
 DRIFT_EVERY = 10
 DRIFT_NOISE = 0.4
 """The noise of a drifting series is that between neighbours, and at least this share of its spread."""
 CARRIED = 150
 """Residuals of earlier levels that are kept."""
+LEVELS = 24
+"""Levels of earlier segments that are remembered."""
+SEEN = 2
+"""A level seen so often before is a known mode of the series."""
+NEAR_MODE = 1.3
+"""Levels within so many standard deviations are one mode."""
 SHELF = 40
 """Runs before a regression that are kept, to be the baseline again once it is fixed."""
 
@@ -81,6 +88,8 @@ class Change:
     drift: bool = False
     told: bool = True
     """At least the policy's smallest regression (or improvement)."""
+    known: bool = False
+    """The series keeps going between these two levels: not told again."""
     fixed: tuple[Opened, ...] = ()
     """Regressions that ended here, because the level returned."""
 
@@ -390,7 +399,8 @@ class Detector:
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
         noise = max(DRIFT_NOISE * model.scale, min(model.scale, local_noise(y)))
-        if size < policy.drift_z * noise * math.sqrt(1.57 * variance):
+        wild = max(1.0, unruly(y[-new:], model)) if UNR else 1.0
+        if size < policy.drift_z * noise * math.sqrt(1.57 * variance * wild):
             return None
         above = y - (first + 0.5 * (now - first))
         onset = int(np.argmin(np.cumsum(above))) + 1
@@ -450,7 +460,9 @@ class Detector:
         if not change.drift:
             self.carried = _single(np.concatenate((self.carried, old - model.level))[-CARRIED:])
         self.correlation = 0.5 * (self.correlation + model.correlation)
-        self.levels = (*self.levels[-7:], change.before)
+        if change.told and change.size > 0 and self._known_modes(change, model.scale, policy):
+            change = replace(change, told=False, known=True)
+        self.levels = (*self.levels[1 - LEVELS :], change.before)
         self.segment, self.places = y[onset:], where[onset:]
         if change.told and change.size > 0:
             base = min(change.before, self.anchor) if self.anchor is not None else change.before
@@ -466,13 +478,20 @@ class Detector:
             self.opened = (*self.opened[-7:], kept)
         elif change.size < 0 and self.opened:
             change = self._close(change, model.scale, policy)
-        if change.told:
+        if change.told or change.known:
             self.anchor = None
         elif self.anchor is None:
             self.anchor = change.before
         self._refit()
         self._restart_watch()
         return change
+
+    def _known_modes(self, change: Change, noise: float, policy: Policy) -> bool:
+        """Both levels of a worsening were seen often enough before: the series goes to and fro between them."""
+        near = min(0.4 * change.size, max(0.3 * math.log1p(policy.min_change), NEAR_MODE * noise))
+        return all(
+            sum(abs(level - earlier) < near for earlier in self.levels) >= SEEN for level in (change.before, change.after)
+        )
 
     def _close(self, change: Change, noise: float, policy: Policy) -> Change:
         """End the open regressions whose level came back; their earlier runs become the baseline again."""

@@ -39,6 +39,8 @@ class Symptoms:
     told: tuple[str, ...] = ()
     moved: float = 0.0
     """How far the canary that moved most did (log cost)."""
+    slowed: bool = False
+    """The series noticed too."""
 
 
 @dataclass(slots=True)
@@ -110,7 +112,7 @@ class Health:
         if points and slower >= SERIES_MOVED:
             points += 1.0
             told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
-        return Symptoms(points, kind, tuple(told), furthest)
+        return Symptoms(points, kind, tuple(told), furthest, slower >= SERIES_MOVED)
 
     def learn(self, run: FleetRun) -> None:
         """A healthy run is one more example of what is usual."""

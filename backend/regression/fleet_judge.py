@@ -208,6 +208,8 @@ class FleetJudge:
         listed = np.zeros(self.size, dtype=bool)
         listed[list(series)] = True
         known = [c for c in self.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
+        for code in known:
+            code.open = False
         for name in testbeds:
             rows = self.rows[name]
             if any(name in c.shown for c in known):
@@ -319,7 +321,8 @@ class FleetJudge:
         previous, previous_row = self.before.get(key, (None, -1))
         earlier = previous.points if previous is not None else 0.0
         if symptoms.points >= ENOUGH or (symptoms.points >= 1 and earlier >= 1):
-            start = [previous_row] if earlier >= 1 else []
+            # A passing dip of a canary just before is no part of it: the series did not notice.
+            start = [previous_row] if previous is not None and (previous.slowed or symptoms.points < ENOUGH) else []
             self.before.pop(key, None)
             self._fall_ill(rows, w, [*start, row], symptoms.kind, canary=True, moved=symptoms.moved)
         elif symptoms.points >= 1:
@@ -658,7 +661,11 @@ class FleetJudge:
         share, information = share_of(rows.tail(own), inquiry.pattern, picked)
         evidence = np.clip(0.6 * information * (np.clip(share, -1, 2) - 0.5), -6, 6)
         total = np.cumsum(evidence[::-1])
-        return [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
+        sick = [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
+        while sick and rows.docs[sick[0]]:
+            # A bad run of a commit that changed no code was bad luck, or the beginning: the next one tells.
+            sick.pop(0)
+        return sick
 
     def _information(self, rows: TestbedRows, inquiry: Inquiry) -> float:
         picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
@@ -691,6 +698,13 @@ class FleetJudge:
         mean, error = rows.mean(np.sort(post)[-20:])
         z = mean / error
         listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        before = np.array([r for _, r in rows.order[-80:] if rows.level[r] < upgrade.level and rows.usable[r]
+                           and rows.ready[rows.worker[r]]], dtype=np.int64)[-8:]
+        if len(before) >= 3:
+            # What was as bad before the upgrade is not its doing.
+            earlier, error = rows.mean(before)
+            as_bad = (earlier * np.sign(mean) > 0.45 * np.abs(mean)) & (np.abs(earlier) > 2 * error)
+            listed &= ~self._with_moved(as_bad & self.shown)
         clear = self._with_moved(listed & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.2))
         if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
             return False
@@ -757,6 +771,18 @@ class FleetJudge:
                 self._refit(known, rows)
             self._change(known.incident, series=tuple(np.flatnonzero(known.listed)))
             return
+        drifting = self._continues(code)
+        if drifting is not None:
+            code.incident, code.drift = drifting.incident, True
+            self.codes.append(code)
+            for bed in self.rows.values():
+                code.shown[bed.name] = bed.n
+                if self._shows(code, bed):
+                    bed.put(("drift", self._key()), Shift(np.where(listed, change, 0.0), from_position=code.place.commit))
+            for number in np.unique(self.benchmark[listed]):
+                self.drifting[int(number)] = self.newest + 60
+            self._change(code.incident, drift=True, range_end=max(self.incidents[code.incident].range_end, drifting.place.last))
+            return
         kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
         code.incident = self._open(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
         self.codes.append(code)
@@ -797,6 +823,16 @@ class FleetJudge:
     def _lead(self, change: Floats, listed: Bools) -> int:
         pool = listed & self.gate if (listed & self.gate).any() else listed if listed.any() else self.gate
         return int(np.argmax(np.where(pool, np.abs(change), -1.0)))
+
+    def _continues(self, code: Code) -> Code | None:
+        """A small loss after another of the same series: they are getting worse step by step, which is one drift."""
+        for known in reversed(self.codes):
+            both, either = (known.listed & code.listed).sum(), (known.listed | code.listed).sum()
+            lead, own = self._lead(known.change, known.listed), self._lead(code.change, code.listed)
+            if (known.open and both >= 0.5 * either and 0 < known.change[lead] < 0.09 and 0 < code.change[own] < 0.09
+                    and 3 < code.place.commit - known.place.commit <= 60 and self.machine_bound[lead]):
+                return known
+        return None
 
     def _same(self, a: Code, b: Code) -> bool:
         if not np.sign(a.change[self._lead(a.change, a.listed)] * b.change[self._lead(b.change, b.listed)]) > 0:
