@@ -22,6 +22,7 @@ from backend.regression.evidence import (
     calm,
     far_beyond,
     gains,
+    known_modes,
     little_known,
     local_noise,
     locate,
@@ -48,13 +49,12 @@ REUSE = 1.25
 """A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
-BACK = 1.0
-FEWER = 2.0
 SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
+LONG_REFERENCE = 2
+"""A reference less than so many times as long as the block must look different from the block's side, too."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
-UNR = 1
 DRIFT_EVERY = 10
 DRIFT_NOISE = 0.4
 """The noise of a drifting series is that between neighbours, and at least this share of its spread."""
@@ -62,10 +62,6 @@ CARRIED = 150
 """Residuals of earlier levels that are kept."""
 LEVELS = 24
 """Levels of earlier segments that are remembered."""
-SEEN = 2
-"""A level seen so often before is a known mode of the series."""
-NEAR_MODE = 1.3
-"""Levels within so many standard deviations are one mode."""
 SHELF = 40
 """Runs before a regression that are kept, to be the baseline again once it is fixed."""
 
@@ -353,8 +349,10 @@ class Detector:
             return None
         if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
             return None
-        if onset < FEWER * len(block) and backwards(y, onset, sign, self.carried, model) < BACK * policy.evidence_regression:
-            return None
+        if onset < LONG_REFERENCE * len(block):
+            behind = backwards(y, onset, sign, self.carried, model)
+            if behind < policy.evidence_regression:
+                return None
         gate = math.log1p(policy.min_change)
         inflated = float(inflation(model.correlation, np.array([float(len(block))]))[0])
         error = model.scale * math.sqrt(1.57 * inflated * (1 / len(block) + 1 / min(onset, 150)))
@@ -399,7 +397,7 @@ class Detector:
         rho = model.correlation
         variance = inflation(rho, np.array([float(new)]))[0] / new + inflation(rho, np.array([float(old)]))[0] / old
         noise = max(DRIFT_NOISE * model.scale, min(model.scale, local_noise(y)))
-        wild = max(1.0, unruly(y[-new:], model)) if UNR else 1.0
+        wild = max(1.0, unruly(y[-new:], model))
         if size < policy.drift_z * noise * math.sqrt(1.57 * variance * wild):
             return None
         above = y - (first + 0.5 * (now - first))
@@ -460,7 +458,8 @@ class Detector:
         if not change.drift:
             self.carried = _single(np.concatenate((self.carried, old - model.level))[-CARRIED:])
         self.correlation = 0.5 * (self.correlation + model.correlation)
-        if change.told and change.size > 0 and self._known_modes(change, model.scale, policy):
+        worse = change.told and change.size > 0
+        if worse and known_modes(self.levels, change.before, change.after, model.scale, policy):
             change = replace(change, told=False, known=True)
         self.levels = (*self.levels[1 - LEVELS :], change.before)
         self.segment, self.places = y[onset:], where[onset:]
@@ -485,13 +484,6 @@ class Detector:
         self._refit()
         self._restart_watch()
         return change
-
-    def _known_modes(self, change: Change, noise: float, policy: Policy) -> bool:
-        """Both levels of a worsening were seen often enough before: the series goes to and fro between them."""
-        near = min(0.4 * change.size, max(0.3 * math.log1p(policy.min_change), NEAR_MODE * noise))
-        return all(
-            sum(abs(level - earlier) < near for earlier in self.levels) >= SEEN for level in (change.before, change.after)
-        )
 
     def _close(self, change: Change, noise: float, policy: Policy) -> Change:
         """End the open regressions whose level came back; their earlier runs become the baseline again."""

@@ -7,7 +7,18 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from backend.regression.density import CELLS_PER_SD, NAT, REACH, Floats, Ints, NoiseModel, fit, inflation, inflation_of, middle
+from backend.regression.density import (
+    CELLS_PER_SD,
+    NAT,
+    REACH,
+    Floats,
+    Ints,
+    NoiseModel,
+    fit,
+    inflation,
+    inflation_of,
+    middle,
+)
 from backend.regression.policy import Policy
 
 SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
@@ -16,8 +27,13 @@ EXCURSION = 1.2
 """A block must be this much higher than any earlier stretch of its length."""
 FAR = 5.0
 """A change of so many standard deviations needs no more proof after a short reference than after a long one."""
+SEEN = 2
+"""A level left so often before is a known mode of the series."""
+NEAR_MODE = 1.3
+"""Levels within so many standard deviations are one mode."""
 LATE_RUNS = 30
 BEHIND = 150
+"""Runs before an onset that are looked at from behind it."""
 CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
 
@@ -106,6 +122,12 @@ def backwards(y: Floats, onset: int, sign: int, carried: Floats, model: NoiseMod
     n, m = float(len(before)), float(min(len(block), 200))
     temper = inflation_of(after.correlation, n) + n * inflation_of(after.correlation, m) / m
     return float(gain.max()) / NAT / temper
+
+
+def known_modes(levels: tuple[float, ...], before: float, after: float, noise: float, policy: Policy) -> bool:
+    """Both levels of a worsening were left often enough before: the series goes to and fro between them."""
+    near = min(0.4 * (after - before), max(0.3 * math.log1p(policy.min_change), NEAR_MODE * noise))
+    return all(sum(abs(level - earlier) < near for earlier in levels) >= SEEN for level in (before, after))
 
 
 def log_sum(values: Floats) -> float:

@@ -120,7 +120,7 @@ def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
         return Verdict.UNCHANGED, Reason.RETURNED
     if accepted.told:
         return Verdict.IMPROVEMENT, Reason.SUSTAINED_IMPROVEMENT
-    return Verdict.UNCHANGED, Reason.SMALL_CHANGE
+    return Verdict.UNCHANGED, Reason.KNOWN_MODE if accepted.known else Reason.SMALL_CHANGE
 
 
 def _quiet_reason(facts: Facts, level: float, band: tuple[float, float]) -> Reason:
