@@ -142,6 +142,11 @@ def make_more_urgent(c: Connection, run_ids: Sequence[str], *, kind: str, priori
         c.execute(statement.values(kind=kind, priority=priority))
 
 
+# What a crash of the server may take back: a lease, a heartbeat or an offer that is lost is given again a moment later.
+# So nobody waits for the disk, and commits that notify listeners, which go one by one, do not queue up behind it.
+UNHURRIED: wire.Statement = ("SET LOCAL synchronous_commit TO off", {})
+
+
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +164,7 @@ FOR UPDATE OF r SKIP LOCKED
 
 def lock_run_to_lease(c: Connection, run_id: str) -> LeaseableRun | None:
     """The run, locked. None: it does not exist, or another worker is leasing it this very moment."""
-    (rows,) = wire.send(c, (_LOCK_TO_LEASE, {"run": run_id}))
+    _, rows = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}))
     return LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
 
 
@@ -243,7 +248,8 @@ def runs_of_worker(c: Connection, worker_name: str) -> list[HeldRun]:
 
 
 def extend_lease(c: Connection, run_id: str, expires_at: datetime) -> None:
-    c.execute(update(run).where(run.c.id == run_id).values(lease_expires_at=expires_at))
+    sql = "UPDATE run SET lease_expires_at = %(at)s WHERE id = %(run)s"
+    wire.send(c, UNHURRIED, (sql, {"at": expires_at, "run": run_id}))
 
 
 def set_running(c: Connection, run_id: str) -> None:

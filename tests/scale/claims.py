@@ -1,0 +1,225 @@
+"""How many claims a second the queue bears, beside what one fsynced INSERT takes; and that its length does not tell.
+
+A claim is what stands between "waits" and "is mine": chosen by the housekeeping loop, then leased by its worker.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue as queues
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psutil
+from sqlalchemy import Connection, Engine, create_engine, text
+
+from backend.contract import new_run_id
+from backend.services import dispatch, publishing
+from backend.services.dispatch import Kind
+from backend.services.errors import ServiceError
+from backend.services.scheduling import PRIORITY, Group, share_out
+from backend.store import queue_groups
+from tests.scale.simulate import HEALTHY, ME, percentile
+from tests.scale.world import SUITES, Size, World
+
+PROCESSES, THREADS = 2, 4
+LENGTHS = (1_000, 20_000, 100_000)
+
+
+def measure_claims(url: str, engine: Engine, *, seconds: float, lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
+    """Claims a second with the longest queue, and what choosing costs at each length."""
+    world = World(Size(), random.Random(1))
+    with engine.begin() as c:
+        world.make(c)
+    plans, there = {}, 0
+    for length in lengths:
+        with engine.begin() as c:
+            _fill(c, world, length - there)
+            there = length
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
+            c.execute(text("VACUUM ANALYZE run"))
+        plans[str(length)] = _plan(engine)
+    insert_ms = _fsynced_insert(engine)
+    claims = _claim(url, engine, world, seconds)
+    p99 = claims["claim_ms"]["p99"]
+    return {
+        **claims,
+        "fsynced_insert_ms": insert_ms,
+        "p99_claim_in_fsynced_inserts": round(p99 / insert_ms["p50"], 1),
+        "choosing_by_length_of_the_queue": plans,
+    }
+
+
+def _fill(c: Connection, world: World, runs: int) -> None:
+    now = datetime.now(UTC)
+    testbeds = {row.name: row.id for row in c.execute(text("SELECT id, name FROM testbed"))}
+    kinds = [Kind.MAIN] * 5 + [Kind.PULL_REQUEST] * 2 + [Kind.BACKFILL] * 3
+    rows = []
+    commits = {project.id: world.commit(c, project, on_main=True) for project in world.projects}
+    for run_id in sorted(new_run_id() for _ in range(runs)):
+        project, kind = world.dice.choice(world.projects), world.dice.choice(kinds)
+        rows.append(
+            {
+                "id": run_id, "project": project.id, "commit": commits[project.id],
+                "testbed": testbeds[world.dice.choice(project.testbeds)], "suite": world.dice.choice(SUITES)[0],
+                "kind": kind.value, "priority": PRIORITY[kind],
+                "at": now - timedelta(seconds=world.dice.random() * 600),
+            }
+        )  # fmt: skip
+    for start in range(0, len(rows), 5000):
+        c.execute(
+            text(
+                "INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, priority, requested_at) "
+                "VALUES (:id, :project, :commit, :testbed, :suite, 'queued', :kind, :priority, :at)"
+            ),
+            rows[start : start + 5000],
+        )
+
+
+def _plan(engine: Engine) -> dict[str, Any]:
+    """What reading the groups of a testbed costs: time, buffers, and how PostgreSQL goes about it."""
+    now = datetime.now(UTC)
+    values = {"testbed": 1, "again_before": now - timedelta(seconds=10), "limit": 5}
+    times = []
+    with engine.begin() as c:
+        cursor = c.connection.driver_connection.cursor()  # type: ignore[union-attr]
+        for _ in range(7):
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + queue_groups.GROUPS, values)
+            plan = cursor.fetchone()[0][0]
+            times.append(plan["Execution Time"])
+        nodes = _nodes(plan["Plan"])
+        rows, used_s = queue_groups.read_groups(
+            c, 1, again_before=now - timedelta(seconds=10), limit=5, now=now, halves_after_s=3600, a_run_s=300
+        )
+    share_out([Group(**asdict(row)) for row in rows], used_s, slots=5, isolated=5, now=now)
+    return {
+        "groups": len(rows),
+        "ms": round(sorted(times)[len(times) // 2], 2),
+        "buffers": plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"],
+        "scans_of_run": sorted({node["Node Type"] for node in nodes if node.get("Relation Name") == "run"}),
+    }
+
+
+def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for below in plan.get("Plans", ()) for node in _nodes(below))]
+
+
+def _fsynced_insert(engine: Engine) -> dict[str, float]:
+    """One row in a transaction of its own: what a promise costs on this disk."""
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE scale_insert (id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz)"))
+    times = []
+    for _ in range(300):
+        began = time.perf_counter()
+        with engine.begin() as c:
+            c.execute(text("INSERT INTO scale_insert (at) VALUES (now())"))
+        times.append((time.perf_counter() - began) * 1000)
+    return {"p50": round(percentile(times, 0.5), 2), "p99": round(percentile(times, 0.99), 2)}
+
+
+def _claim(url: str, engine: Engine, world: World, seconds: float) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    offered: Any = context.Queue()
+    told: Any = context.Queue()
+    ready, stop = context.Semaphore(0), context.Event()
+    leasers = [
+        context.Process(target=_lease, args=(url, world.workers, offered, told, ready, stop)) for _ in range(PROCESSES)
+    ]
+    for leaser in leasers:
+        leaser.start()
+    for _ in leasers:
+        ready.acquire(timeout=60)
+    began, cpu = time.monotonic(), _cpu_s()
+    choose_ms: list[float] = []
+    while time.monotonic() - began < seconds:
+        with engine.begin() as c:
+            # Those that were claimed end at once, so that their workers are free again.
+            c.execute(text("UPDATE run SET state = 'done' WHERE state = 'leased'"))
+        started = time.perf_counter()
+        with engine.begin() as c:
+            nudges = publishing.choose_ready(c, HEALTHY, datetime.now(UTC))
+        choose_ms.append((time.perf_counter() - started) * 1000)
+        for nudge in nudges:
+            offered.put((nudge.testbed, nudge.run_id))
+        while offered.qsize() > PROCESSES * THREADS and time.monotonic() - began < seconds:
+            time.sleep(0.001)
+    took_s = time.monotonic() - began
+    cpu_s = _cpu_s() - cpu
+    stop.set()
+    said = [told.get(timeout=60) for _ in leasers]
+    for leaser in leasers:
+        leaser.join(30)
+    claim_ms = [value for claims, _ in said for value in claims]
+    return {
+        "claims": len(claim_ms),
+        "claims_per_s": round(len(claim_ms) / took_s),
+        "refused": sum(refused for _, refused in said),
+        "cpu_ms_a_claim": round(cpu_s * 1000 / max(1, len(claim_ms)), 2),
+        "cores_used": round(cpu_s / took_s, 2),
+        "claims_per_s_of_two_cores": round(2 * len(claim_ms) / cpu_s),
+        "claim_ms": {"p50": round(percentile(claim_ms, 0.5), 2), "p99": round(percentile(claim_ms, 0.99), 2)},
+        "choose_ms": {"p50": round(percentile(choose_ms, 0.5), 2), "p99": round(percentile(choose_ms, 0.99), 2)},
+        "twice": _twice(engine, len(claim_ms)),
+    }
+
+
+def _twice(engine: Engine, claims: int) -> int:
+    """Claims beyond one for each run that was claimed."""
+    with engine.connect() as c:
+        claimed = c.scalar(text("SELECT count(*) FROM run WHERE state IN ('done', 'leased')"))
+    return claims - int(claimed or 0)
+
+
+def _cpu_s() -> float:
+    """Of this process and everything below it, PostgreSQL included."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        try:
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+        except psutil.Error:
+            continue
+    return total
+
+
+def _lease(url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any, stop: Any) -> None:
+    """A process that leases what is offered, as the API does for its callers: with a thread for each at a time."""
+    engine = create_engine(url, pool_size=THREADS)
+    by_testbed: dict[str, list[Any]] = {}
+    for hello in hellos:
+        by_testbed.setdefault(hello.testbed, []).append(hello)
+    claim_ms: list[float] = []
+    refused = [0]
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        with engine.connect() as c:
+            c.execute(text("SELECT 1"))
+        while not stop.is_set():
+            try:
+                testbed, run_id = offered.get(timeout=0.2)
+            except queues.Empty:
+                continue
+            began = time.perf_counter()
+            try:
+                with engine.begin() as c:
+                    dispatch.lease_run(c, run_id, dice.choice(by_testbed[testbed]), HEALTHY, ME, datetime.now(UTC))
+            except ServiceError:
+                refused[0] += 1
+                continue
+            claim_ms.append((time.perf_counter() - began) * 1000)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    ready.release()
+    for thread in threads:
+        thread.join()
+    told.put((claim_ms, refused[0]))
+    engine.dispose()
