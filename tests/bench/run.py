@@ -1,6 +1,6 @@
 """`make bench`: every budget as a ratio to its yardstick of the same minute, and which of them miss.
 
-`python -m tests.bench.run [--only WORD …] [--measurements N] [--json FILE]`; exit code 1 when a budget is missed.
+`python -m tests.bench.run [--only WORD …] [--measurements N] [--processes N] [--json FILE]`; exit 1: one is missed.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.bench import reads, writes  # noqa: F401 -- they register their rows
+from tests.bench import analysis, reads, writes  # noqa: F401 -- they register their rows
 from tests.bench.registry import REGISTRY, Figure, Row
 from tests.bench.stage import set_stage
 
@@ -23,22 +23,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print(f"no budget is called {' or '.join(options.only)}; known: {', '.join(r.name for r in REGISTRY.rows)}")
         return 2
-    figures = measured(rows, options.measurements)
+    figures = measured(rows, options.measurements, options.processes)
     print(table(figures))
     missed = [figure.what for figure in figures if figure.holds is False]
     print(f"\n{len(missed)} missed: {'; '.join(missed)}" if missed else "\nevery budget holds")
     if options.json:
         said = [
             {"what": f.what, "ratio": f.ratio, "budget": f.budget, "value_ms": f.value_ms, "yardstick": f.yardstick,
-             "yardstick_ms": f.yardstick_ms, "holds": f.holds} for f in figures
+             "yardstick_ms": f.yardstick_ms, "holds": f.holds, "note": f.note} for f in figures
         ]  # fmt: skip
         options.json.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
     return 1 if missed else 0
 
 
-def measured(rows: Sequence[Row], measurements: int) -> list[Figure]:
+def measured(rows: Sequence[Row], measurements: int, processes: int) -> list[Figure]:
     figures: list[Figure] = []
-    with set_stage(measurements, _say) as stage:
+    with set_stage(measurements, _say, processes=processes) as stage:
         for row in rows:
             _say(f"measuring {row.name} …")
             figures += row.measure(stage)
@@ -70,6 +70,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only budgets with this word")
     parser.add_argument("--measurements", type=int, default=DEFAULT_MEASUREMENTS, help="how many the store holds")
+    parser.add_argument("--processes", type=int, default=1, help="processes of the API, as in `serve --workers`")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     return parser.parse_args(arguments)
 

@@ -1,14 +1,15 @@
 """A process of its own for what is measured over HTTP: the real API on a database, and beside it a bare endpoint."""
 
+import socket
 import sys
 from pathlib import Path
 
-from fastapi import FastAPI
-from sqlalchemy import create_engine
+from fastapi import FastAPI, Request, Response
 
 from backend.api import create_api
-from backend.api.serving import make_server
+from backend.api.serving import Server, make_server, settle_memory
 from backend.services.config import ServiceConfig
+from tidemark.app import make_engine
 
 
 def bare() -> FastAPI:
@@ -18,6 +19,11 @@ def bare() -> FastAPI:
     @app.get("/bare")
     def nothing() -> dict[str, str]:
         return {}
+
+    @app.put("/bare")
+    async def take(request: Request) -> Response:
+        await request.body()
+        return Response(b"{}", media_type="application/json")
 
     app.state.hub = Quiet()
     return app
@@ -31,13 +37,24 @@ class Quiet:
 
 
 def api(database_url: str, directory: Path) -> FastAPI:
+    """As `tidemark serve` makes it, without the pages."""
     config = ServiceConfig(database_url=database_url, redis_url="redis://127.0.0.1:1/0", data_dir=directory)
-    return create_api(config, create_engine(database_url, pool_size=10))
+    return create_api(config, make_engine(config))
 
 
-def main(kind: str, port: int, *rest: str) -> None:
+class Told(Server):
+    """Says on its standard output when it accepts connections."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        print("ready", flush=True)
+
+
+def main(kind: str, listening_fd: int, *rest: str) -> None:
     app = bare() if kind == "bare" else api(rest[0], Path(rest[1]))
-    make_server(app, host="127.0.0.1", port=port, log_level="warning").run()
+    server = Told(make_server(app, host="127.0.0.1", port=0, log_level="warning").config)
+    settle_memory()
+    server.run(sockets=[socket.socket(fileno=listening_fd)])
 
 
 if __name__ == "__main__":

@@ -1,52 +1,64 @@
 """Budgets of writes, end to end over HTTP: a run is durable, judged and answered with its verdicts.
 
-The yardstick is one INSERT of one row, committed with fsync, on a connection kept open.
+The yardstick is one INSERT of one row, committed with fsync, on a connection kept open. Beside each row stand floors
+of the same minute: what a client, the HTTP server and the disk take for the same bytes when nothing is done with them.
+Where a floor is above the budget, no program of this kind can hold it on this machine.
 """
 
 import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-import psycopg
 
 from backend.services import access
 from backend.services.access import Scope
+from tests.bench.floors import Floors
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Client, Stage, Times, in_turns
 
 ROUNDS = 40
 CLIENTS = 8
 RUNS_A_CLIENT = 40
+LARGE_RUNS_A_CLIENT = 6
 WARM_UP_ROUNDS = 5  # of `in_turns`
 WARM_UP_RUNS = 12  # until every series has a baseline, so that judging is what it is for the rest of their lives
 METRICS = 10
+RESULTS = 20
 PROCESSES = 5
+SMALL_STORE = 100_000
 
 
 @row("PUT of a run with 200 measurements")
 def put_of_a_run(stage: Stage) -> Iterable[Figure]:
     """200 measurements × 30 samples, all judged."""
     _ = stage.filled
-    runs = bodies("bench/writes", results=200 // METRICS, metrics=METRICS)
+    runs = bodies("bench/writes", results=RESULTS, metrics=METRICS)
     put = sender(stage, Client(stage.api_port))
     for _ in range(WARM_UP_RUNS):
         answer = orjson.loads(put(next(runs)))
     assert len(answer["verdicts"]) == 200, "every measurement has its verdict in the answer"
-    prepared = itertools.islice(runs, ROUNDS + WARM_UP_ROUNDS)
-    put_times, insert_times = beside_insert(stage, put, list(prepared))
+    prepared = list(itertools.islice(runs, ROUNDS + WARM_UP_ROUNDS))
+    with Floors.of(stage) as floors:
+        put_times, insert_times = in_turns_over(put, prepared, floors.insert)
+        bare_times, copy_times = in_turns(
+            lambda: floors.bare_put(prepared[0].body), lambda: floors.copy(RESULTS * METRICS), ROUNDS
+        )
+    floor_ms = bare_times.p50 + copy_times.p50
     yield Figure(
         what="PUT of a run with 200 measurements × 30 samples, p50",
         value_ms=put_times.p50,
         yardstick="INSERT with fsync",
         yardstick_ms=insert_times.p50,
         at_most=10,
+        note=f"floor {floor_ms / insert_times.p50:.1f}×: bare PUT of the body {bare_times.p50:.2f} ms "
+        f"+ bare COPY of its 200 rows {copy_times.p50:.2f} ms",
     )
 
 
@@ -58,47 +70,93 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
     put = sender(stage, Client(stage.api_port))
     for _ in range(WARM_UP_RUNS):
         put(next(runs))
-    prepared = itertools.islice(runs, 2 * ROUNDS + WARM_UP_ROUNDS)
-    put_times, insert_times = beside_insert(stage, put, list(prepared))
+    prepared = list(itertools.islice(runs, 2 * ROUNDS + WARM_UP_ROUNDS))
+    with Floors.of(stage) as floors:
+        put_times, insert_times = in_turns_over(put, prepared, floors.insert)
+        bare_times, _ = in_turns(lambda: floors.bare_put(prepared[0].body), floors.insert, ROUNDS)
+    floor_ms = bare_times.p50 + insert_times.p50
     yield Figure(
         what="single-result PUT, p50",
         value_ms=put_times.p50,
         yardstick="INSERT with fsync",
         yardstick_ms=insert_times.p50,
         at_most=1.75,
+        note=f"floor {floor_ms / insert_times.p50:.1f}×: bare PUT of the body {bare_times.p50:.2f} ms + the INSERT",
     )
-    alone = rate(stage, clients=1)
-    together = rate(stage, clients=CLIENTS)
+    alone = rate(stage, clients=1, results=1, metrics=1, runs=RUNS_A_CLIENT)
+    together = rate(stage, clients=CLIENTS, results=1, metrics=1, runs=RUNS_A_CLIENT)
+    with Floors.of(stage) as floors:
+        gains = floors.gains_of(CLIENTS)
     yield Figure(
         what=f"… {CLIENTS} clients, time of a PUT",
         value_ms=1e3 / together,
         yardstick="one client",
         yardstick_ms=1e3 / alone,
         at_most=1 / 4,
-        note=f"{together:.0f}/s against {alone:.0f}/s",
+        note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; {gains}",
     )
 
 
-def rate(stage: Stage, *, clients: int) -> float:
+@row("sustained ingest")
+def sustained_ingest(stage: Stage) -> Iterable[Figure]:
+    """Eight clients deliver runs of 200 measurements without a pause; and a large store against a small one."""
+    _ = stage.filled
+    runs_s = rate(stage, clients=CLIENTS, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT)
+    rows_s = runs_s * RESULTS * METRICS
+    with Floors.of(stage) as floors:
+        copied_s = floors.copied_rows_a_second()
+    yield Figure(
+        what=f"sustained ingest, {CLIENTS} clients, time of a row",
+        value_ms=1e3 / rows_s,
+        yardstick="indexed COPY of a row",
+        yardstick_ms=1e3 / copied_s,
+        at_most=10,
+        note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s",
+    )
+    small = stage.beside(min(SMALL_STORE, stage.measurements), "bench_small")
+    large_times, small_times = in_turns(put_into(stage), put_into(small), ROUNDS)
+    yield Figure(
+        what=f"… rate at {stage.filled.shape.measurements:,} against {small.filled.shape.measurements:,} measurements",
+        value_ms=1e3 / large_times.p50,
+        yardstick="rate of the small",
+        yardstick_ms=1e3 / small_times.p50,
+        at_least=0.8,
+        note="runs/s of one client, not ms",
+    )
+
+
+def put_into(stage: Stage) -> Callable[[], bytes]:
+    """Delivers one more run of 200 measurements to this stage, each time it is called."""
+    _ = stage.filled
+    runs = bodies("bench/size", results=RESULTS, metrics=METRICS)
+    put = sender(stage, Client(stage.api_port))
+    for _ in range(WARM_UP_RUNS):
+        put(next(runs))
+    prepared = itertools.islice(runs, ROUNDS + WARM_UP_ROUNDS)
+    ready = iter(list(prepared))
+    return lambda: put(next(ready))
+
+
+def rate(stage: Stage, *, clients: int, results: int, metrics: int, runs: int) -> float:
     """Runs a second that so many clients get answered, each delivering results of its own benchmark."""
     feeds = [
-        (sender(stage, Client(stage.api_port)), bodies(f"bench/client{number}", results=1, metrics=1))
+        (sender(stage, Client(stage.api_port)), bodies(f"bench/client{number}", results=results, metrics=metrics))
         for number in range(clients)
     ]
-    for put, runs in feeds:
+    for put, feed in feeds:
         for _ in range(WARM_UP_RUNS):
-            put(next(runs))
-    prepared = [(put, list(itertools.islice(runs, RUNS_A_CLIENT))) for put, runs in feeds]
+            put(next(feed))
+    prepared = [(put, list(itertools.islice(feed, runs))) for put, feed in feeds]
 
-    def deliver(feed: tuple[Callable[[Delivery], bytes], list[Delivery]]) -> None:
-        put, runs = feed
-        for run in runs:
-            put(run)
+    def deliver(ready: tuple[Callable[[Delivery], bytes], list[Delivery]]) -> None:
+        put, deliveries = ready
+        for delivery in deliveries:
+            put(delivery)
 
     with ThreadPoolExecutor(clients) as pool:
         began = time.perf_counter()
         list(pool.map(deliver, prepared))
-        return clients * RUNS_A_CLIENT / (time.perf_counter() - began)
+        return clients * runs / (time.perf_counter() - began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +165,12 @@ class Delivery:
     body: bytes
 
 
-def beside_insert(stage: Stage, put: Callable[[Delivery], bytes], deliveries: list[Delivery]) -> tuple[Times, Times]:
-    """Times of deliveries and of an INSERT of one row, taken in turns so that both see the same machine and disk."""
+def in_turns_over(
+    put: Callable[[Delivery], bytes], deliveries: Sequence[Delivery], yardstick: Callable[[], object]
+) -> tuple[Times, Times]:
+    """Times of deliveries and of a yardstick, in turns so that both see the same machine and disk."""
     waiting = iter(deliveries)
-    with psycopg.connect(stage.database_url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS bench_yardstick (id bigserial PRIMARY KEY, value float8)")
-
-        def insert() -> None:
-            connection.execute("INSERT INTO bench_yardstick (value) VALUES (1.0)")
-
-        return in_turns(lambda: put(next(waiting)), insert, len(deliveries) - WARM_UP_ROUNDS)
+    return in_turns(lambda: put(next(waiting)), yardstick, len(deliveries) - WARM_UP_ROUNDS)
 
 
 _COUNTER = itertools.count()

@@ -1,0 +1,112 @@
+"""What this machine takes for the bare parts of a write: HTTP, a durable INSERT, a COPY; by one and by eight."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from backend.store.ingest import MEASUREMENT_COLUMNS
+from tests.bench.stage import Client, Stage
+
+SAMPLES = 30
+TURNS_A_CLIENT = 60
+COPIED_ROWS = 4_000
+COPIED_ROUNDS = 5
+TABLES = """
+CREATE TABLE IF NOT EXISTS bench_yardstick (id bigserial PRIMARY KEY, value float8);
+CREATE TABLE IF NOT EXISTS bench_copied (LIKE measurement INCLUDING INDEXES)
+"""
+COPY = f"COPY bench_copied ({', '.join(MEASUREMENT_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+
+
+@dataclass(slots=True)
+class Floors:
+    """The bare parts, on connections of their own."""
+
+    stage: Stage
+    connection: psycopg.Connection[Any]
+    bare: Client
+    copied: int = 0
+
+    @classmethod
+    @contextmanager
+    def of(cls, stage: Stage) -> Iterator[Floors]:
+        with psycopg.connect(stage.database_url, autocommit=True) as connection:
+            connection.execute(TABLES)
+            connection.execute("TRUNCATE bench_copied")
+            yield cls(stage, connection, Client(stage.bare_port))
+
+    def insert(self) -> None:
+        """One row, durable."""
+        _insert(self.connection)
+
+    def bare_put(self, body: bytes) -> None:
+        """The same bytes to an endpoint that reads them and answers `{}`."""
+        self.bare.send("PUT", "/bare", body)
+
+    def copy(self, rows: int) -> None:
+        """So many measurements of 30 samples into a table with the indexes of `measurement`, durable."""
+        self.copied += 1
+        processes, samples = [5.0] * 5, [5.0] * SAMPLES
+        moment = datetime.now(UTC)
+        with self.connection.cursor() as cursor, cursor.copy(COPY) as copying:
+            copying.set_types(list(MEASUREMENT_COLUMNS.values()))
+            for number in range(rows):
+                copying.write_row(
+                    (number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples, [6] * 5)
+                )
+
+    def copied_rows_a_second(self) -> float:
+        """Rows a second that one connection copies in large pieces, packing them included."""
+        times = []
+        for _ in range(COPIED_ROUNDS):
+            began = time.perf_counter()
+            self.copy(COPIED_ROWS)
+            times.append(time.perf_counter() - began)
+        return COPIED_ROWS / statistics.median(times)
+
+    def gains_of(self, clients: int) -> str:
+        """By how much so many clients do more of the bare parts a second than one does."""
+        inserts, puts = self._gain_of_inserts(clients), self._gain_of_puts(clients)
+        return f"floor: {clients} raw INSERT connections {inserts:.1f}× of one, {clients} bare HTTP clients {puts:.1f}×"
+
+    def _gain_of_inserts(self, clients: int) -> float:
+        with ExitStack() as stack:
+            connections = [
+                stack.enter_context(psycopg.connect(self.stage.database_url, autocommit=True)) for _ in range(clients)
+            ]
+            return _gain([lambda c=c: _insert(c) for c in connections])
+
+    def _gain_of_puts(self, clients: int) -> float:
+        senders = [Client(self.stage.bare_port) for _ in range(clients)]
+        return _gain([lambda c=c: c.send("PUT", "/bare", b"{}" * 500) for c in senders])
+
+
+def _insert(connection: psycopg.Connection[Any]) -> object:
+    return connection.execute("INSERT INTO bench_yardstick (value) VALUES (1.0)")
+
+
+def _gain(acts: Sequence[Callable[[], object]]) -> float:
+    """How much faster all of these are together than the first alone."""
+    for act in acts:
+        act()
+    return _rate(acts) / _rate(acts[:1])
+
+
+def _rate(acts: Sequence[Callable[[], object]]) -> float:
+    def often(act: Callable[[], object]) -> None:
+        for _ in range(TURNS_A_CLIENT):
+            act()
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        began = time.perf_counter()
+        list(pool.map(often, acts))
+        return len(acts) * TURNS_A_CLIENT / (time.perf_counter() - began)
