@@ -1,7 +1,7 @@
-"""What one testbed measured, row by row, against what is expected: a level per worker, plus every change explained so far.
+"""What one testbed measured, row by row, against what is expected: a level per worker and every explained change.
 
-A row is a run. Its residual is its log cost minus the level of its worker and minus the shifts that apply to it: code from
-a commit on, an environment from its first run on, a machine while it was slow. What is left over wants an explanation.
+A row is a run. Its residual is its log cost minus the level of its worker and minus the shifts that apply to it: code
+from a commit on, an environment from its first run on, a machine while it was slow. What is left over wants a cause.
 """
 
 from __future__ import annotations
@@ -210,6 +210,30 @@ class TestbedRows:
                 if len(found) == most:
                     break
         return np.array(found[::-1], dtype=np.int64)
+
+    def judged(
+        self,
+        newest: int | None = None,
+        *,
+        first: int | None = None,
+        before: int | None = None,
+        level: int | None = None,
+        below: int | None = None,
+    ) -> Ints:
+        """Usable rows of calibrated workers in the order of the branch, of positions and environments as named."""
+        order = self.order if newest is None else self.order[-newest:]
+        rows = np.array([row for _, row in order], dtype=np.int64)
+        keep = self.usable[rows] & np.array(self.ready, dtype=bool)[self.worker[rows]]
+        if first is not None:
+            keep &= self.position[rows] >= first
+        if before is not None:
+            keep &= self.position[rows] < before
+        if level is not None:
+            keep &= self.level[rows] >= level
+        if below is not None:
+            keep &= self.level[rows] < below
+        kept: Ints = rows[keep]
+        return kept
 
     def of_worker(self, w: int, most: int, *, usable: bool = True) -> Ints:
         """The newest rows of one worker, in the order of time."""

@@ -1,8 +1,7 @@
-"""Finding an unexplained change in the newest rows, telling where it began, and how much of a known change rows show."""
+"""An unexplained change in the newest rows, where a change began, and how much of a known change rows show."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,7 +128,3 @@ def locate(positions: Ints, evidence: Floats, docs: frozenset[int], lowest: int,
     near = np.flatnonzero(likelihood >= best - NEAR_LIKELY)
     # Commits nobody ran are as likely as the first bad run after them; that one was seen bad, so it is named.
     return Place(int(commits[ties[-1]]), int(commits[near[0]]), int(commits[near[-1]]))
-
-
-def first_of(groups: Sequence[Ints]) -> Ints:
-    return np.concatenate(list(groups)) if groups else np.array([], dtype=np.int64)

@@ -15,8 +15,8 @@ from helpers_tidemark import ROOT, environment, tidemark
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
-    "detect", "regressions", "explain", "project", "project add", "token", "token create", "token list", "token revoke",
-    "db", "db upgrade", "db backup", "db restore",
+    "detect", "judge", "regressions", "explain", "project", "project add", "token", "token create", "token list",
+    "token revoke", "db", "db upgrade", "db backup", "db restore",
 )  # fmt: skip
 
 
@@ -143,6 +143,27 @@ def test_detect_speaks_json_lines() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"series_id": "s", "regressions": []}]
+
+
+def test_judge_answers_every_line_of_a_fleet() -> None:
+    series = {
+        "id": "moe.b0/step_time_ms", "suite": "moe", "benchmark": "moe.b0", "metric": "step_time_ms", "unit": "ms",
+        "direction": "lower_is_better", "role": "gate", "exact": False,
+    }  # fmt: skip
+    lines = [{"type": "fleet", "series": [series], "testbeds": {"t": ["w"]}, "canary": {}}, {"type": "end"}]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tidemark", "judge", "--stream"],
+        input="".join(json.dumps(line) + "\n" for line in lines), env=environment(), capture_output=True, text=True,
+        cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"incidents": []}, {"incidents": []}]
+
+
+def test_judge_without_a_stream_says_what_it_reads() -> None:
+    done = tidemark("judge")
+    assert done.returncode == 2
+    assert "give --stream" in done.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -22,6 +22,18 @@ def detect() -> None:
 
 
 @app.command()
+def judge(
+    stream: Annotated[bool, typer.Option("--stream", help="Runs of a fleet on stdin, incidents on stdout.")] = False,
+) -> None:
+    """Judge a fleet: each change with its cause, each cause once."""
+    from backend.regression.fleet_stream import main
+
+    if not stream:
+        raise typer.BadParameter("judge reads the runs of a fleet as JSON lines: give --stream", param_hint="--stream")
+    raise typer.Exit(main(sys.stdin, sys.stdout))
+
+
+@app.command()
 def regressions(
     project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
     state: Annotated[str | None, typer.Option(help="Only in this state, e.g. confirmed.")] = None,

@@ -1,0 +1,142 @@
+"""Software below and around the code: upgrades of a testbed, and new ways of measuring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from backend.regression.attribution import CauseName
+from backend.regression.fleet_machines import Machines
+from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_scan import Place
+from backend.regression.fleet_state import TELLS, Method, Upgrade
+from backend.regression.fleet_terms import FleetRun, IncidentKind
+
+
+class Software(Machines):
+    """The layer that notices new environments and new versions of suites."""
+
+    def level_of(self, run: FleetRun) -> int:
+        known = self.environments[run.testbed]
+        fingerprint = tuple(sorted(run.environment.items()))
+        if fingerprint not in known:
+            known.append(fingerprint)
+            if len(known) > 1:
+                self.upgrades.append(Upgrade(run.testbed, len(known) - 1, run.position, key=self.new_key()))
+        return known.index(fingerprint)
+
+    def note_versions(self, run: FleetRun) -> None:
+        for suite, version in run.suite_version.items():
+            if suite not in self.suites:
+                continue
+            usual = self.versions.setdefault(suite, version)
+            if version == usual:
+                continue
+            number = self.suites.index(suite)
+            bumps = [m for m in self.methods if m.suite == number]
+            newest = bumps[-1] if bumps else None
+            if self.newer(version, usual):
+                self.versions[suite] = version
+                self.methods.append(Method(number, run.position, key=self.new_key()))
+            elif newest is not None and newest.told is None:
+                newest.position = max(newest.position, run.position + 1)
+        for method in self.methods:
+            name = self.suites[method.suite]
+            if run.suite_version.get(name) == self.versions[name] and run.position < method.position:
+                method.position = run.position
+
+    @staticmethod
+    def newer(a: str, b: str) -> bool:
+        def parts(v: str) -> list[tuple[int, str]]:
+            return [(int(p), "") if p.isdigit() else (-1, p) for p in v.split(".")]
+
+        return parts(a) > parts(b)
+
+    def settle_methods(self) -> None:
+        for method in self.methods:
+            if method.settled:
+                continue
+            total, weight, count = np.zeros(self.size), np.zeros(self.size), 0
+            for rows in self.rows.values():
+                after = rows.judged(40, first=method.position)
+                if len(after):
+                    mean, error = rows.mean(after)
+                    good = np.isfinite(error)
+                    total[good] += mean[good] / error[good] ** 2
+                    weight[good] += 1 / error[good] ** 2
+                    count += len(after)
+            if count < 2:
+                continue
+            change = total / np.maximum(weight, 1e-9)
+            z = change * np.sqrt(weight)
+            own = (self.suite == method.suite) & self.machine_bound
+            listed = own & (np.abs(change) >= 0.015) & (np.abs(z) >= 3.5)
+            if (listed & self.shown & (np.abs(change) >= TELLS) & (np.abs(z) >= 5)).any():
+                place = Place(method.position, method.position, method.position)
+                if method.told is None:
+                    method.told = self.open_incident(
+                        IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.rows), place, change
+                    )
+            if method.told is not None:
+                self.change_incident(method.told, series=tuple(np.flatnonzero(listed)))
+                for rows in self.rows.values():
+                    rows.put(
+                        ("method", method.key),
+                        Shift(np.where(listed, change, 0.0), from_position=method.position),
+                    )
+                method.settled = True
+            elif count >= 12:
+                method.settled = True
+
+    def tell_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> bool:
+        post = rows.judged(level=upgrade.level)
+        if len(post) < 2:
+            return False
+        mean, error = rows.mean(np.sort(post)[-20:])
+        z = mean / error
+        listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        before = rows.judged(80, below=upgrade.level)[-8:]
+        if len(before) >= 3:
+            # What was as bad before the upgrade is not its doing.
+            earlier, error = rows.mean(before)
+            as_bad = (earlier * np.sign(mean) > 0.45 * np.abs(mean)) & (np.abs(earlier) > 2 * error)
+            listed &= ~self.with_moved(as_bad & self.shown)
+        clear = self.with_moved(listed & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.2))
+        if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
+            return False
+        place = Place(upgrade.position, upgrade.position, upgrade.position)
+        upgrade.told = self.open_incident(
+            IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
+        )
+        upgrade.settled = True
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
+        return True
+
+    def refit_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> None:
+        """What the upgrade moved, known better with every run since."""
+        post = np.sort(rows.judged(level=upgrade.level))
+        if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
+            return
+        upgrade.refits += 1
+        put = rows.shifts.get(("environment", upgrade.key))
+        assert put is not None and upgrade.listed is not None and upgrade.told is not None
+        mean, error = rows.mean(post if len(post) < 6 else post[:-2])
+        total = put.delta + mean
+        z = total / error
+        listed = self.machine_bound & (np.abs(total) >= 0.015) & (np.abs(z) >= 3.5)
+        listed |= (
+            self.with_moved(listed & self.shown) & self.machine_bound & (np.abs(total) >= 0.02) & (np.abs(z) >= 2.5)
+        )
+        if upgrade.refits > 3:
+            # By now a new change may be among the rows: only what was moved from the start is followed.
+            listed &= upgrade.listed | (np.abs(rows.mean(post[:6])[0] + put.delta) >= 0.5 * np.abs(total))
+        if not listed.any():
+            return
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
+        self.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
+
+    def unsettled_near(self, rows: TestbedRows) -> bool:
+        return any(u.testbed == rows.name and self.newest - u.position < 30 for u in self.upgrades)
