@@ -3,18 +3,21 @@
 The page and the live patches are made from the same faces, so an open page and a fresh one never differ.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from backend.services.board_model import Board, Row
-from backend.services.cells import Cell, CellState
+from backend.services.cells import CODE_OF, STATES, Cell, CellState, RowCells
 from backend.services.columns import Column
 from frontend import numbers
 from frontend.links import link
 from frontend.render import cell_escape
-from frontend.words import LOOKS, MOVED, WORSE_THAN
+from frontend.words import LOOKS, MOVED
 
 FEW_COLUMNS = 6  # up to here cells are wide and show glyph and value together
 MID_COLUMNS = 14
@@ -96,43 +99,78 @@ class Placed:
     wide: bool = False
 
 
-Rows = Sequence[Sequence[Cell]]
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The states of a board as one array of numbers, rows by columns; a cell is made when it is shown."""
+
+    codes: NDArray[np.int8]
+    rows: Sequence[RowCells | Sequence[Cell]]
+
+    def cells(self, row: int, wanted: NDArray[np.bool_]) -> dict[int, Cell]:
+        """The cells of a row by column, of the columns wanted."""
+        mine = self.rows[row]
+        made = mine.only(wanted) if isinstance(mine, RowCells) else (cell for cell in mine if wanted[cell.column])
+        return {cell.column: cell for cell in made}
 
 
-def all_cells(board: Board) -> Rows:
-    """The cells of every row, made once: the board itself makes a cell each time it is asked for."""
-    return [tuple(row.cells) for row in board.rows]
+def sheet_of(board: Board) -> Sheet:
+    """The board as it was read."""
+    width = len(board.columns)
+    codes = [row.cells.codes(width) for row in board.rows]
+    return Sheet(np.array(codes, dtype=np.int8).reshape(len(board.rows), width), [row.cells for row in board.rows])
 
 
-def moved_columns(rows: Rows) -> frozenset[int]:
+def sheet_of_cells(rows: Sequence[Sequence[Cell]], width: int) -> Sheet:
+    """A board put together from others."""
+    codes = np.full((len(rows), width), CODE_OF[CellState.EMPTY], dtype=np.int8)
+    for number, row in enumerate(rows):
+        for cell in row:
+            codes[number, cell.column] = CODE_OF[cell.state]
+    return Sheet(codes, rows)
+
+
+def codes_of(states: Iterable[CellState]) -> list[int]:
+    return [CODE_OF[state] for state in states]
+
+
+def moved_columns(sheet: Sheet) -> frozenset[int]:
     """Columns with any state that is more than unchanged."""
-    return frozenset(cell.column for row in rows for cell in row if cell.state in MOVED)
+    return frozenset(np.flatnonzero(np.isin(sheet.codes, codes_of(MOVED)).any(axis=0)).tolist())
 
 
 def plan_layout(
-    board: Board, rows: Rows, lens: Lens | None, mode: CellMode, opened: Sequence[str], pinned: Sequence[str]
+    board: Board, sheet: Sheet, lens: Lens | None, mode: CellMode, opened: Sequence[str], pinned: Sequence[str]
 ) -> Layout:
     """Choose the columns. Without a wish: all of them while they fit a screen, else those that moved."""
-    moved = moved_columns(rows)
+    moved = moved_columns(sheet)
     pins = frozenset(index for index, column in enumerate(board.columns) if column.key in pinned)
     chosen = lens or (Lens.ALL if len(board.columns) <= ALL_BY_DEFAULT_UP_TO or not moved else Lens.MOVED)
-    groups = []
-    for suite, indices in _by_suite(board.columns):
-        kept = [index for index in indices if chosen is not Lens.MOVED or index in moved or index in pins]
-        folded = chosen is Lens.SUITES or (chosen is Lens.ALL and len(board.columns) > FOLD_FROM)
-        if kept:
-            groups.append(Group(suite, tuple(kept), folded and suite not in opened))
+    kept = {
+        suite: [index for index in indices if chosen is not Lens.MOVED or index in moved or index in pins]
+        for suite, indices in _by_suite(board.columns)
+    }
+    # However the columns were chosen: more than a browser draws at once stand folded, each with its worst verdict.
+    folded = chosen is Lens.SUITES or sum(map(len, kept.values())) > FOLD_FROM
+    groups = tuple(
+        Group(suite, tuple(indices), folded and suite not in opened) for suite, indices in kept.items() if indices
+    )
     prs = any(row.pull_request for row in board.rows)
-    layout = Layout(chosen, mode, tuple(groups), moved, prs, {})
-    return replace(layout, largest=largest_values(rows)) if layout.size == "few" else layout
+    layout = Layout(chosen, mode, groups, moved, prs, {})
+    return replace(layout, largest=largest_values(sheet, layout)) if layout.size == "few" else layout
 
 
-def largest_values(rows: Rows) -> dict[int, float]:
-    """The largest value of each column."""
-    found: dict[int, float] = {}
-    for row in rows:
-        for cell in row:
-            found[cell.column] = max(found.get(cell.column, 0.0), cell.value or 0.0)
+def wanted_columns(sheet: Sheet, layout: Layout) -> NDArray[np.bool_]:
+    wanted = np.zeros(sheet.codes.shape[1], dtype=bool)
+    wanted[list(layout.shown)] = True
+    return wanted
+
+
+def largest_values(sheet: Sheet, layout: Layout) -> dict[int, float]:
+    """The largest value of each column that is shown."""
+    wanted, found = wanted_columns(sheet, layout), dict[int, float]()
+    for row in range(len(sheet.rows)):
+        for column, cell in sheet.cells(row, wanted).items():
+            found[column] = max(found.get(column, 0.0), cell.value or 0.0)
     return found
 
 
@@ -257,56 +295,69 @@ def cell_href(cell: Cell, row: Row) -> str:
     return f"/runs/{cell.run_id}" if cell.run_id else ""
 
 
-def roll_up(cells: Iterable[Cell]) -> tuple[CellState, int]:
-    """The worst state and how many have it."""
-    states = [cell.state for cell in cells]
-    if not states:
-        return CellState.EMPTY, 0
-    worst = min(states, key=WORSE_THAN.__getitem__)
-    return worst, states.count(worst)
+@dataclass(frozen=True, slots=True)
+class Rolls:
+    """The roll-up of one group, row by row: its worst state, how many columns have it, and the first that has."""
+
+    codes: list[int]
+    numbers: list[int]
+    columns: list[int]
 
 
-def _roll_face(suite: str, cells: Sequence[Cell], row: Row) -> Face:
-    state, number = roll_up(cells)
+def rolls_of(sheet: Sheet, group: Group) -> Rolls:
+    """The worst of a group in every row: the order of `CellState` is the precedence of a roll-up."""
+    mine = sheet.codes[:, list(group.columns)]
+    worst = mine.min(axis=1)
+    having = (mine == worst[:, None]).sum(axis=1)
+    columns = np.array(group.columns)[mine.argmin(axis=1)]
+    return Rolls(worst.tolist(), having.tolist(), columns.tolist())
+
+
+def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, row: Row) -> Face:
     look = LOOKS[state]
     if state is CellState.RUNNING:
         text = '<i class="pie"></i>'
     elif state is CellState.INSUFFICIENT:
-        text = f"{cells[0].have}/{cells[0].need}" if cells[0].need else "…"
+        text = f"{worst.have}/{worst.need}" if worst is not None and worst.need else "…"
     elif state in MOVED:
         text = f"{look.glyph}{number if number > 1 else ''}"
     else:
         text = ""
     label = f"{suite}, {row.short}, {look.words}" + (f", {number} columns" if number > 1 else "")
-    worst = next((cell for cell in cells if cell.state is state), None)
     return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD, _about(worst))
 
 
-def row_faces(row: Row, cells: Sequence[Cell], columns: Sequence[Column], layout: Layout) -> list[Placed]:
-    """Every cell of a row in the order of the table: each shown column, and per suite its roll-up."""
-    by_column = {cell.column: cell for cell in cells}
-    placed = []
-    for group in layout.groups:
-        present = [by_column[index] for index in group.columns if index in by_column]
-        if not group.folded:
-            for index in group.columns:
-                cell = by_column.get(index)
-                face = (
-                    QUIET["e"]
-                    if cell is None
-                    else face_of(cell, columns[index], row, layout.mode, layout.largest.get(index))
-                )
-                placed.append(Placed(columns[index].key, index, face))
-        placed.append(Placed(f"suite:{group.suite}", None, _roll_face(group.suite, present, row), group.folded))
-    return placed
+def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Placed]]:
+    """Row by row every cell in the order of the table: each shown column, and per suite its roll-up."""
+    shown, columns = wanted_columns(sheet, layout), board.columns
+    rolls = [(group, rolls_of(sheet, group)) for group in layout.groups]
+    for number, row in enumerate(board.rows):
+        wanted = shown.copy()
+        wanted[[each.columns[number] for _, each in rolls]] = True
+        cells = sheet.cells(number, wanted)
+        placed = []
+        for group, roll in rolls:
+            if not group.folded:
+                for index in group.columns:
+                    cell = cells.get(index)
+                    face = (
+                        QUIET["e"]
+                        if cell is None
+                        else face_of(cell, columns[index], row, layout.mode, layout.largest.get(index))
+                    )
+                    placed.append(Placed(columns[index].key, index, face))
+            worst = cells.get(roll.columns[number])
+            state = STATES[roll.codes[number]]
+            face = _roll_face(group.suite, state, roll.numbers[number], worst, row)
+            placed.append(Placed(f"suite:{group.suite}", None, face, group.folded))
+        yield placed
 
 
-def patch(board: Board, cells: Rows, layout: Layout) -> dict[str, Any]:
+def patch(board: Board, sheet: Sheet, layout: Layout) -> dict[str, Any]:
     """The faces of every row as data, for open pages: a quiet cell is its class, a loud one is everything it shows."""
     keys: list[str] = []
     rows = {}
-    for row, mine in zip(board.rows, cells, strict=True):
-        placed = row_faces(row, mine, board.columns, layout)
+    for row, placed in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         keys = keys or [each.key for each in placed]
         rows[row.sha] = [
             [each.face.css, each.face.html, each.face.label, each.face.href, each.face.about]

@@ -9,7 +9,6 @@ from backend.services import overview
 from backend.services.board_model import Board
 from backend.services.overview import FirstRun
 from frontend import numbers
-from frontend.cells import all_cells
 from frontend.frame import Visit
 from frontend.render import render, visible
 from frontend.words import plural
@@ -134,7 +133,7 @@ def steps_html(visit: Visit, project: str | None, board: Board | None) -> Markup
 
 def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Response:
     """The steps; below them what is already known of the commits."""
-    rows = [] if board is None else list(zip(board.rows, all_cells(board), strict=True))[:12]
+    rows = [] if board is None else board.rows[:12]
     return visit.page(
         "first_run.html",
         page="board",
@@ -145,5 +144,5 @@ def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Re
         if project
         else "Welcome. Four steps to the first row.",
         steps=steps_html(visit, project, board),
-        rows=[(row, {cell.state.value for cell in cells}) for row, cells in rows],
+        rows=[(row, set(row.cells.states())) for row in rows],
     )

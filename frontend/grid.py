@@ -10,20 +10,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from urllib.parse import quote
 
+import numpy as np
 from markupsafe import Markup
 
 from backend.services.board_model import Board, Row
-from backend.services.cells import Cell, CellState
+from backend.services.cells import CellState
 from backend.services.columns import Column
 from backend.services.notices import Notice, NoticeKind
-from frontend.cells import Layout, Placed, Rows, row_faces
+from frontend.cells import Layout, Placed, Sheet, codes_of, faces_of, wanted_columns
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
 
 
 def grid_html(
-    board: Board, cells: Rows, layout: Layout, here: Here, now: datetime, repository_url: str | None
+    board: Board, sheet: Sheet, layout: Layout, here: Here, now: datetime, repository_url: str | None
 ) -> Markup:
     """The whole `<table>`."""
     width = layout.width
@@ -36,16 +37,16 @@ def grid_html(
         f'<table class="{css}" id="grid" role="grid" aria-label="Verdicts: commits by benchmark variant" '
         f'aria-rowcount="{len(board.rows) + 3}" aria-colcount="{width + 4}" style="--n:{width}">',
         f'<colgroup>{columns}<col class="w-full" span="{max(1, width)}" style="width:var(--cell)"></colgroup><thead>',
-        _head(board, cells, layout, here),
+        _head(board, sheet, layout, here),
         "</thead><tbody>",
     ]
     edges = _edges(board.columns, layout)
     previous = ""
-    for row, mine in zip(board.rows, cells, strict=True):
+    for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         at = row.bucket or row.committed_at
         day = at.strftime("%Y-%m-%d") if at else previous
         parts.append(
-            _row(row, mine, board.columns, layout, edges, here, now, repository_url, bool(previous) and day != previous)
+            _row(row, faces, layout, edges, here, now, repository_url, bool(previous) and day != previous)
         )
         parts += [_notice(notice, width, layout) for notice in row.notices]
         previous = day
@@ -65,15 +66,15 @@ def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
     return edges
 
 
-def _head(board: Board, cells: Rows, layout: Layout, here: Here) -> str:
-    slower = slower_now(cells)
+def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
+    slower = slower_now(sheet)
     fixed = 5 if layout.pull_requests else 4
     first = [
         f'<tr class="h1"><th class="fz fl vc" colspan="{fixed}" rowspan="2">{_filter_form(here, board)}</th>'
         '<th class="fz f2 only-s" scope="col">Commit</th>'
     ]
     second, third = ['<tr class="h2">'], [_fixed_headers(layout)]
-    edges, metrics = _edges(board.columns, layout), _metrics(cells)
+    edges, metrics = _edges(board.columns, layout), _metrics(sheet, layout)
     for group in layout.groups:
         bad = sum(index in slower for index in group.columns)
         badge = (
@@ -116,13 +117,16 @@ def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[tup
     return found
 
 
-def _metrics(cells: Rows) -> dict[int, str]:
-    """The metric that the newest cell of each column shows."""
-    found: dict[int, str] = {}
-    for row in cells:
-        for cell in row:
+def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
+    """The metric that the newest cell of each shown column shows."""
+    wanted, found = wanted_columns(sheet, layout), dict[int, str]()
+    for row in range(len(sheet.rows)):
+        for column, cell in sheet.cells(row, wanted).items():
             if cell.metric is not None:
-                found.setdefault(cell.column, cell.metric)
+                found[column] = cell.metric
+                wanted[column] = False
+        if not wanted.any():
+            break
     return found
 
 
@@ -158,28 +162,30 @@ def _filter_form(here: Here, board: Board) -> str:
     )
 
 
-def slower_now(cells: Rows) -> frozenset[int]:
+SAYS_NOTHING = (
+    CellState.EMPTY,
+    CellState.QUEUED,
+    CellState.RUNNING,
+    CellState.FAILED,
+    CellState.QUARANTINED,
+    CellState.NOT_APPLICABLE,
+)
+
+
+def slower_now(sheet: Sheet) -> frozenset[int]:
     """Columns whose newest judged cell is slower."""
-    newest: dict[int, CellState] = {}
-    passing = (
-        CellState.EMPTY,
-        CellState.QUEUED,
-        CellState.RUNNING,
-        CellState.FAILED,
-        CellState.QUARANTINED,
-        CellState.NOT_APPLICABLE,
-    )
-    for row in cells:
-        for cell in row:
-            if cell.state not in passing:
-                newest.setdefault(cell.column, cell.state)
-    return frozenset(column for column, state in newest.items() if state in SLOWER_NOW)
+    codes = sheet.codes
+    if not codes.size:
+        return frozenset()
+    judged = ~np.isin(codes, codes_of(SAYS_NOTHING))
+    newest = codes[judged.argmax(axis=0), np.arange(codes.shape[1])]
+    slower = judged.any(axis=0) & np.isin(newest, codes_of(SLOWER_NOW))
+    return frozenset(np.flatnonzero(slower).tolist())
 
 
 def _row(
     row: Row,
-    cells: Sequence[Cell],
-    columns: Sequence[Column],
+    faces: Sequence[Placed],
     layout: Layout,
     edges: Mapping[int, str],
     here: Here,
@@ -201,7 +207,7 @@ def _row(
     ]
     if layout.pull_requests:
         parts.append(f'<td class="fz f5 last">{_pull_request(row.pull_request, repository_url)}')
-    for placed in row_faces(row, cells, columns, layout):
+    for placed in faces:
         parts.append(_td(placed, edges))
     return "".join(parts)
 

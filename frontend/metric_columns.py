@@ -12,18 +12,18 @@ from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import Cell
 from backend.services.columns import Column
-from frontend.cells import FEW_COLUMNS, Rows, all_cells
+from frontend.cells import FEW_COLUMNS, Sheet, sheet_of, sheet_of_cells
 
 
-def with_metric_columns(c: Connection, board: Board, query: BoardQuery) -> tuple[Board, Rows]:
+def with_metric_columns(c: Connection, board: Board, query: BoardQuery) -> tuple[Board, Sheet]:
     """The board with a column for each variant and metric, where that many fit; else as it is."""
     metrics = board.metrics
     if query.metric or len(metrics) < 2 or not 0 < len(board.columns) * len(metrics) <= FEW_COLUMNS:
-        return board, all_cells(board)
+        return board, sheet_of(board)
     of_metric = [boards.load_board(c, replace(query, metric=metric)) for metric in metrics]
     if any([row.sha for row in each.rows] != [row.sha for row in board.rows] for each in of_metric):
-        return board, all_cells(board)  # something was recorded in between; the next look will agree
-    by_metric = [all_cells(each) for each in of_metric]
+        return board, sheet_of(board)  # something was recorded in between; the next look will agree
+    by_metric = [[tuple(row.cells) for row in each.rows] for each in of_metric]
     columns: list[Column] = []
     merged: list[list[Cell]] = [[] for _ in board.rows]
     for column in board.columns:
@@ -38,7 +38,7 @@ def with_metric_columns(c: Connection, board: Board, query: BoardQuery) -> tuple
                         found.append(cell._replace(column=len(columns)))
                         series = series or cell.series_id
             columns.append(named(column, metric, series))
-    return replace(board, columns=tuple(columns)), merged
+    return replace(board, columns=tuple(columns)), sheet_of_cells(merged, len(columns))
 
 
 def named(column: Column, metric: str, series: int | None) -> Column:

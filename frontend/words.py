@@ -35,9 +35,6 @@ LOOKS: dict[CellState, Look] = {
     CellState.EMPTY: Look("e", "", "not benchmarked", "not benchmarked"),
 }
 
-# The order of `CellState` is the precedence of a roll-up: the worst state of several columns is the first of them.
-WORSE_THAN: dict[CellState, int] = {state: rank for rank, state in enumerate(CellState)}
-
 # A column has moved when any of these is in it; what runs, waits, fails or is too young did not move.
 MOVED = frozenset(
     {

@@ -153,6 +153,18 @@ class RowCells(Sequence[Cell]):
     def __iter__(self) -> Iterator[Cell]:
         return self._made(self.table.records[self.start : self.stop])
 
+    def only(self, wanted: NDArray[np.bool_]) -> Iterator[Cell]:
+        """The cells of some columns: of thousands that a board has, those that a page shows."""
+        part = self.table.records[self.start : self.stop]
+        return self._made(part[wanted[part["column"]]])
+
+    def codes(self, columns: int) -> NDArray[np.int8]:
+        """The state of every column as its number (`CODE_OF`)."""
+        part = self.table.records[self.start : self.stop]
+        found = np.full(columns, CODE_OF[CellState.EMPTY], dtype=np.int8)
+        found[part["column"]] = part["code"]
+        return found
+
     def states(self) -> list[str]:
         """The state words alone: what a ribbon or a count needs."""
         words: list[str] = WORDS[self.table.records["code"][self.start : self.stop]].tolist()

@@ -11,16 +11,16 @@ from markupsafe import Markup
 
 from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
-from backend.services.cells import CellState
+from backend.services.cells import CODE_OF, STATES, CellState
 from backend.services.errors import BadRequest
-from frontend.cells import CellMode, Layout, Lens, Rows, patch, plan_layout
+from frontend.cells import CellMode, Layout, Lens, Sheet, patch, plan_layout
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.grid import grid_html, key_html
 from frontend.links import Here
 from frontend.metric_columns import with_metric_columns
 from frontend.render import html_response, render
-from frontend.words import LOOKS, MOVED, WORSE_THAN, plural
+from frontend.words import LOOKS, MOVED, plural
 
 router = APIRouter(include_in_schema=False)
 
@@ -28,6 +28,7 @@ RANGES = (("24 h", "24h"), ("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("Al
 GRANULARITIES = (("Commit", "commit"), ("Hour", "hour"), ("Day", "day"), ("Week", "week"))
 MODES = (("Verdict", CellMode.VERDICT), ("% change", CellMode.CHANGE), ("Value", CellMode.VALUE))
 ROWS = 50
+NOTHING = CODE_OF[CellState.EMPTY]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +80,9 @@ def moment(text: str, name: str, *, end: bool = False) -> datetime | None:
     return found + timedelta(days=1) if end and len(text) == len("2026-11-20") else found
 
 
-def layout_of(board: Board, cells: Rows, here: Here) -> Layout:
+def layout_of(board: Board, sheet: Sheet, here: Here) -> Layout:
     return plan_layout(
-        board, cells, _lens(here.get("lens")), _mode(here.get("cells")), here.all("open"), here.all("pin")
+        board, sheet, _lens(here.get("lens")), _mode(here.get("cells")), here.all("open"), here.all("pin")
     )
 
 
@@ -107,8 +108,8 @@ def board_page(visit: Visiting) -> Response:
     board = boards.load_board(visit.c, query, now=visit.now)
     if board.summary.last_result_at is None:
         return first_run_page(visit, project, board)
-    board, cells = with_metric_columns(visit.c, board, query)
-    layout = layout_of(board, cells, visit.here)
+    board, sheet = with_metric_columns(visit.c, board, query)
+    layout = layout_of(board, sheet, visit.here)
     quiet = quiet_state(board, layout, visit.here)
     repository = visit.repository_url(project)
     return visit.page(
@@ -128,9 +129,9 @@ def board_page(visit: Visiting) -> Response:
         state_words=[(state.value, LOOKS[state].key) for state in CellState if state is not CellState.EMPTY],
         lenses=lenses(board, layout, visit.here),
         modes=[(label, visit.here(cells=mode.value), layout.mode is mode) for label, mode in MODES],
-        ribbon=ribbon(board, cells),
+        ribbon=ribbon(board, sheet),
         quiet=quiet,
-        grid="" if quiet else grid_html(board, cells, layout, visit.here, visit.now, repository),
+        grid="" if quiet else grid_html(board, sheet, layout, visit.here, visit.now, repository),
         keys=keys_of(board, layout),
         states=orjson.dumps({look.css: look.words for look in LOOKS.values()}).decode(),
         key=key_html(),
@@ -146,13 +147,13 @@ def board_patch(visit: Visiting) -> Response:
     if query is None or board is None or board.summary.last_result_at is None:
         content: dict[str, Any] = {"first_run": True, "steps": str(steps_html(visit, project, board))}
     else:
-        board, cells = with_metric_columns(visit.c, board, query)
-        layout = layout_of(board, cells, visit.here)
+        board, sheet = with_metric_columns(visit.c, board, query)
+        layout = layout_of(board, sheet, visit.here)
         content = {
             "first_run": quiet_state(board, layout, visit.here) is not None,
             "strip": str(strip_html(board, visit)),
         }
-        content |= patch(board, cells, layout)
+        content |= patch(board, sheet, layout)
     headers = {"Cache-Control": "no-store"}
     return Response(orjson.dumps(content), media_type="application/json", headers=headers)
 
@@ -197,17 +198,12 @@ def lenses(board: Board, layout: Layout, here: Here) -> list[tuple[str, str, boo
     return [(label, here(lens=lens.value, open=None), layout.lens is lens) for label, lens in named]
 
 
-def ribbon(board: Board, cells: Rows) -> Markup:
+def ribbon(board: Board, sheet: Sheet) -> Markup:
     """Every column as a thin line in the colour of its worst state in range."""
     total = len(board.columns)
     if total <= 30:
         return Markup("")
-    worst: dict[int, CellState] = {}
-    for row in cells:
-        for cell in row:
-            known = worst.get(cell.column)
-            if known is None or WORSE_THAN[cell.state] < WORSE_THAN[known]:
-                worst[cell.column] = cell.state
+    worst = {column: STATES[code] for column, code in enumerate(sheet.codes.min(axis=0, initial=NOTHING).tolist())}
     colours = {
         "r": "--reg",
         "t": "--reg",

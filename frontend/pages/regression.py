@@ -2,15 +2,24 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
-from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi import APIRouter, Form
+from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
 from backend.services import history, profiles
 from backend.services import regressions as service
+from backend.services.bisect import (
+    BisectionStep,
+    BisectionView,
+    bisection_of_regression,
+    cancel_bisection,
+    start_bisection,
+)
 from backend.services.confirm import sessions_of_regression
+from backend.services.errors import BadRequest
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
 from frontend import numbers
 from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
@@ -19,11 +28,12 @@ from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link
 from frontend.pages.regressions import interval_of, name_of, still, worsened, worsened_by
-from frontend.render import script_json, visible
+from frontend.render import script_json, tag, visible
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
 
+SMALLEST_ODDS = 0.005  # a less likely commit of a bisection shows no figure
 BEFORE, AFTER = 60, 40  # points of the trend around the onset
 OPEN = service.OPEN
 LIVE = ("suspect", "confirmed")
@@ -48,6 +58,25 @@ class Line:
     css: str
 
 
+@router.post("/regressions/{regression_id}/bisect")
+def bisect_action(
+    visit: Visiting,
+    regression_id: int,
+    action: Annotated[str, Form(max_length=20)] = "start",
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Close the range between the last good and the first bad commit, or stop closing it."""
+    visit.check_action(csrf_token)
+    known = bisection_of_regression(visit.c, regression_id)
+    if action == "start":
+        start_bisection(visit.c, regression_id, visit.principal.name, visit.config, visit.now)
+    elif action == "cancel" and known is not None:
+        cancel_bisection(visit.c, known.id, f"cancelled by {visit.principal.name}", visit.now)
+    else:
+        raise BadRequest.field("action", action, ["start", "cancel"])
+    return RedirectResponse(f"/regressions/{regression_id}#commits", status_code=303)
+
+
 @router.get("/regressions/{regression_id}")
 def regression_page(visit: Visiting, regression_id: int) -> Response:
     detail = service.get_regression(visit.c, regression_id)
@@ -62,6 +91,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     face = face_of(detail)
     figure, label = trend(visit, it, face)
     profiled = profiles_of(visit, it, face)
+    bisected = bisection_of_regression(visit.c, it.id)
     repository = visit.repository_url(it.project)
     good, bad = it.last_good, it.first_bad
     sentence = sentence_of(it, detail.affected)
@@ -82,7 +112,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         evidence=detail.evidence,
         cause_title=cause_title(it),
         sustained_runs=Policy().sustained_runs,
-        commits=commits_of(detail, it),
+        commits=commits_of(detail, it, bisected),
+        bisection_says=None if bisected is None else bisection_says(bisected),
         commits_note=commits_note(it),
         compare_href=link("/compare", project=it.project, base=good.sha, head=bad.sha, testbed=it.testbed)
         if good and bad
@@ -91,6 +122,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         phases=phase_panel(detail, face),
         kernels=kernel_panel(profiled),
         roofline=roofline_panel(profiled),
+        bisection=bisected,
+        may_bisect=it.state in OPEN and it.still_bad and good is not None and bad is not None,
         sessions=session_panel(sessions_of_regression(visit.c, it.id), face),
         reproduce=detail.reproduce,
         affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
@@ -256,8 +289,25 @@ def commits_note(it: Regression) -> str:
     return f"{it.suspect_commits} between the last good and the first bad run"
 
 
-def commits_of(detail: RegressionDetail, it: Regression) -> list[CommitRow]:
-    rows = [commit_row(each, it) for each in detail.suspects]
+def bisection_says(it: BisectionView) -> str:
+    """How far it is, or what it found."""
+    if it.state == "running":
+        left = f", {numbers.rough_duration(it.eta_s)} left" if it.eta_s is not None else ""
+        return (
+            f"bisecting: {it.steps_done} of about {it.steps_done + it.steps_left} steps, "
+            f"{plural(it.remaining, 'commit')} possible{left}"
+        )
+    if it.state == "done":
+        sure = f", {numbers.percent(it.confidence)} sure" if it.confidence < 1 else ""
+        culprit = f" to {it.culprit_sha[:7]}" if it.culprit_sha else ""
+        return f"✓ bisected{culprit} in {plural(it.steps_done, 'step')}{sure}"
+    return f"bisection {it.state.replace('_', ' ')}{f': {visible(it.reason)}' if it.reason else ''}"
+
+
+def commits_of(detail: RegressionDetail, it: Regression, bisected: BisectionView | None) -> list[CommitRow]:
+    steps = {} if bisected is None else {step.sha: step for step in bisected.steps}
+    odds = {} if bisected is None or bisected.state != "running" else dict(bisected.candidates)
+    rows = [commit_row(each, it, steps.get(each.sha), odds.get(each.sha)) for each in detail.suspects]
     good = it.last_good
     if good is not None:
         rows.append(
@@ -274,12 +324,41 @@ def commits_of(detail: RegressionDetail, it: Regression) -> list[CommitRow]:
     return rows
 
 
-def commit_row(commit: SuspectCommit, it: Regression) -> CommitRow:
+STEP_LOOKS = {
+    "waiting": (("w", "○"), "waits"),
+    "running": (("g", "◔"), "being measured"),
+    "good": (("s", "✓"), "good"),
+    "bad": (("t", "▽"), "bad"),
+    "skipped": (("s", "–"), "skipped"),
+}
+
+
+def step_mark(step: BisectionStep) -> Markup:
+    """What a step of the bisection said of its commit."""
+    look, words = STEP_LOOKS.get(step.state, (("s", ""), step.state))
+    said = f" {numbers.signed_percent(step.change)}" if step.change is not None else ""
+    mark = tag(look, f"{words}{said}")
+    if step.run_id:
+        mark = Markup('<a href="/runs/{}">{}</a>').format(step.run_id, mark)
+    if step.reason:
+        mark += Markup(' <span class="t1 mut wrap">{}</span>').format(visible(step.reason)[:120])
+    return mark
+
+
+def commit_row(
+    commit: SuspectCommit, it: Regression, step: BisectionStep | None = None, odds: float | None = None
+) -> CommitRow:
     mark = Markup('<span class="dim">not benchmarked</span>')
     if commit.first_bad:
         mark = Markup('<span class="v r">▼ {}</span>').format(numbers.percent(it.change))
     elif commit.skipped_reason:
         mark = Markup('<span class="dim">{}</span>').format(visible(commit.skipped_reason))
+    if step is not None and not (commit.first_bad and step.state == "bad"):
+        mark = step_mark(step)
+    if odds is not None and odds >= SMALLEST_ODDS:
+        mark += Markup(' <span class="t1 mut nw" title="how likely it is the first bad one">{}</span>').format(
+            numbers.percent(odds)
+        )
     return CommitRow(
         sha=commit.sha,
         message=commit.message,

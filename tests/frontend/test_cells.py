@@ -2,12 +2,14 @@
 
 # ruff: noqa: E501 (a line of data stays one line)
 
+import numpy as np
 import pytest
 
 from backend.services.board_model import Row
-from backend.services.cells import Cell, CellState
+from backend.services.cells import STATES, Cell, CellState
 from backend.services.columns import Column
-from frontend.cells import CellMode, face_of, roll_up
+from frontend.cells import CellMode, Group, face_of, moved_columns, rolls_of, sheet_of_cells
+from frontend.grid import slower_now
 from frontend.words import LOOKS
 
 COLUMN = Column(
@@ -83,6 +85,23 @@ def test_a_name_says_variant_commit_state_and_change() -> None:
 
 
 def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
-    states = [CellState.UNCHANGED, CellState.STILL_UNOWNED, CellState.STILL_UNOWNED, CellState.IMPROVEMENT]
-    assert roll_up([Cell(0, state) for state in states]) == (CellState.STILL_UNOWNED, 2)
-    assert roll_up([]) == (CellState.EMPTY, 0)
+    states = (CellState.UNCHANGED, CellState.STILL_UNOWNED, CellState.FAILED, CellState.STILL_UNOWNED)
+    rows = [[Cell(column, state) for column, state in enumerate(states)], []]
+    roll = rolls_of(sheet_of_cells(rows, 5), Group("moe", (0, 1, 2, 3, 4), folded=True))
+    assert STATES[roll.codes[0]] is CellState.STILL_UNOWNED
+    assert (roll.numbers[0], roll.columns[0]) == (2, 1)
+    assert STATES[roll.codes[1]] is CellState.EMPTY
+
+
+def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:
+    newest_first = (CellState.RUNNING, CellState.STILL_OWNED, CellState.UNCHANGED)
+    mended = (CellState.IMPROVEMENT, CellState.STILL_OWNED, CellState.REGRESSION)
+    rows = [[Cell(0, first), Cell(1, second)] for first, second in zip(newest_first, mended, strict=True)]
+    sheet = sheet_of_cells(rows, 3)
+    assert slower_now(sheet) == {0}
+    assert moved_columns(sheet) == {0, 1}
+
+
+def test_cells_are_made_for_the_columns_that_are_wanted() -> None:
+    sheet = sheet_of_cells([[Cell(column, CellState.UNCHANGED) for column in range(4)]], 4)
+    assert list(sheet.cells(0, np.array([False, True, False, True]))) == [1, 3]

@@ -1,6 +1,6 @@
 // One event stream per browser: a shared worker holds it and hands every event to all open tabs of Tidemark.
 // A page of a single run asks for that run's own stream too, because its log lines are sent to nobody else.
-const KINDS = ["run", "log", "commits", "worker", "regression", "queue", "project"];
+const KINDS = ["run", "log", "commits", "worker", "regression", "queue", "project", "session", "bisection"];
 const ports = new Map(); // port → the run it watches, or null
 const streams = new Map(); // run id or "" → {source, state}
 

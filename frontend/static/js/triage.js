@@ -1,5 +1,5 @@
 // Regressions: selecting rows for the bar of actions. Everything is a form; without scripts the same buttons work.
-import { $, $$, toast } from "./page.js";
+import { $, $$, localise, toast } from "./page.js";
 import { on, settle } from "./live.js";
 
 const bulk = $("#bulk");
@@ -38,3 +38,16 @@ if (done) {
 }
 // What changed elsewhere is announced, not slipped under the reader's eyes.
 on("regression", settle(() => toast("Something here changed; reload to see it"), 400, 2000));
+// A session or a bisection of this regression moves on in its own panels.
+const page = location.pathname.match(/^\/regressions\/(\d+)$/);
+const follow = settle(async () => {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const id of ["sessions", "commits"]) {
+    const old = $(`#${id}`), next = $(`#${id}`, fresh);
+    if (old && next && !old.contains(document.activeElement) && old.innerHTML !== next.innerHTML) { old.innerHTML = next.innerHTML; localise(old); }
+    else if (!old && next) $("#cause")?.before(next);
+  }
+}, 300, 1500);
+if (page) for (const kind of ["session", "bisection"]) on(kind, (event) => { if (String(event.regression_id) === page[1]) follow(); });
