@@ -76,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
         for unit in (unit for unit in units if unit.stage is stage):
             _measure(unit, folder / unit.name, watch)
         if stage is Stage.SESSIONS:
-            sessions.measure(wanted, preset, kept, lambda: watch.left_s() - ENDING_S, _tell)
+            one = sessions.of_benchmark(wanted, preset)
+            sessions.measure(wanted, one, kept, lambda: watch.left_s() - ENDING_S, _tell)
     measured = _gather(options, folder, units, wanted, sessions.load(kept))
     out.write_text(page(measured))
     _tell(f"written: {out}")

@@ -84,12 +84,17 @@ def rate_below(sessions: int, confidence: float = 0.95) -> float:
 
 
 def measure(
-    wanted: Sessions, preset: Preset, kept: Path, time_left_s: Callable[[], float], tell: Callable[[str], None]
+    wanted: Sessions,
+    one_session: Callable[[float], Session | str],
+    kept: Path,
+    time_left_s: Callable[[], float],
+    tell: Callable[[str], None],
 ) -> list[Session]:
-    """Measures what is missing of the wanted sessions, honest and slowed in turn, and keeps each at once."""
-    done = load(kept)
-    selected = registry.select(registry.find(wanted.benchmark), _sized(preset), {})[0]
-    launcher, longest = Launcher(), 0.0
+    """Measures what is missing of the wanted sessions, honest and slowed in turn, and keeps each at once.
+
+    `one_session` measures one that is slowed by so much, or says why it could not.
+    """
+    done, longest = load(kept), 0.0
     kinds = [slow for _ in range(wanted.count) for slow in (0.0, wanted.injected)]
     for kind in (0.0, wanted.injected):
         have = sum(session.slow_down == kind for session in done)
@@ -99,7 +104,7 @@ def measure(
         before = time_left_s()
         if before < max(20.0, 1.2 * longest):
             break
-        session = _session(selected, kind, wanted.rounds, launcher)
+        session = one_session(kind)
         longest = max(longest, before - time_left_s())
         if isinstance(session, str):
             tell(f"session ended: {session}")
@@ -119,12 +124,14 @@ def load(kept: Path) -> list[Session]:
     return [Session(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
 
 
-def _sized(preset: Preset) -> Preset:
-    return Preset.CPU if preset is Preset.CPU else Preset.FULL
+def of_benchmark(wanted: Sessions, preset: Preset) -> Callable[[float], Session | str]:
+    """Measures sessions on the wanted benchmark, at its full size on a GPU."""
+    selected = registry.select(registry.find(wanted.benchmark), preset, {})[0]
+    launcher = Launcher()
+    return lambda slow_down: _session(selected, slow_down, wanted.rounds, launcher)
 
 
 def _session(selected: Selected, slow_down: float, rounds: int, launcher: Launcher) -> Session | str:
-    """One session, or the sentence of the process that failed."""
     values: dict[str, list[float]] = {"base": [], "head": []}
     config, metric = selected.case.config, ""
     for turn in abba(rounds):

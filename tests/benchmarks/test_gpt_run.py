@@ -16,6 +16,13 @@ from backend.contract import parse_run
 
 pytestmark = pytest.mark.torch
 
+torch = pytest.importorskip("torch")
+
+from benchmarks import child  # noqa: E402
+from benchmarks.experiments import job_of  # noqa: E402
+from benchmarks.registry import BY_ID, Selected  # noqa: E402
+from benchmarks.spec import Preset  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 ONE = ("run", "gpt.train", "--processes", "1")
 
@@ -140,10 +147,15 @@ def test_the_compliance_checker_refuses_a_log_that_lacks_a_line(two_processes, t
     assert "SUCCESS" not in _compliance(broken)
 
 
-def test_a_plugged_in_model_and_its_optimizer_run_and_are_named(command, checkout):
-    ran = command(*ONE, "--implementation", "loom.model:build", cwd=checkout)
+def test_a_plugged_in_model_and_its_optimizer_run_and_are_named_and_what_they_print_is_no_progress(
+    command, checkout, variation
+):
+    entry = variation("noisy", "return Model(config)", 'print("::tidemark-progress {}"); return Model(config)')
+    ran = command(*ONE, "--implementation", entry, cwd=checkout, TIDEMARK_PROGRESS="1")
     assert ran.code == 0, ran.stderr
-    assert ran.document["code_under_test"] == {"kind": "implementation", "entry": "loom.model:build"}
+    assert ran.document["code_under_test"] == {"kind": "implementation", "entry": "loom.noisy:build"}
+    assert "::tidemark-progress {}" not in ran.stdout
+    assert "::tidemark-progress {}" in ran.stderr
     # The loop over parameters dispatches several operations for each of them, the fused kernel one in all.
     assert ran.metric("ops_per_step")["value"] > 300
 
@@ -163,7 +175,39 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.fixture
+def measured_here(tmp_path, monkeypatch, checkout):
+    """What the measuring process reports, without a process: for implementations that leave this one alive."""
+
+    def measure(entry, preset="cpu", case=0):
+        benchmark = BY_ID["gpt.train"]
+        chosen = Selected(benchmark, benchmark.cases(Preset(preset))[case])
+        job = job_of(chosen, chosen.case.config, ["check", "time"], implementation=entry, preset=preset)
+        monkeypatch.chdir(checkout)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        for name in [name for name in sys.modules if name == "loom" or name.startswith("loom.")]:
+            del sys.modules[name]
+        (tmp_path / "job.json").write_text(json.dumps(job))
+        assert child.main([str(tmp_path / "job.json"), str(tmp_path / "report.json")]) == 0
+        return json.loads((tmp_path / "report.json").read_text())
+
+    threads = torch.get_num_threads()
+    yield measure
+    torch.set_num_threads(threads)
+    for name in [name for name in sys.modules if name == "loom" or name.startswith("loom.")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["leak", "raises", "exits", "memory"])
+def test_a_bad_implementation_is_reported_with_a_status_and_a_sentence(measured_here, variation, name):
+    old, new, status, said = BAD[name]
+    report = measured_here(variation(name, old, new))
+    assert report["status"] == status
+    assert said in report["error"]
+    assert "times" not in report, "a bad implementation has no speed"
+
+
+@pytest.mark.parametrize("name", ["dies", "nan"])
 def test_a_bad_implementation_is_a_result_with_a_status_and_a_sentence(command, checkout, variation, name):
     old, new, status, said = BAD[name]
     ran = command(*ONE, "--implementation", variation(name, old, new), cwd=checkout)
@@ -174,18 +218,10 @@ def test_a_bad_implementation_is_a_result_with_a_status_and_a_sentence(command, 
     assert parse_run(ran.out.read_bytes()).status == "failed"
 
 
-def test_what_measured_code_prints_cannot_pass_for_progress(command, checkout, variation):
-    entry = variation("noisy", "return Model(config)", 'print("::tidemark-progress {}"); return Model(config)')
-    ran = command(*ONE, "--implementation", entry, cwd=checkout, TIDEMARK_PROGRESS="1")
-    assert "::tidemark-progress {}" not in ran.stdout
-    assert "::tidemark-progress {}" in ran.stderr
-
-
-def test_an_implementation_that_is_not_there_is_told_what_is(command, checkout):
-    ran = command(*ONE, "--implementation", "loom.model:bild", cwd=checkout)
-    assert "it has:" in ran.result["error"] and "build" in ran.result["error"]
-    ran = command(*ONE, "--implementation", "loom.none:build", cwd=checkout)
-    assert "no module 'loom.none'" in ran.result["error"]
+def test_an_implementation_that_is_not_there_is_told_what_is(measured_here):
+    error = measured_here("loom.model:bild")["error"]
+    assert "it has:" in error and "build" in error
+    assert "no module 'loom.none'" in measured_here("loom.none:build")["error"]
 
 
 def test_a_process_that_hangs_is_ended_and_called_a_timeout(command, checkout, variation):
@@ -196,9 +232,9 @@ def test_a_process_that_hangs_is_ended_and_called_a_timeout(command, checkout, v
 
 
 def test_an_unknown_id_is_a_failed_result_and_the_rest_goes_on(command):
-    ran = command("run", "gpt.trian", "gpt.train", "--processes", "1")
+    ran = command("run", "gpt.trian", "ceiling.launch", "--processes", "1")
     statuses = {result["benchmark"]: result["status"] for result in ran.document["results"]}
-    assert statuses == {"gpt.train": "ok", "gpt.trian": "failed"}
+    assert statuses == {"ceiling.launch": "ok", "gpt.trian": "failed"}
     assert ran.code == 1
 
 
@@ -219,19 +255,17 @@ def test_rungs_that_mean_nothing_on_a_cpu_say_so_and_cost_nothing(command):
     assert "TF32" in ran.document["results"][0]["error"]
 
 
-def test_a_gpu_preset_without_a_gpu_is_not_applicable_with_a_reason(command):
-    import torch
-
+def test_a_gpu_preset_without_a_gpu_is_not_applicable_with_a_reason(measured_here):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    ran = command("run", "gpt.train", "--preset", "smoke", "--processes", "1")
-    assert ran.result["status"] == "not_applicable"
-    assert "torch sees none" in ran.result["error"]
+    report = measured_here(None, preset="smoke")
+    assert report["status"] == "not_applicable"
+    assert "torch sees none" in report["error"]
 
 
 def test_an_interrupted_run_writes_what_is_finished_marked_incomplete(tmp_path):
     out = tmp_path / "run.json"
-    command = [sys.executable, "-P", "-m", "benchmarks", "run", "gpt.train", "--processes", "9", "--out", str(out)]
+    command = [sys.executable, "-P", "-m", "benchmarks", "run", "ceiling.launch", "--processes", "9", "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_PROGRESS": "1"}
     process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Ranks: started here or by torchrun, two and four of them; a lost one is named; the slowest one is what counts."""
+"""Ranks: started here or by torchrun, two and three of them; a lost one is named; the slowest one is what counts."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_an_iteration_lasts_as_long_as_its_slowest_rank_and_the_mean_of_ranks_st
     ("count", "arguments", "benchmark_", "metric"),
     [
         (2, ["gpt.ddp", "--variant", "strategy=ddp"], "gpt.ddp", "scaling_efficiency"),
-        (4, ["coll.all_gather", "gpt.train"], "coll.all_gather", "busbw_gb_per_s"),
+        (3, ["coll.all_gather", "gpt.train"], "coll.all_gather", "busbw_gb_per_s"),
     ],
 )
 def test_torchrun_starts_the_ranks_and_rank_0_writes_the_run(tmp_path, count, arguments, benchmark_, metric):
@@ -147,7 +147,8 @@ def test_torchrun_starts_the_ranks_and_rank_0_writes_the_run(tmp_path, count, ar
     )
     assert done.returncode == 0, done.stderr
     parse_run(out.read_bytes())
-    results = {result["benchmark"]: result for result in json.loads(out.read_text())["results"]}
+    # The way that the case is about comes first; those between GPUs are registered after it.
+    results = {result["benchmark"]: result for result in reversed(json.loads(out.read_text())["results"])}
     found = results[benchmark_]
     assert (found["status"], found["world_size"], found["variant"]["ranks"]) == ("ok", count, count), found["error"]
     assert found["correctness"]["state"] == "pass"
