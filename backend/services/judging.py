@@ -92,8 +92,17 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured])
     if late:
         _judge_late(c, arrival, late, found)
     told = _tell(c, arrival, found)
-    verdicts = _store(c, arrival, found, told)
-    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
+    if found.stories or found.rejudged or len(found.rows) <= wire.FEW_ROWS:
+        rows = _store(c, arrival, found, told)
+        verdicts = _verdicts(c, arrival, found, rows)
+        return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
+    # Nothing earlier is touched: the server writes the states while the judgements and the answer are put together.
+    with wire.ahead(c, *_statements(arrival, found)):
+        rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
+        values = judgement_store.values_of(rows, arrival.now)
+        verdicts = _verdicts(c, arrival, found, rows)
+    statements = tuple(judgement_store.insert(c, values))
+    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
 
 
 def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
@@ -333,7 +342,8 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
             judgement = not_judgeable(point, policy)
         found.said.append((item.series, judgement))
         found.rows.append(_row(arrival, item.series, judgement, more=more))
-    verdicts = _store(c, arrival, found, Told())
+    rows = _store(c, arrival, found, Told())
+    verdicts = _verdicts(c, arrival, found, rows)
     return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 
 
@@ -364,9 +374,10 @@ def _tell(c: Connection, arrival: Arrival, found: _Outcome) -> Told:
     return alarms.known_points(c, part_of_something) if part_of_something else Told()
 
 
-def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> tuple[SeriesVerdict, ...]:
+def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> list[JudgementRow]:
+    """Write the judgements as they may be told, and what they make clear about earlier ones."""
     rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
-    statements = judgement_store.insert(c, rows, arrival.now)
+    statements = judgement_store.insert(c, judgement_store.values_of(rows, arrival.now))
     changes = restatements(found.stories, told)
     if changes or found.rejudged:
         wire.send(c, *statements)
@@ -376,6 +387,13 @@ def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> tupl
     touched = {series_id for series_id, _ in restated}
     found.rejudged += restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
     series_store.recompute_rollups(c, found.rejudged)
+    return rows
+
+
+def _verdicts(
+    c: Connection, arrival: Arrival, found: _Outcome, rows: Sequence[JudgementRow]
+) -> tuple[SeriesVerdict, ...]:
+    """The answer: what is said of each measurement of the run."""
     own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
     positions = {row.judgement.since_position for row in own.values()} | {
         event.onset_position for row in own.values() for event in row.judgement.events

@@ -63,9 +63,14 @@ COLUMNS = {
 }
 
 
-def insert(c: Connection, rows: Iterable[JudgementRow], judged_at: datetime) -> list[wire.Statement]:
-    """Stores judgements: many at once, few by the statements returned."""
-    return wire.row_statements(c, "judgement", COLUMNS, [_values(row, judged_at) for row in rows])
+def values_of(rows: Iterable[JudgementRow], judged_at: datetime) -> list[tuple[Any, ...]]:
+    """Judgements as the values of their columns."""
+    return [_values(row, judged_at) for row in rows]
+
+
+def insert(c: Connection, values: Sequence[tuple[Any, ...]]) -> list[wire.Statement]:
+    """Stores judgements (as `values_of` has them): many at once, few by the statements returned."""
+    return wire.row_statements(c, "judgement", COLUMNS, values)
 
 
 def _values(row: JudgementRow, judged_at: datetime) -> tuple[Any, ...]:

@@ -415,6 +415,7 @@ rollup = Table(
     Column("worst_verdict", Text, nullable=False),
     Column("worst_change", REAL),
     CheckConstraint("granularity IN ('hour', 'day', 'week')", name="granularity"),
+    postgresql_with={"fillfactor": "70"},  # the newest buckets are updated in place with every run
 )
 
 # --- regressions -----------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """The short way to PostgreSQL for the path of a result: batches of statements in one round trip, and binary COPY.
 
-Both go through the driver of the caller's own connection, hence within its transaction.
+Both go through the driver of the caller's own connection, hence within its transaction. Batches are sent by inner parts
+of psycopg (`_enqueue`, `ahead`), which a minor version may change: pyproject.toml holds it, and tests/backend/store/
+test_wire.py fails where they are not what they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from struct import pack
 from typing import Any, ClassVar, cast
@@ -33,6 +36,17 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
     with connection.pipeline():
         connection.wait(_enqueue(cursors, statements))
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+@contextmanager
+def ahead(c: Connection, *statements: Statement) -> Iterator[None]:
+    """Statements that the server works on while the caller goes on; leaving waits for their end. No COPY inside."""
+    connection = driver(c)
+    cursors = [connection.cursor(row_factory=namedtuple_row, binary=True) for _ in statements]
+    with connection.pipeline() as pipeline:
+        connection.wait(_enqueue(cursors, statements))
+        connection.wait(pipeline._communicate_gen())  # sends what was enqueued; answers are read when they are there
+        yield
 
 
 def _enqueue(cursors: Sequence[psycopg.Cursor[Any]], statements: Sequence[Statement]) -> PQGen[None]:
