@@ -1,26 +1,32 @@
-"""Telling GitHub: a check run (or a commit status) per commit, one comment per pull request, updated in place.
+"""Telling GitHub: a check run (or a commit status) per commit, one comment per pull request, one issue per confirmed
+regression where a project wants that, each updated in place; and answers to `/tidemark …` in comments.
 
 The housekeeping loop sends what waits. What GitHub asks to have later is sent later; what it refuses, or what failed
 too often, is given up and says so: in the log, on live pages and in `GET /api/v1/github/outbox`.
 """
 
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine
 
 from backend.github.client import AppInstallation, Credentials, GitHub, Later, PlainToken, Refused
-from backend.services import github_text, live, pull_requests
+from backend.services import comment_commands, github_text, live, pull_requests
+from backend.services.comment_commands import Asked
 from backend.services.commit_report import CommitReport, load_report
 from backend.services.config import ServiceConfig
 from backend.services.errors import NotFound
+from backend.services.github_issue import Issue, issue
 from backend.services.github_text import Annotation, WasRed
 from backend.services.projects import find_project
+from backend.services.regressions import RegressionDetail, get_regression
 from backend.store import github_outbox as store
 from backend.store import projects as project_store
 from backend.store import pull_requests as pull_request_store
@@ -31,6 +37,7 @@ log = logging.getLogger("tidemark.github")
 
 NAME = "Tidemark"
 AT_ONCE = 20
+MOST_ISSUES = 200  # open ones that are looked through for one of ours
 MOST_ATTEMPTS = 8
 GONE = (404, 410)
 
@@ -73,6 +80,7 @@ class Teller:
         if not self.is_configured:
             return 0
         with self.engine.begin() as c:
+            store.want_issues(c)
             rows = store.due(c, now(), AT_ONCE)
         sent = 0
         for row in rows:
@@ -96,13 +104,41 @@ class Teller:
         with self.engine.begin() as c:
             project = project_store.by_id(c, row.project_id)
             place = None if project is None else self._place(store.connected(c, row.project_id))
-            report = None if project is None else _report(c, project, row, self.config.public_url, now)
-        if place is None or report is None:
-            told = Told(remote_id=row.remote_id, memory=row.memory)  # closed, or not connected any more
-        else:
-            told = tell_check(place, row, report) if row.kind == "check" else tell_comment(place, row, report)
+        told = Told(remote_id=row.remote_id, memory=row.memory)
+        if project is not None and place is not None:  # else it is not connected any more
+            told = self._told(place, project, row, now) or told
         with self.engine.begin() as c:
             store.set_sent(c, row, remote_id=told.remote_id, memory=told.memory, now=now)
+
+    def _told(self, place: Place, project: ProjectRow, row: OutboxRow, now: datetime) -> Told | None:
+        """None: there is nothing to tell (any more)."""
+        if row.kind == "reply":
+            return self._reply(place, project, row, now)
+        if row.kind == "issue":
+            with self.engine.begin() as c:
+                detail = _regression(c, row)
+            return None if detail is None else tell_issue(place, row, issue(detail, self.config.public_url))
+        with self.engine.begin() as c:
+            report = _report(c, project, row, self.config.public_url, now)
+        if report is None:
+            return None
+        return tell_check(place, row, report) if row.kind == "check" else tell_comment(place, row, report)
+
+    def _reply(self, place: Place, project: ProjectRow, row: OutboxRow, now: datetime) -> Told:
+        """Follow a command of a comment once, and answer it until GitHub has the answer."""
+        asked = Asked.of_memory(row.key, row.memory)
+        answered = row.memory.get("answered")
+        if not isinstance(answered, dict):
+            permission = _permission(place, asked.author)
+            with self.engine.begin() as c:
+                if permission in comment_commands.WRITERS:
+                    found = comment_commands.follow(c, project, asked, self.config, now)
+                else:
+                    found = comment_commands.refused(asked.author, permission)
+                answered = {"reaction": found.reaction.value, "text": found.text}
+                store.remember(c, row, {**row.memory, "answered": answered})
+        tell_answer(place, asked, answered, may_be_there=row.attempts > 0)
+        return Told(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
 
     def _place(self, connected: Mapping[str, Any] | None) -> Place | None:
         if connected is None:
@@ -211,6 +247,69 @@ def tell_comment(place: Place, row: OutboxRow, report: CommitReport) -> Told:
     return Told(remote_id=told.remote_id, memory={**told.memory, **({"was_red": asdict(red)} if red else {})})
 
 
+def tell_issue(place: Place, row: OutboxRow, said: Issue) -> Told:
+    """The one issue of a regression: made when it was confirmed, changed in place, closed and opened with it."""
+    made_at = f"/repos/{place.repository}/issues"
+    known = row.remote_id or _issue_of(place, made_at, said)
+    if known is None and said.state == "closed":
+        return Told(remote_id=None, memory=row.memory)  # it was over before it was told
+    body: dict[str, Any] = {"title": said.title, "body": said.body}
+    if known is not None:
+        body |= {"state": said.state, **({"state_reason": said.state_reason} if said.state_reason else {})}
+
+    def send() -> str | None:
+        if known is None:
+            return _number(place.api.request("POST", made_at, body))
+        try:
+            return _number(place.api.request("PATCH", f"{made_at}/{known}", body))
+        except Refused as refused:
+            if refused.status in GONE:
+                return known  # somebody deleted it, or turned issues off: it is not made again
+            raise
+
+    return _once(row, body, send)
+
+
+def _issue_of(place: Place, path: str, said: Issue) -> str | None:
+    """An issue of ours that an earlier attempt left without our hearing of it."""
+    mark = said.body.partition("\n")[0]
+    newest = itertools.islice(place.api.pages(f"{path}?state=open&sort=created"), MOST_ISSUES)
+    return next((_number(item) for item in newest if str(item.get("body") or "").startswith(mark)), None)
+
+
+def tell_answer(place: Place, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
+    """A reaction on the comment that asks, and a comment where there is more to say."""
+    comment = f"/repos/{place.repository}/issues/comments/{asked.comment_id}"
+    try:
+        place.api.request("POST", f"{comment}/reactions", {"content": answered["reaction"]})
+    except Refused as refused:
+        if refused.status not in GONE:  # the comment was deleted; the answer may still be wanted
+            raise
+    if answered["text"]:
+        mark = f"<!-- tidemark:reply:{asked.comment_id} -->"
+        path = f"/repos/{place.repository}/issues/{asked.number}/comments"
+        if not may_be_there or _comment_of(place, path, mark) is None:
+            place.api.request("POST", path, {"body": f"{mark}\n{answered['text']}"})
+
+
+def _permission(place: Place, login: str) -> str:
+    """What GitHub lets somebody do with the repository; nothing, where it does not know them."""
+    try:
+        answer = place.api.request("GET", f"/repos/{place.repository}/collaborators/{quote(login, safe='')}/permission")
+    except Refused as refused:
+        if refused.status in GONE:
+            return "none"
+        raise
+    return str(answer.get("permission", "none")) if isinstance(answer, dict) else "none"
+
+
+def _regression(c: Connection, row: OutboxRow) -> RegressionDetail | None:
+    try:
+        return get_regression(c, int(row.key))
+    except NotFound:
+        return None
+
+
 def _comment_of(place: Place, path: str, marker: str) -> str | None:
     """A comment of ours that an earlier attempt left without our hearing of it."""
     for item in place.api.pages(path):
@@ -242,6 +341,10 @@ def _make_or_change(
             if refused.status not in GONE:
                 raise
     return _id(place.api.request("POST", made_at, body))
+
+
+def _number(answer: Any) -> str | None:
+    return str(answer["number"]) if isinstance(answer, dict) and "number" in answer else None
 
 
 def _id(answer: Any) -> str | None:

@@ -12,13 +12,15 @@ from urllib.parse import parse_qs
 from sqlalchemy import Connection
 
 from backend.github import signature
-from backend.services import projects, pull_requests, requests
+from backend.services import comment_commands, projects, pull_requests, requests
 from backend.services.access import Principal, Scope, Via
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind
 from backend.services.errors import BadRequest, ServiceError, Unauthenticated, shown
 from backend.services.requests import RunRequest
-from backend.store import deliveries
+from backend.store import commits as commit_store
+from backend.store import deliveries, github_outbox
+from backend.store import live as live_store
 from backend.store import projects as project_store
 from backend.store.projects import ProjectRow
 
@@ -176,6 +178,38 @@ def _on_pull_request(
     return pull_requests.note(c, project, payload, now)
 
 
+def _on_comment(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    """Somebody says `/tidemark …` in a pull request."""
+    said = comment_commands.note(c, project, payload)
+    live_store.notify_work(c)
+    return said
+
+
+def _on_workflow(
+    c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+) -> str:
+    """A workflow, or a job of one, has ended: it may have delivered results of a commit we have not read."""
+    action = payload.get("action")
+    if action != "completed":
+        return f"nothing to do for a workflow {_plain(str(action))}"
+    told = payload.get("workflow_run") or payload.get("workflow_job")
+    sha = told.get("head_sha") if isinstance(told, dict) else None
+    if not isinstance(sha, str) or not SHA.match(sha):
+        raise BadRequest.field("head_sha", sha, "a full commit id")
+    if commit_store.ids_of(c, project.id, [sha]):
+        github_outbox.want_check(c, project.id, sha)
+        live_store.notify_work(c)
+        return f"the check of {sha[:10]} is brought up to date"
+    repository = told.get("head_repository") if isinstance(told, dict) else None
+    own = payload.get("repository")
+    if isinstance(repository, dict) and isinstance(own, dict) and repository.get("id") != own.get("id"):
+        return f"{sha[:10]} is of a fork; its results come by a workflow of this repository, if at all"
+    projects.request_sync(c, project.id, now)
+    return "synchronising"
+
+
 def _on_check(
     c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
 ) -> str:
@@ -207,6 +241,9 @@ HANDLERS: Mapping[str, Handler] = {
     "pull_request": _on_pull_request,
     "check_run": _on_check,
     "check_suite": _on_check,
+    "issue_comment": _on_comment,
+    "workflow_run": _on_workflow,
+    "workflow_job": _on_workflow,
 }
 
 

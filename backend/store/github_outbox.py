@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, and_, delete, or_, select, text, update
 
 from backend.store import wire
@@ -63,6 +64,51 @@ def want(c: Connection, run_ids: Sequence[str]) -> None:
 def want_check(c: Connection, project_id: int, sha: str) -> None:
     """The same for a commit that has no run (and may need none)."""
     c.execute(_WANT_CHECK, {"project": project_id, "sha": sha})
+
+
+_WANT_REPLY = text(
+    """INSERT INTO github_outbox (project_id, kind, key, state, wanted_at, memory)
+       VALUES (:project, 'reply', :comment, 'waiting', clock_timestamp(), CAST(:memory AS jsonb))
+       ON CONFLICT (project_id, kind, key) DO NOTHING"""
+)
+# A regression is told anew when it has changed since; those that were never confirmed have no issue.
+_WANT_ISSUES = text(
+    """INSERT INTO github_outbox (project_id, kind, key, state, wanted_at, memory)
+       SELECT p.id, 'issue', g.id::text, 'waiting', clock_timestamp(), jsonb_build_object('seen', g.state || ' ' || g.updated_at)
+       FROM regression g
+       JOIN project p ON p.id = g.project_id AND p.settings #>> '{github,issues}' = 'true'
+         AND p.settings #> '{github,repository}' IS NOT NULL
+       LEFT JOIN github_outbox o ON o.project_id = p.id AND o.kind = 'issue' AND o.key = g.id::text
+       WHERE CASE WHEN o.key IS NULL THEN g.state IN ('confirmed', 'acknowledged')
+                  ELSE o.memory ->> 'seen' IS DISTINCT FROM g.state || ' ' || g.updated_at END
+       ON CONFLICT (project_id, kind, key)
+       DO UPDATE SET state = 'waiting', wanted_at = excluded.wanted_at, attempts = 0, error = NULL,
+         memory = github_outbox.memory || excluded.memory"""
+)
+
+
+def want_reply(c: Connection, project_id: int, comment_id: str, memory: Mapping[str, Any]) -> None:
+    """Somebody said something to us in a comment. Once noted, the same comment is noted no more."""
+    c.execute(_WANT_REPLY, {"project": project_id, "comment": comment_id, "memory": orjson.dumps(memory).decode()})
+
+
+def want_issues(c: Connection) -> int:
+    """The issues of regressions that were confirmed, or have changed since they were told."""
+    return c.execute(_WANT_ISSUES).rowcount
+
+
+def remember(c: Connection, row: "OutboxRow", memory: Mapping[str, Any]) -> None:
+    """Keep what was done, before it is told."""
+    c.execute(update(github_outbox).where(_this(row)).values(memory=dict(memory)))
+
+
+def remote_id(c: Connection, project_id: int, kind: str, key: str) -> str | None:
+    """What GitHub calls it."""
+    statement = select(github_outbox.c.remote_id).where(
+        github_outbox.c.project_id == project_id, github_outbox.c.kind == kind, github_outbox.c.key == key
+    )
+    found: str | None = c.execute(statement).scalar_one_or_none()
+    return found
 
 
 def due(c: Connection, now: datetime, limit: int) -> list[OutboxRow]:

@@ -105,6 +105,9 @@ def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:
         "UPDATE run SET worker_id = (SELECT id FROM worker), leased_at = :at WHERE id = 'RUN-000028'",
         at=NOW - timedelta(minutes=1),
     )
+    (untrusted,) = [item for item in queue(history.connection, now=NOW).items if item.state == "queued"]
+    assert "not marked trusted, and no worker of cpu isolates" in untrusted.reason and untrusted.starts_in_s is None
+    history.execute("UPDATE project SET trusted = true")
     found = queue(history.connection, project=PROJECT, now=NOW)
     assert (found.counts["queued"], found.counts["running"], found.counts["failed"]) == (1, 1, 1)
     assert set(found.counts) == {"queued", "leased", "running", "done", "failed", "cancelled", "superseded"}
@@ -115,25 +118,52 @@ def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:
     assert found.waiting_s == 420
     history.execute("UPDATE worker SET wanted_state = 'drain'")
     held = queue(history.connection, testbed="cpu", now=NOW).items[1]
-    assert held.reason.startswith("waits for a worker of cpu") and held.starts_in_s is None
+    assert held.reason == "waits for a worker of cpu: 1 is held back" and held.starts_in_s is None
     with pytest.raises(BadRequest, match="1 to 500"):
         queue(history.connection, limit=0)
 
 
 def test_the_queue_is_in_the_order_in_which_runs_are_taken(history: Any) -> None:
-    for name, priority, position in (("late", 20, 25), ("early", 20, 12), ("urgent", 40, 26)):
+    history.execute("UPDATE project SET trusted = true")
+    history.execute("UPDATE run SET requested_at = :at WHERE id = 'RUN-000029'", at=NOW)
+    for name, kind, minutes in (("late", "main", 1), ("early", "main", 9), ("urgent", "confirm", 0)):
         history.execute(
-            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, priority, attempt)
-               SELECT :id, :project, c.id, :testbed, 'gpt', 'queued', :priority, 2 FROM commit c WHERE c.sha = :sha""",
-            id=f"RUN-{name}", project=history.project_id, testbed=history.testbed_id, priority=priority,
-            sha=commit(position),
+            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, attempt, requested_at)
+               SELECT :id, :project, c.id, :testbed, 'gpt', 'queued', :kind, 2, :at FROM commit c WHERE c.sha = :sha""",
+            id=f"RUN-{name}", project=history.project_id, testbed=history.testbed_id, kind=kind,
+            at=NOW - timedelta(minutes=minutes), sha=commit(12),
         )  # fmt: skip
     items = queue(history.connection, now=NOW).items
     assert [item.run_id for item in items] == ["RUN-000028", "RUN-urgent", "RUN-early", "RUN-late", "RUN-000029"]
-    assert [item.reason for item in items[1:3]] == [
+    assert [item.before for item in items] == [None, 0, 1, 2, 3]
+    assert [item.reason for item in items[1:]] == [
         "next in line; attempt 2, because the one before did not end",
-        "1 before it; attempt 2, because the one before did not end",
+        "1 before it: 1 confirming; attempt 2, because the one before did not end",
+        "2 before it: 1 confirming, 1 asked for earlier; attempt 2, because the one before did not end",
+        "3 before it: 1 confirming, 2 asked for earlier",
     ]
+
+
+def test_who_has_used_a_testbed_most_is_told_so(history: Any) -> None:
+    history.execute("UPDATE project SET trusted = true")
+    history.execute("UPDATE run SET requested_at = :at WHERE state = 'queued'", at=NOW)
+    history.execute(
+        """INSERT INTO queue_share (testbed_id, project_id, kind, used_s, counted_at)
+           VALUES (:testbed, :project, 'main', 9000, :now)""",
+        testbed=history.testbed_id, project=history.project_id, now=NOW,
+    )  # fmt: skip
+    history.execute("INSERT INTO project (slug, trusted) VALUES ('other/one', true)")
+    history.execute(
+        "INSERT INTO commit (project_id, sha) SELECT id, repeat('e', 40) FROM project WHERE slug = 'other/one'"
+    )
+    history.execute(
+        """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, requested_at)
+           SELECT 'RUN-other', project_id, id, :testbed, 'gpt', 'queued', :now FROM commit WHERE sha = repeat('e', 40)""",
+        testbed=history.testbed_id, now=NOW,
+    )  # fmt: skip
+    waiting = [item for item in queue(history.connection, now=NOW).items if item.state == "queued"]
+    assert [item.run_id for item in waiting] == ["RUN-other", "RUN-000029"]
+    assert waiting[1].reason == "1 before it; northsea/loom has used 100% of cpu lately, others take their turns"
 
 
 @pytest.mark.parametrize(
