@@ -41,6 +41,8 @@ class Evidence:
     worker: str = ""
     other_workers_agree: bool | None = None
     """True: another worker shows the change too; False: another worker ran these commits and does not."""
+    symptoms: tuple[str, ...] = ()
+    """Of an ill machine, where its runs since the onset are proof enough (fleet_window)."""
     moved_series: int = 0
     watched_series: int = 0
     session_confirmed: bool | None = None
@@ -104,6 +106,8 @@ def _machine(e: Evidence) -> Cause | None:
         told.append(
             f"{e.foreign_processes} foreign process{'es' if e.foreign_processes > 1 else ''} shared the accelerator."
         )
+    if not told and e.other_workers_agree is not True:
+        told += e.symptoms
     share = e.moved_series / e.watched_series if e.watched_series >= FEWEST_SERIES else 0.0
     if share >= MOST_SERIES and e.other_workers_agree is False:
         told.append(f"{e.moved_series} of {e.watched_series} series of {e.worker or 'this worker'} moved together.")

@@ -162,10 +162,10 @@ class TestbedRows:
         for w in range(len(self.workers)):
             self.learn_level(w)
 
-    def learn_level(self, w: int) -> None:
+    def learn_level(self, w: int, young: int = YOUNG) -> None:
         """The level of a worker: the mean of its settled rows, far ones pulled in."""
         rows = np.flatnonzero(self.usable[: self.n] & (self.worker[: self.n] == w))
-        settled = rows[rows < self.n - YOUNG]
+        settled = rows[rows < self.n - young]
         if len(settled) < CALIBRATION:
             self.ready[w] = False
             return
@@ -178,9 +178,10 @@ class TestbedRows:
         self.ready[w] = True
         self.learnt[w] = min(len(settled), REMEMBERED)
 
-    def learn_noise(self) -> None:
+    def learn_noise(self, young: int = YOUNG) -> None:
         """Noise between runs: of the testbed, and of a worker that is less steady than the others."""
-        rows = np.flatnonzero(self.usable[: self.n])[:-YOUNG]
+        rows = np.flatnonzero(self.usable[: self.n])
+        rows = rows[: len(rows) - young]
         rows = rows[np.array([self.ready[w] for w in self.worker[rows]], dtype=bool)][-120:]
         if len(rows) < 12:
             return

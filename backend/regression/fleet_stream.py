@@ -10,12 +10,19 @@ from typing import Any, TextIO
 import numpy as np
 
 from backend.regression.fleet_judge import FleetJudge
-from backend.regression.fleet_terms import Action, Ask, FleetRun, FleetSeries, Floats, Incident, SessionResult, Told
+from backend.regression.fleet_terms import (
+    HARMLESS_THROTTLE,
+    SIZES,
+    Action,
+    Ask,
+    FleetRun,
+    FleetSeries,
+    Floats,
+    Incident,
+    SessionResult,
+    Told,
+)
 from backend.regression.terms import Role
-
-SIZES = frozenset({"B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "1", "count"})
-"""Units of what a slow machine does not change."""
-HARMLESS_THROTTLE = frozenset({"sw_power_cap", "gpu_idle", "applications_clocks_setting"})
 
 
 class Stream:

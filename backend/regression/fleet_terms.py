@@ -16,6 +16,11 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
+SIZES = frozenset({"B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"})
+"""Units of what a slow machine does not change; what is exact it does not change either."""
+HARMLESS_THROTTLE = frozenset({"sw_power_cap", "gpu_idle", "applications_clocks_setting"})
+"""Reasons that cards give in everyday life."""
+
 
 class IncidentKind(enum.StrEnum):
     REGRESSION = "regression"

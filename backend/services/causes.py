@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
+from backend.contract import variant_key
 from backend.contract_rules import written
 from backend.regression.attribution import CanaryReading, Cause, Evidence, attribute
+from backend.regression.fleet_terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries
+from backend.regression.fleet_window import WindowEvidence, examine_window
 from backend.regression.grouping import Group
+from backend.regression.terms import Direction, Role
 from backend.services.arrival import Arrival
 from backend.store import ingest as ingest_store
 from backend.store import regressions as store
 
-RUNS_BEFORE = 8
-RUNS_AFTER = 6
+RUNS_BEFORE = 24
+RUNS_AFTER = 10
+# Of the runs around the onset, those whose environment and canaries are compared.
+NEAREST_BEFORE = 8
+NEAREST_AFTER = 6
+# Series that are looked at beside the one that leads.
+MOST_SERIES = 300
 # A canary named after a time costs more when it rises; every other one (TFLOP/s, GB/s) when it falls.
 TIME_SUFFIXES = ("_ns", "_us", "_ms", "_s")
 # Paths that no benchmark reads.
@@ -32,6 +43,7 @@ NOT_COMPARED = frozenset({"hash", "hostname", "pid", "git"})
 class Witness:
     """One run beside an onset, as evidence."""
 
+    run_id: str
     position: int
     worker: str
     change: float | None
@@ -57,6 +69,8 @@ def find_cause(
     after = [witness for witness in witnesses if witness.position >= onset]
     if not before or not after:
         return attribute(Evidence(magnitude=found.magnitude, noise=noise, exact=exact))
+    window = None if exact else _window(c, arrival, series_id, before, after)
+    before, after = before[-NEAREST_BEFORE:], after[:NEAREST_AFTER]
     return attribute(
         Evidence(
             magnitude=found.magnitude,
@@ -68,10 +82,11 @@ def find_cause(
             throttle=tuple(sorted(_usual_throttle(after) - _usual_throttle(before))),
             foreign_processes=_more_foreign_processes(before, after),
             load_1m=after[-1].load_1m,
-            worker=after[0].worker,
-            other_workers_agree=_others_agree(after, found.magnitude),
-            moved_series=moved,
-            watched_series=watched,
+            worker=after[0].worker if window is None else window.worker,
+            other_workers_agree=_others_agree(after, found.magnitude) if window is None else window.others_agree,
+            symptoms=() if window is None else window.symptoms,
+            moved_series=moved if window is None else window.moved,
+            watched_series=watched if window is None else window.watched,
             docs_only=_docs_only(c, arrival.default_branch_id, found.last_good_position, onset),
         )
     )
@@ -79,22 +94,28 @@ def find_cause(
 
 def _witness(row: Any) -> Witness:
     document = {} if row.document is None else ingest_store.unpack_document(row.document)
-    return _of_document(document, row.position, row.worker or "", row.change, row.fingerprint or {})
+    return _of_document(document, row.run_id, row.position, row.worker or "", row.change, row.fingerprint or {})
 
 
 def _witness_now(arrival: Arrival, change: float) -> Witness:
     run = arrival.run
     document = {"canary": [written(reading) for reading in run.canary], "telemetry": run.telemetry}
-    return _of_document(document, arrival.position, arrival.worker, change, run.environment)
+    return _of_document(document, run.id, arrival.position, arrival.worker, change, run.environment)
 
 
 def _of_document(
-    document: Mapping[str, Any], position: int, worker: str, change: float | None, environment: Mapping[str, Any]
+    document: Mapping[str, Any],
+    run_id: str,
+    position: int,
+    worker: str,
+    change: float | None,
+    environment: Mapping[str, Any],
 ) -> Witness:
     telemetry = document.get("telemetry") or {}
     throttle = telemetry.get("throttle")
     foreign, load = telemetry.get("foreign_processes"), telemetry.get("load_1m")
     return Witness(
+        run_id=run_id,
         position=position,
         worker=worker,
         change=change,
@@ -105,6 +126,91 @@ def _of_document(
         foreign_processes=foreign if isinstance(foreign, int) and environment.get("accelerator") else 0,
         load_1m=float(load) if isinstance(load, int | float) else None,
     )
+
+
+# --- all series side by side -----------------------------------------------------------------------------------------
+
+
+def _window(
+    c: Connection, arrival: Arrival, lead: int, before: Sequence[Witness], after: Sequence[Witness]
+) -> WindowEvidence | None:
+    """What the runs around the onset say together, over all series of the suite."""
+    run = arrival.run
+    beside = store.series_beside(
+        c,
+        lead,
+        project_id=arrival.project_id,
+        testbed_id=arrival.testbed_id,
+        suite=run.suite,
+        version=run.suite_version,
+        most=MOST_SERIES,
+    )
+    if not beside or beside[0].id != lead:
+        return None
+    witnesses = [*before, *after]
+    values: dict[str, dict[int, float]] = {}
+    first, last = witnesses[0].position, witnesses[-1].position
+    for row in store.values_of(c, [s.id for s in beside], [w.run_id for w in witnesses], first, last):
+        values.setdefault(row.run_id, {})[row.series_id] = row.value
+    if arrival.branch_id is None:
+        values[run.id] = _values_now(arrival, beside)
+    series = [
+        FleetSeries(
+            id=str(s.id),
+            suite=s.suite,
+            benchmark=f"{s.benchmark} {s.variant_key} {s.preset}",
+            role=Role(s.role),
+            sign=1.0 if s.direction == Direction.LOWER else -1.0,
+            exact=s.exact,
+            machine_bound=s.unit not in SIZES,
+        )
+        for s in beside
+    ]
+    ids = [s.id for s in beside]
+    runs = [
+        [_fleet_run(w, n, series, ids, values.get(w.run_id, {})) for n, w in enumerate(side)]
+        for side in (before, after)
+    ]
+    return examine_window(series, runs[0], runs[1], lead=0)
+
+
+def _values_now(arrival: Arrival, beside: Sequence[Any]) -> dict[int, float]:
+    """What the run that is just arriving measured: it is not stored yet."""
+    number = {(s.benchmark, s.variant_key, s.preset, s.metric): s.id for s in beside}
+    found = {}
+    for result in arrival.run.results:
+        place = result.benchmark, variant_key(result.variant), result.preset
+        for measurement in result.measurements:
+            series_id = number.get((*place, measurement.metric))
+            if series_id is not None:
+                found[series_id] = measurement.value
+    return found
+
+
+def _fleet_run(
+    witness: Witness, number: int, series: Sequence[FleetSeries], ids: Sequence[int], values: Mapping[int, float]
+) -> FleetRun:
+    measured = np.array([values.get(series_id, np.nan) for series_id in ids], dtype=np.float64)
+    signs = np.array([s.sign for s in series])
+    cost = signs * np.log(np.where(measured > 0, measured, np.nan))
+    return FleetRun(
+        position=witness.position,
+        testbed="",
+        worker=witness.worker,
+        timestamp=float(number),
+        cost=cost,
+        spread=np.full(len(series), np.nan),
+        canary={
+            name: math.log(value) if name.endswith(TIME_SUFFIXES) else -math.log(value)
+            for name, (value, _) in witness.canary.items()
+        },
+        throttle=witness.throttle - HARMLESS_THROTTLE,
+        foreign_processes=witness.foreign_processes,
+        load=witness.load_1m,
+    )
+
+
+# --- one run beside another ------------------------------------------------------------------------------------------
 
 
 def _reading(entry: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:

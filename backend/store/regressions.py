@@ -372,6 +372,17 @@ _AROUND = text(
        LEFT JOIN environment e ON e.id = r.environment_id
        ORDER BY j.position"""
 )
+_BESIDE = text(
+    """SELECT id, suite, benchmark, variant_key, preset, metric, unit, role, direction, exact FROM series
+       WHERE project_id = :project AND testbed_id = :testbed AND suite = :suite AND suite_version = :version
+         AND (state_position IS NOT NULL OR id = :lead)
+       ORDER BY id = :lead DESC, last_measured_at DESC NULLS LAST, id LIMIT :most"""
+)
+_VALUES_OF = text(
+    """SELECT series_id, run_id, value FROM judgement
+       WHERE series_id = ANY(:series) AND superseded_at IS NULL AND branch_id IS NULL
+         AND position BETWEEN :first AND :last AND run_id = ANY(:runs)"""
+)
 _CHANGED_PATHS = text(
     """SELECT k.changed_paths FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
        WHERE bc.branch_id = :branch AND bc.position > :last_good AND bc.position <= :first_bad"""
@@ -382,6 +393,20 @@ def runs_around(c: Connection, series_id: int, onset: int, *, before: int, after
     """The runs of a series on both sides of an onset, with their environment, their worker and their document."""
     values = {"series": series_id, "onset": onset, "before": before, "after": after}
     return list(c.execute(_AROUND, values))
+
+
+def series_beside(
+    c: Connection, lead_series_id: int, *, project_id: int, testbed_id: int, suite: str, version: str, most: int
+) -> list[Any]:
+    """The series of a suite on a testbed, the lead first."""
+    values = {"project": project_id, "testbed": testbed_id, "suite": suite, "version": version}
+    return list(c.execute(_BESIDE, {**values, "lead": lead_series_id, "most": most}))
+
+
+def values_of(c: Connection, series_ids: Iterable[int], run_ids: Iterable[str], first: int, last: int) -> list[Any]:
+    """What these series measured in these runs, as judged on the default branch between two positions."""
+    values = {"series": list(series_ids), "runs": list(run_ids), "first": first, "last": last}
+    return list(c.execute(_VALUES_OF, values))
 
 
 def changed_paths(c: Connection, branch_id: int, last_good: int, first_bad: int) -> list[list[str] | None]:
