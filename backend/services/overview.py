@@ -1,7 +1,6 @@
 """Across projects: the list of them, how far a new one has come, the fleet of workers, the queue."""
 
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,17 +10,19 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
-from backend.services.errors import BadRequest, NotFound
+from backend.services.errors import NotFound
+from backend.services.queue_view import Queue, QueueItem, queue
 from backend.services.scope import find_project, storable
 from backend.services.search import Found, Hit, search
 from backend.store import overview as store
-from backend.store.overview import ProjectRow, QueueRow, WorkerRow, WorkerRunRow
+from backend.store.overview import ProjectRow, WorkerRow, WorkerRunRow
 
 __all__ = [
     "Fleet",
     "Found",
     "Hit",
     "Queue",
+    "QueueItem",
     "Worker",
     "first_run",
     "fleet",
@@ -34,8 +35,6 @@ __all__ = [
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)
 CANARY_RUNS = 30
-MAX_QUEUE = 500
-RUN_STATES = ("queued", "leased", "running", "done", "failed", "cancelled", "superseded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,42 +184,6 @@ class Fleet:
     states: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueItem:
-    """A run at work or waiting. `reason`: why it has not begun. Times are estimates from the suite's last runs."""
-
-    run_id: str
-    project: str
-    suite: str
-    testbed: str
-    sha: str
-    message: str
-    branch: str | None
-    pull_request: int | None
-    state: str
-    kind: str
-    priority: int
-    attempt: int
-    requested_by: str
-    requested_at: datetime
-    leased_at: datetime | None
-    worker: str | None
-    progress: Mapping[str, Any]
-    cancel_requested: bool
-    reason: str
-    starts_in_s: float | None
-    done_in_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """`counts` are of all runs by state; `items` those at work first, then in the order they will be taken."""
-
-    counts: Mapping[str, int]
-    items: tuple[QueueItem, ...]
-    waiting_s: float | None  # until everything listed is done, as far as known
-
-
 def list_projects(c: Connection) -> tuple[Project, ...]:
     """Every project, by name."""
     return tuple(_project(row) for row in store.projects(c))
@@ -298,32 +261,6 @@ def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s
     )
 
 
-def queue(
-    c: Connection,
-    *,
-    project: str | None = None,
-    testbed: str | None = None,
-    limit: int = 100,
-    now: datetime | None = None,
-    live_s: int = WORKER_LIVE_S,
-) -> Queue:
-    """What is at work, what waits, why, and for about how long."""
-    if not 1 <= limit <= MAX_QUEUE:
-        raise BadRequest.field("limit", limit, f"1 to {MAX_QUEUE}")
-    now = now or datetime.now(UTC)
-    project_id = None if project is None else find_project(c, project).id
-    counts = store.run_counts(c, project_id)
-    rows = store.queue(c, project_id, None if testbed is None else storable(testbed), limit)
-    workers = store.workers(c, now - RECENT) if rows else []
-    items = _estimated(rows, _capacity(workers, now - timedelta(seconds=live_s)), now)
-    ends = [item.done_in_s for item in items]
-    return Queue(
-        counts={state: counts.get(state, 0) for state in RUN_STATES},
-        items=tuple(items),
-        waiting_s=max((end for end in ends if end is not None), default=None) if None not in ends else None,
-    )
-
-
 def _project(row: ProjectRow) -> Project:
     return Project(**{name: value for name, value in row._asdict().items() if name != "id"})
 
@@ -390,90 +327,4 @@ def _canary(run: WorkerRunRow, reading: Mapping[str, Any]) -> Canary:
         after=after,
         drift=after / before - 1 if before and after is not None else None,
         own_noise=reading.get("own_noise"),
-    )
-
-
-def _capacity(workers: Sequence[WorkerRow], seen_since: datetime) -> dict[str, int]:
-    """How many workers of each testbed take runs."""
-    capacity: dict[str, int] = {}
-    for worker in workers:
-        takes = worker.last_seen_at >= seen_since and worker.wanted_state == "ok"
-        capacity[worker.testbed] = capacity.get(worker.testbed, 0) + takes
-    return capacity
-
-
-def _estimated(rows: Sequence[QueueRow], capacity: Mapping[str, int], now: datetime) -> list[QueueItem]:
-    """Let each testbed's workers take the runs in their order; None where a suite has no past to go by."""
-    free: dict[str, list[float | None]] = {testbed: [0.0] * count for testbed, count in capacity.items()}
-    ahead: Counter[str] = Counter()
-    items = []
-    for row in rows:
-        lanes = free.get(row.testbed, [])
-        starts: float | None = None
-        done: float | None = None
-        if row.state != "queued":
-            done = _left(row, now)
-            if lanes:
-                lanes[_soonest(lanes)] = done
-        elif lanes:
-            lane = _soonest(lanes)
-            starts = lanes[lane]
-            done = None if starts is None or row.usual_s is None else starts + row.usual_s
-            lanes[lane] = done
-        items.append(_item(row, starts, done, _reason(row, capacity, ahead[row.testbed])))
-        ahead[row.testbed] += row.state == "queued"
-    return items
-
-
-def _soonest(lanes: Sequence[float | None]) -> int:
-    """The lane that is free first; one of unknown end is free last."""
-    return min(range(len(lanes)), key=lambda lane: (lanes[lane] is None, lanes[lane] or 0.0))
-
-
-def _left(row: QueueRow, now: datetime) -> float | None:
-    """Seconds until a run at work is done: what its worker says, else what the suite usually takes."""
-    said = (row.progress or {}).get("eta_s")
-    if isinstance(said, int | float):
-        return float(said)
-    if row.usual_s is None or row.started_at is None:
-        return None
-    return max(0.0, row.usual_s - (now - row.started_at).total_seconds())
-
-
-def _reason(row: QueueRow, capacity: Mapping[str, int], ahead: int) -> str:
-    if row.cancel_requested:
-        return "being cancelled"
-    if row.state != "queued":
-        return f"on {row.worker or 'a worker'}"
-    if row.testbed not in capacity:
-        return f"waits for a first worker of {row.testbed}"
-    if capacity[row.testbed] == 0:
-        return f"waits for a worker of {row.testbed}: none is there that takes runs"
-    turn = "next in line" if ahead == 0 else f"{ahead} before it"
-    return turn if row.attempt == 1 else f"{turn}; attempt {row.attempt}, because the one before did not end"
-
-
-def _item(row: QueueRow, starts: float | None, done: float | None, reason: str) -> QueueItem:
-    return QueueItem(
-        run_id=row.id,
-        project=row.project,
-        suite=row.suite,
-        testbed=row.testbed,
-        sha=row.sha,
-        message=row.message,
-        branch=row.branch,
-        pull_request=row.pull_request,
-        state=row.state,
-        kind=row.kind,
-        priority=row.priority,
-        attempt=row.attempt,
-        requested_by=row.requested_by,
-        requested_at=row.requested_at,
-        leased_at=row.started_at,
-        worker=row.worker,
-        progress=row.progress or {},
-        cancel_requested=row.cancel_requested,
-        reason=reason,
-        starts_in_s=starts,
-        done_in_s=done,
     )

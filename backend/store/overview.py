@@ -82,29 +82,6 @@ class SilentRow(NamedTuple):
     waiting: int
 
 
-class QueueRow(NamedTuple):
-    id: str
-    project: str
-    suite: str
-    testbed: str
-    sha: str
-    message: str
-    branch: str | None
-    pull_request: int | None
-    state: str
-    kind: str
-    priority: int
-    position: int | None
-    attempt: int
-    requested_by: str
-    requested_at: datetime
-    started_at: datetime | None
-    worker: str | None
-    progress: dict[str, Any] | None
-    cancel_requested: bool
-    usual_s: float | None
-
-
 _PROJECTS = text(
     """SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.created_at, p.synced_at, p.sync_error,
          g.open, g.unowned, g.suspects,
@@ -181,35 +158,6 @@ _SILENT = text(
 _COUNTS = text(
     "SELECT state, count(*) FROM run WHERE CAST(:project AS integer) IS NULL OR project_id = :project GROUP BY state"
 )
-# Those at work first, then in the order in which they will be taken.
-_QUEUE = text(
-    """WITH open AS (
-         SELECT r.*, b.position FROM run r
-         JOIN project p ON p.id = r.project_id
-         LEFT JOIN branch d ON d.project_id = p.id AND d.name = p.default_branch
-         LEFT JOIN branch_commit b ON b.branch_id = d.id AND b.commit_id = r.commit_id
-         WHERE r.state IN ('queued', 'leased', 'running')
-           AND (CAST(:project AS integer) IS NULL OR r.project_id = :project)
-           AND (CAST(:testbed AS text) IS NULL OR r.testbed_id = (SELECT id FROM testbed WHERE name = :testbed))),
-       usual AS (
-         SELECT k.project_id, k.testbed_id, k.suite, (
-           SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM o.finished_at - o.started_at))
-           FROM (SELECT started_at, finished_at FROM run
-                 WHERE project_id = k.project_id AND testbed_id = k.testbed_id AND suite = k.suite AND status = 'ok'
-                   AND received_at IS NOT NULL
-                 ORDER BY received_at DESC LIMIT 5) AS o) AS seconds
-         FROM (SELECT DISTINCT project_id, testbed_id, suite FROM open) AS k)
-       SELECT r.id, p.slug, r.suite, t.name, c.sha, split_part(c.message, E'\\n', 1), r.branch_name,
-         coalesce(r.pull_request, c.pull_request), r.state, r.kind, r.priority, r.position, r.attempt, r.requested_by,
-         r.requested_at, r.leased_at, w.name, r.progress, r.cancel_requested, u.seconds
-       FROM open r
-       JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit c ON c.id = r.commit_id
-       LEFT JOIN worker w ON w.id = r.worker_id
-       LEFT JOIN usual u ON u.project_id = r.project_id AND u.testbed_id = r.testbed_id AND u.suite = r.suite
-       ORDER BY r.state = 'queued', r.priority DESC, r.position NULLS LAST, r.requested_at, r.id LIMIT :limit"""
-)
-
-
 def projects(c: Connection) -> list[ProjectRow]:
     return [ProjectRow._make(row) for row in c.execute(_PROJECTS).all()]
 
@@ -236,8 +184,3 @@ def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:
 def run_counts(c: Connection, project_id: int | None) -> dict[str, int]:
     """How many runs are in each state."""
     return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id}).all()}
-
-
-def queue(c: Connection, project_id: int | None, testbed: str | None, limit: int) -> list[QueueRow]:
-    rows = c.execute(_QUEUE, {"project": project_id, "testbed": testbed, "limit": limit})
-    return [QueueRow._make(row) for row in rows.all()]

@@ -47,6 +47,8 @@ class WorkerRow:
     clock: str
     temperature: str
     throttle: str
+    protection: str
+    trouble: str
 
 
 @router.get("/fleet")
@@ -121,6 +123,8 @@ def worker_row(worker: Worker) -> WorkerRow:
         left=f"{numbers.rough_duration(eta)} left" if isinstance(eta, int | float) else "",
         canary=text,
         drifted=drifted,
+        protection=str(worker.capabilities.get("protection_reason") or ""),
+        trouble=trouble_words(worker.capabilities),
         clock=dig(telemetry, "sm_clock_mhz", "p50"),
         temperature=dig(telemetry, "temperature_c", "max"),
         throttle=", ".join(str(each) for each in throttle)
@@ -129,6 +133,18 @@ def worker_row(worker: Worker) -> WorkerRow:
         if throttle == []
         else "–",
     )
+
+
+def trouble_words(capabilities: Mapping[str, Any]) -> str:
+    """What is wrong with the worker's machine, and results that it could not deliver as they are."""
+    said = [str(capabilities["trouble"])] if capabilities.get("trouble") else []
+    spool = capabilities.get("spool")
+    if isinstance(spool, Mapping):
+        for name, words in (("waiting", "waiting to be delivered"), ("set_aside", "set aside: see its log")):
+            number = spool.get(name)
+            if isinstance(number, int) and number > 0:
+                said.append(f"{plural(number, 'result')} {words}")
+    return "; ".join(said)
 
 
 def dig(values: Mapping[str, Any], name: str, part: str) -> str:

@@ -158,12 +158,13 @@ def test_who_has_used_a_testbed_most_is_told_so(history: Any) -> None:
     )
     history.execute(
         """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, requested_at)
-           SELECT 'RUN-other', project_id, id, :testbed, 'gpt', 'queued', :now FROM commit WHERE sha = repeat('e', 40)""",
+           SELECT 'RUN-other', project_id, id, :testbed, 'gpt', 'queued', :now FROM commit
+           WHERE sha = repeat('e', 40)""",
         testbed=history.testbed_id, now=NOW,
     )  # fmt: skip
     waiting = [item for item in queue(history.connection, now=NOW).items if item.state == "queued"]
     assert [item.run_id for item in waiting] == ["RUN-other", "RUN-000029"]
-    assert waiting[1].reason == "1 before it; northsea/loom has used 100% of cpu lately, others take their turns"
+    assert waiting[1].reason == "1 before it; northsea/loom has used 100 % of cpu lately, others take their turns"
 
 
 @pytest.mark.parametrize(
