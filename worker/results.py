@@ -20,6 +20,7 @@ from backend.contract import Invalid, ResultStatus, Run, RunStatus, parse_run
 from worker.client import LeasedRun
 from worker.output import clean
 from worker.processes import Ending, Outcome, RunUser, signal_name
+from worker.ranks import lost_rank
 
 SHOWN_PROBLEMS = 3
 MAX_ERROR_CHARACTERS = 4000
@@ -259,6 +260,9 @@ def _gpu_memory(log_tail: Sequence[str]) -> str | None:
 
 
 def _last_words(log_tail: Sequence[str]) -> str:
-    """The line an error message usually ends with."""
+    """The line an error message usually ends with; of several ranks, which was lost first."""
+    lost = lost_rank(log_tail)
+    if lost is not None:
+        return f": {lost}"
     last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")
     return f": {last[:300]}" if last else ""

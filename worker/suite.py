@@ -27,6 +27,8 @@ class Suite:
     processes: int | None
     setup: str | None
     timeout_s: float
+    ranks: int | None = None
+    """So many processes that meet, started by torchrun on this machine; None: one process, started as it is."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -40,6 +42,7 @@ class Suite:
             processes=_count(spec, "processes"),
             setup=_text(spec, "setup"),
             timeout_s=_seconds(spec, "timeout_s", default_timeout_s),
+            ranks=_count(spec, "ranks"),
             env=_variables(spec, "env"),
         )
         if bool(suite.benchmarks) == bool(suite.command):
@@ -51,6 +54,18 @@ class Suite:
 
     def argv(self, python: Path, run_json: Path) -> tuple[str, ...]:
         """The command of the suite. `-P`: a `benchmarks` folder of the commit must not take the place of ours."""
+        return (*self._torchrun(python), *self._one_process(python, run_json))
+
+    def _torchrun(self, python: Path) -> tuple[str, ...]:
+        """What starts the ranks: it ends the others when one is lost, and the run with them."""
+        if self.ranks is None:
+            return ()
+        return (
+            str(python), "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}",
+            "--no-python",
+        )  # fmt: skip
+
+    def _one_process(self, python: Path, run_json: Path) -> tuple[str, ...]:
         if self.command is not None:
             return ("/bin/sh", "-c", self.command)
         options: list[str] = []

@@ -9,6 +9,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import (
     artifacts,
+    backfills,
     badges,
     bisections,
     board,
@@ -81,6 +82,7 @@ def _routes() -> APIRouter:
         requests,
         sessions,
         bisections,
+        backfills,
         fleet,
         projects,
         pull_requests,

@@ -41,10 +41,9 @@ def _width(pair: tuple[int, int]) -> int:
 
 def _farthest(free: Sequence[int], taken: Sequence[int]) -> int:
     """The free position farthest from every taken one: first the newest, then the oldest, then the middles."""
-    inside = [position for position in taken if free[0] <= position <= free[-1]]
-    if not inside:
+    if not taken:
         return free[-1]
-    return max(free, key=lambda position: (min(abs(position - other) for other in inside), position))
+    return max(free, key=lambda position: (min(abs(position - other) for other in taken), position))
 
 
 def changed_between(levels: Sequence[tuple[int, float]], threshold: float) -> list[tuple[int, int]]:

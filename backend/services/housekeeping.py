@@ -163,8 +163,9 @@ def tick(
         with _reported("expiring leases"), engine.begin() as c:
             for run_id in dispatch.expire_leases(c, config, now):
                 log.warning("run %s: its lease ran out", run_id)
-    with _reported("sessions, bisections, backfills and schedules"), engine.begin() as c:
-        measuring.move_on(c, config, now)
+    for what, move_on in measuring.STEPS.items():
+        with _reported(what), engine.begin() as c:
+            move_on(c, config, now)
     with _reported("publishing"):
         with engine.begin() as c:
             nudges = publishing.choose_ready(c, config, now)

@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from backend.regression.policy import PolicyError, parse_overrides
+from backend.services import schedule_manifest
 from backend.services.errors import shown
+from backend.services.schedule_manifest import Schedule
 
 FILE_NAME = "tidemark.toml"
 MAX_BYTES = 256 * 1024
@@ -53,6 +55,7 @@ class Suite:
     testbeds: tuple[str, ...] = ("cpu",)
     paths: tuple[str, ...] = DEFAULT_PATHS
     processes: int | None = None
+    ranks: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
 
@@ -68,6 +71,7 @@ class Suite:
             "setup": self.setup,
             "timeout_s": self.timeout_s,
             "processes": self.processes,
+            "ranks": self.ranks,
             "env": dict(self.env),
             "policy": dict(self.policy),
         }
@@ -84,6 +88,7 @@ class Manifest:
     suites: tuple[Suite, ...]
     policy: Mapping[str, Any] = field(default_factory=dict)
     branches: tuple[str, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
 
     def wants_branch(self, name: str) -> bool:
         return any(_pattern(pattern).fullmatch(name) for pattern in self.branches)
@@ -103,12 +108,14 @@ def parse(text: str | bytes) -> Manifest:
     """The manifest in this text; raises `ManifestInvalid` with every problem."""
     document = _document(text)
     reader = _Reader()
-    table = reader.known("", document, ("suite", "policy", "branches"))
+    table = reader.known("", document, ("suite", "policy", "branches", "schedule"))
     suites = tuple(_suites(reader, table.get("suite", {})))
+    schedules = schedule_manifest.read(table.get("schedule"), [suite.name for suite in suites], reader.wrong)
     manifest = Manifest(
         suites=suites,
         policy=reader.policy("policy", table.get("policy")),
         branches=reader.texts("branches", table.get("branches"), "a list of branch names or patterns, like release/*"),
+        schedules=schedules,
     )
     if reader.problems:
         raise ManifestInvalid(reader.problems)
@@ -154,6 +161,7 @@ SUITE_KEYS = (
     "testbeds",
     "paths",
     "processes",
+    "ranks",
     "env",
     "policy",
 )
@@ -189,6 +197,7 @@ def _suite(reader: "_Reader", name: str, raw: dict[str, Any]) -> Suite | None:
         "processes": None
         if "processes" not in table
         else reader.whole(f"{where}.processes", table["processes"], 1, 100),
+        "ranks": None if "ranks" not in table else reader.whole(f"{where}.ranks", table["ranks"], 1, 1024),
         "env": reader.env(f"{where}.env", table.get("env", {})),
         "policy": reader.policy(f"{where}.policy", table.get("policy")),
     }

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from backend.services import bisect, confirm
+from backend.services import backfill, bisect, confirm, schedule
 from backend.services.config import ServiceConfig
 from backend.store import sessions as session_store
 
 PATIENCE = timedelta(hours=24)
 """A session that no worker took for so long is not waited for any more."""
-
-
-def move_on(c: Connection, config: ServiceConfig, now: datetime) -> None:
-    """One turn: sessions that are lost end, bisections ask for their next commit."""
-    give_up_lost_sessions(c, now)
-    bisect.advance_all(c, config, now)
 
 
 def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
@@ -33,3 +28,14 @@ def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
         confirm.cancel(c, session_id, f"no worker took it for {PATIENCE.total_seconds() / 3600:.0f} hours", now)
         ended.append(session_id)
     return ended
+
+
+Step = Callable[[Connection, ServiceConfig, datetime], object]
+
+STEPS: Mapping[str, Step] = {
+    "sessions": lambda c, config, now: give_up_lost_sessions(c, now),
+    "bisections": bisect.advance_all,
+    "backfills": lambda c, config, now: backfill.advance_all(c, now),
+    "schedules": schedule.serve_due,
+}
+"""What is moved on at every turn of the loop, each in a transaction of its own."""

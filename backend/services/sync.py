@@ -18,7 +18,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
 from backend.services.repository import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
 from backend.store import commits as store
-from backend.store import ingest, projects, queue
+from backend.store import ingest, projects, queue, schedules
 from backend.store.commits import BranchRow, PlacedCommit
 from backend.store.projects import ProjectRow
 
@@ -258,6 +258,9 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
     _record_deleted(c, project, reading.deleted, now)
     if reading.head_manifest is not None:
         store.set_policy(c, project.id, reading.head_manifest.policy_table())
+        schedules.save(
+            c, project.id, [(s.as_json(), s.next_after(now)) for s in reading.head_manifest.schedules], now
+        )
     requests = _Requests(c, project, reading.manifests, now)
     requests.of_line(reading.default, config.first_sync_commits, is_default=True)
     for line in reading.others:

@@ -25,6 +25,7 @@ timeout_s = 600
 testbeds = ["cpu", "h200-sxm"]
 paths = ["tinygpt/**", "tidemark.toml"]
 processes = 3
+ranks = 2
 [suite.gpt.env]
 OMP_NUM_THREADS = "2"
 [suite.gpt.policy]
@@ -48,6 +49,7 @@ def test_a_whole_file_is_read() -> None:
         "setup": "pip install -e .",
         "timeout_s": 600,
         "processes": 3,
+        "ranks": 2,
         "env": {"OMP_NUM_THREADS": "2"},
         "policy": {"min_change": 0.1},
     }
