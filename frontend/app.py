@@ -10,6 +10,7 @@ from frontend.pages import (
     board,
     compare,
     fleet,
+    pull_requests,
     regression,
     regressions,
     rule,
@@ -31,7 +32,9 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.problem_page = problem_page
     assets.load_assets()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
-    for page in (welcome, board, regressions, regression, series, suites, run, compare, fleet, rule, search, settings):
+    for page in (welcome, board, regressions, regression, series, suites, run, compare, fleet, rule, search):
+        app.include_router(page.router)
+    for page in (pull_requests, settings):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from frontend import numbers
 
-WIDTH, LEFT, RIGHT, ROW = 620, 132, 118, 44
+WIDTH, LEFT, RIGHT, ROW = 520, 124, 104, 44
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ def sessions_svg(sessions: Sequence[Measured], unit: str) -> Markup:
         for each in sessions
     )
     parts = [f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">']
-    for step in range(5):
-        at = low + (high - low) * step / 4
+    for step in range(4):
+        at = low + (high - low) * step / 3
         parts.append(
             f'<path class="gl" d="M{x_of(at):.1f} 4V{height - 22}"/><text x="{x_of(at):.1f}" y="{height - 8}" text-anchor="middle">{numbers.significant(at / factor, 4)}</text>'
         )
-    parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{height - 8}">{numbers.unit_text(name)}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT + 30}" y="{height - 8}">{numbers.unit_text(name)}</text>')
     for index, each in enumerate(sessions):
         top = 6 + index * ROW
         parts.append(

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
-from backend.services import history, profiles
+from backend.services import github_outbox, history, profiles, upstream_report
 from backend.services import regressions as service
 from backend.services.bisect import (
     BisectionStep,
@@ -19,14 +19,15 @@ from backend.services.bisect import (
     start_bisection,
 )
 from backend.services.confirm import sessions_of_regression
-from backend.services.errors import BadRequest
+from backend.services.errors import BadRequest, Conflict
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
+from backend.services.upstream_report import UpstreamReport
 from frontend import numbers
 from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
-from frontend.links import diff_url, link
+from frontend.links import diff_url, link, web_address
 from frontend.pages.regressions import interval_of, name_of, still, worsened, worsened_by
 from frontend.render import script_json, tag, visible
 from frontend.words import plural
@@ -126,6 +127,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         may_bisect=it.state in OPEN and it.still_bad and good is not None and bad is not None,
         sessions=session_panel(sessions_of_regression(visit.c, it.id), face),
         reproduce=detail.reproduce,
+        upstream=upstream(visit, it),
+        issue=issue_url(visit, it),
         affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
         detail_series=len(detail.affected),
         beside=[each for each in detail.affected if each.role != "gate"]
@@ -137,6 +140,23 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         earlier=neighbours[place - 1] if place else None,
         later=neighbours[place + 1] if place is not None and place + 1 < len(neighbours) else None,
     )
+
+
+def upstream(visit: Visit, it: Regression) -> UpstreamReport | None:
+    """The draft for somebody else's project, where it is their newer version that is slower."""
+    if not upstream_report.is_upstream(it.cause):
+        return None
+    try:
+        return upstream_report.draft(visit.c, visit.config, it.id)
+    except Conflict:
+        return None  # too little is stored (any more)
+
+
+def issue_url(visit: Visit, it: Regression) -> tuple[str, str] | None:
+    """The issue that was opened for it: its number, and where it is."""
+    number = github_outbox.issue_number(visit.c, it.project, it.id)
+    web = web_address(visit.repository_url(it.project))
+    return None if number is None or web is None else (number, f"{web}/issues/{number}")
 
 
 def face_of(detail: RegressionDetail) -> AffectedSeries | None:

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
 from backend.regression.policy import Policy, PolicyError, parse_overrides
-from backend.services import access, projects
+from backend.services import access, github_outbox, projects
 from backend.services.access import NewToken, Scope
+from backend.store.projects import ProjectRow
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 from frontend.pages.rule import Threshold, threshold
@@ -41,7 +42,16 @@ def render_settings(visit: Visit, slug: str | None, made: NewToken | None) -> Re
         scopes=[scope.value for scope in Scope],
         made=made,
         base=base,
+        github=stated(project, "github", ("repository", "issues", "approval_label")),
+        oidc=stated(project, "oidc", ("refs", "environments", "repository", "repository_id")),
+        tells=github_outbox.tells(visit.config),
     )
+
+
+def stated(project: ProjectRow | None, name: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """One of a project's settings, with None where nothing is stated."""
+    found = {} if project is None else project.settings.get(name) or {}
+    return {key: found.get(key) for key in keys}
 
 
 def overrides_of(policy: dict[str, Any]) -> list[tuple[str, list[Threshold]]]:
@@ -70,6 +80,40 @@ def read_again(
     visit.check_action(csrf_token)
     projects.request_sync(visit.c, projects.find_project(visit.c, project).id, visit.now)
     return RedirectResponse(link("/settings", project=project), status_code=303)
+
+
+@router.post("/settings/github")
+def save_github(
+    visit: Visiting,
+    project: Annotated[str, Form(max_length=200)],
+    issues: Annotated[str, Form(max_length=10)] = "",
+    approval_label: Annotated[str, Form(max_length=50)] = "",
+    refs: Annotated[str, Form(max_length=4000)] = "",
+    environments: Annotated[str, Form(max_length=4000)] = "",
+    repository: Annotated[str, Form(max_length=200)] = "",
+    repository_id: Annotated[str, Form(max_length=20)] = "",
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """What GitHub is told of this project, and whose workflows may deliver to it."""
+    visit.check_action(csrf_token)
+    access.require(visit.principal, Scope.ADMIN)
+    slug = projects.find_project(visit.c, project).slug
+    stated = {
+        "refs": _lines(refs),
+        "environments": _lines(environments),
+        "repository": repository.strip(),
+        "repository_id": repository_id.strip(),
+    }
+    oidc = {name: value for name, value in stated.items() if value}
+    label = " ".join(approval_label.split()) or None
+    projects.save_project(
+        visit.c, slug, oidc=oidc, github={"issues": bool(issues) or None, "approval_label": label}, now=visit.now
+    )
+    return RedirectResponse(link("/settings", project=slug), status_code=303)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 @router.post("/settings/tokens")

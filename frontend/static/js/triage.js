@@ -47,7 +47,7 @@ const follow = settle(async () => {
   for (const id of ["sessions", "commits"]) {
     const old = $(`#${id}`), next = $(`#${id}`, fresh);
     if (old && next && !old.contains(document.activeElement) && old.innerHTML !== next.innerHTML) { old.innerHTML = next.innerHTML; localise(old); }
-    else if (!old && next) $("#cause")?.before(next);
+    else if (!old && next) { location.reload(); return; }
   }
 }, 300, 1500);
 if (page) for (const kind of ["session", "bisection"]) on(kind, (event) => { if (String(event.regression_id) === page[1]) follow(); });
