@@ -161,17 +161,20 @@ class Detector:
         """True when there is a baseline to compare with."""
         return self.model is not None and len(self.segment) >= self.least(policy)
 
-    def feed(self, x: Floats, places: Ints, policy: Policy) -> list[Change]:
-        """Take further runs; the changes accepted on the way, in order."""
+    def feed(self, x: Floats, places: Ints, policy: Policy, noises: Floats | None = None) -> list[Change]:
+        """Take further runs; the changes accepted on the way, in order. `noises`: what was assumed at each run."""
         found: list[Change] = []
+        assumed = np.full(len(x), self.assumed_noise) if noises is None else noises
         at = 0
         while at < len(x):
             if not self.settled(policy):
+                self.assumed_noise = float(assumed[at])
                 self._begin(float(x[at]), int(places[at]), policy)
                 at += 1
                 continue
             room = min(BLOCK, max(1, self.next_fit - len(self.segment)))
-            used, change = self._watch(x[at : at + room], places[at : at + room], policy)
+            block = slice(at, at + room)
+            used, change = self._watch(x[block], places[block], policy, assumed[block])
             at += used
             if change is not None:
                 found.append(change)
@@ -206,7 +209,7 @@ class Detector:
 
     # ---- watching
 
-    def _watch(self, x: Floats, places: Ints, policy: Policy) -> tuple[int, Change | None]:
+    def _watch(self, x: Floats, places: Ints, policy: Policy, assumed: Floats) -> tuple[int, Change | None]:
         """Feed a block under one model; stops early at an accepted change. Returns runs used and the change."""
         model = self.model
         assert model is not None
@@ -219,6 +222,7 @@ class Detector:
         high = peak >= NOTICE
         for t in sorted({*np.flatnonzero(high).tolist(), *drift_at}):
             n = old + t + 1
+            self.assumed_noise = float(assumed[t])
             change: Change | None = None
             if t and not high[t - 1]:
                 self.notice = NOTICE
@@ -230,6 +234,7 @@ class Detector:
                 return t + 1, self._accept(history[:n], where[:n], change, policy)
         if not high[-1]:
             self.notice = NOTICE
+        self.assumed_noise = float(assumed[-1])
         self._keep(sums, history, where, policy)
         return len(x), None
 

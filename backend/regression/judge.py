@@ -26,6 +26,8 @@ from backend.regression.watch import feed_quiet
 from backend.regression.workers import WorkerOffset, calibrate, find, put
 
 STATE_VERSION = 1
+REPLICATED_RUNS = 2
+"""From so many runs of several processes on, the spread between processes is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +276,15 @@ def _enter(state: SeriesState, point: Point, policy: Policy) -> _Entered | tuple
     direction = state.kind.direction
     raw = [log_cost(v, direction) for v in point.values]
     value = _median(point.values)
-    within, within_runs = _learn_within(state, raw)
+    within, within_runs = learn_within(state.within, state.within_runs, raw)
     x = typical(raw)
     workers, offset, ready = _offset(state, point.worker, x, policy)
     if not ready:
         judgement = verdicts.calibrating(state.kind, point, value, state.detector, state.smooth, workers, policy)
         return judgement, _advance(state, point, workers=workers)
     detector = state.detector.snapshot()
-    detector.replicated = within_runs >= 2
-    detector.assumed_noise = policy.prior_noise
-    if detector.replicated:
-        detector.assumed_noise = math.sqrt(within**2 / len(raw) + (0.5 * policy.prior_noise) ** 2)
+    detector.replicated = within_runs >= REPLICATED_RUNS
+    detector.assumed_noise = assumed_noise(within, within_runs, len(raw), policy)
     return _Entered(
         state=state,
         point=point,
@@ -358,16 +358,22 @@ def _median(values: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _learn_within(state: SeriesState, raw: Sequence[float]) -> tuple[float, int]:
+def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float, int]:
     """The usual spread between processes, which stands in for the noise while the series is young."""
     n = len(raw)
     if n < 2:
-        return state.within, state.within_runs
+        return within, runs
     mean = sum(raw) / n
     variance = sum([(v - mean) ** 2 for v in raw]) / (n - 1)
-    runs = min(state.within_runs + 1, 50)
-    return math.sqrt(state.within**2 + (variance - state.within**2) / runs), runs
+    runs = min(runs + 1, 50)
+    return math.sqrt(within**2 + (variance - within**2) / runs), runs
 
+
+def assumed_noise(within: float, runs: int, processes: int, policy: Policy) -> float:
+    """The noise between runs that is assumed until the series shows its own."""
+    if runs < REPLICATED_RUNS:
+        return policy.prior_noise
+    return math.sqrt(within**2 / processes + (0.5 * policy.prior_noise) ** 2)
 
 def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tuple[WorkerOffset, ...], float, bool]:
     """The offset of this worker, and whether it has been learnt."""

@@ -1,16 +1,15 @@
-"""What people and confirming sessions do to a series' state, and what another policy would have told."""
+"""What people and confirming sessions do to a series' state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from backend.regression import verdicts
 from backend.regression.confirmation import Decision
-from backend.regression.judge import SeriesState, judge_all
+from backend.regression.judge import SeriesState
 from backend.regression.policy import Policy
 from backend.regression.smoothing import restart
-from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
+from backend.regression.terms import ChangePoint, ChangeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +87,3 @@ def _forget(state: SeriesState, onset: int) -> SeriesState:
     detector = state.detector.snapshot()
     detector.forget(onset)
     return replace(state, detector=detector, returning=0)
-
-
-def replay(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list[ChangePoint]:
-    """The change points that this policy would have told of a history: the preview of a change of policy."""
-    return [
-        event
-        for judgement in judge_all(points, kind, policy)
-        for event in judgement.events
-        if event.past_gate and event.state in (ChangeState.CONFIRMED, ChangeState.FIXED)
-    ]

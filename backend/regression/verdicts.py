@@ -206,15 +206,18 @@ def _events(facts: Facts) -> tuple[ChangePoint, ...]:
     change, direction = facts.accepted, facts.kind.direction
     if change is None:
         return ()
-    found: list[ChangePoint] = []
-    if change.told and change.size > 0 and facts.earlier_suspect not in (None, change.onset):
-        found.append(_event(change, ChangeState.RELOCATED, direction, previous=facts.earlier_suspect))
-    found += [
+    moved = change.told and change.size > 0 and facts.earlier_suspect not in (None, change.onset)
+    relocated = (_event(change, ChangeState.RELOCATED, direction, previous=facts.earlier_suspect),) if moved else ()
+    return (*relocated, *events_of(change, direction))
+
+
+def events_of(change: Change, direction: Direction) -> tuple[ChangePoint, ...]:
+    """What an accepted change ended, and what it began."""
+    ended = tuple(
         _ended(o, ChangeState.FIXED, change.detected, change.first, change.onset, change.after, direction)
         for o in change.fixed
-    ]
-    found.append(_event(change, ChangeState.CONFIRMED, direction))
-    return tuple(found)
+    )
+    return (*ended, _event(change, ChangeState.CONFIRMED, direction))
 
 
 def _event(change: Change, state: ChangeState, direction: Direction, previous: int | None = None) -> ChangePoint:

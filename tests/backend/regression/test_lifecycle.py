@@ -3,8 +3,9 @@ import pytest
 from judge_histories import points
 
 from backend.regression.confirmation import Decision
+from backend.regression.history import replay
 from backend.regression.judge import judge, judge_history
-from backend.regression.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change, replay
+from backend.regression.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.policy import Policy
 from backend.regression.terms import ChangeState, Direction, Point, Reason, SeriesKind, Verdict
 
