@@ -172,8 +172,16 @@ def _check_request(run: Run, place: Place, lease: str | None) -> None:
             f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
             run_id=run.id,
         )
-    if lease is not None and place.lease_hash != lease_hash(lease) and run.status is not RunStatus.OK:
-        # A good result is welcome from anyone who has one; a failure counts only while nobody else is trying.
+    if run.status is RunStatus.OK:
+        return  # a good result is welcome from anyone who has one; a failure counts only while nobody else is trying
+    if lease is None and place.lease_hash is not None:
+        raise Conflict(
+            f"a worker holds run {run.id}, which is {place.run_state}: a result that is {run.status.value} is taken "
+            "from that worker alone",
+            run_id=run.id,
+            state=place.run_state,
+        )
+    if lease is not None and place.lease_hash != lease_hash(lease):
         raise Conflict(
             f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
             f"{run.status.value} is not taken from it",

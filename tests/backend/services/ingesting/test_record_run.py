@@ -240,6 +240,18 @@ def _deliver_at_once(engine: Engine, documents: list[dict[str, Any]], now: Any) 
     return created
 
 
+def test_a_run_that_a_worker_holds_is_not_failed_by_someone_without_its_lease(loom: Any) -> None:
+    loom.run(0, 10.0)
+    _ask_for(loom, "ASKED-0002", loom.sha_of(0), lease="the lease")
+    failed = loom.run_of(0, [], id="ASKED-0002", status="failed", error="x")
+    with pytest.raises(Conflict, match="a worker holds run ASKED-0002"):
+        loom.deliver(failed)
+    assert loom.rows("SELECT state FROM run WHERE id = 'ASKED-0002'") == [("running",)]
+    assert loom.deliver(failed, lease="the lease").created
+    _ask_for(loom, "ASKED-0003", loom.sha_of(0))
+    assert loom.deliver(loom.run_of(0, [], id="ASKED-0003", status="failed", error="x")).created
+
+
 def _ask_for(loom: Any, run_id: str, sha: str, lease: str | None = None) -> None:
     loom.connection.execute(
         text(
