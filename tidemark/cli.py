@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemark import __version__
-from tidemark.commands import administration, results, running, verdicts
+from tidemark.commands import administration, measuring, results, running, verdicts
 from tidemark.commands.options import DataDir
 from tidemark.refusal import Refusal
 
@@ -29,6 +29,8 @@ for group in (
     running.app,
     results.app,
     verdicts.app,
+    measuring.app,
+    measuring.backfill_app,
     administration.project_app,
     administration.token_app,
     administration.db_app,

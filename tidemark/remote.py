@@ -56,6 +56,9 @@ class Service:
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
 
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self._ask("POST", path, body=json.dumps(dict(body or {})).encode())
+
     def _ask(self, method: str, path: str, *, body: bytes | None = None) -> dict[str, Any]:
         return self._exchange(method, path, body=body)[1]
 

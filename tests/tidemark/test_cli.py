@@ -15,7 +15,8 @@ from helpers_tidemark import ROOT, environment, tidemark
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
-    "detect", "judge", "regressions", "explain", "project", "project add", "token", "token create", "token list",
+    "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill", "backfill start",
+    "backfill list", "backfill cancel", "project", "project add", "token", "token create", "token list",
     "token revoke", "db", "db upgrade", "db backup", "db restore",
 )  # fmt: skip
 

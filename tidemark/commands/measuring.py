@@ -1,0 +1,198 @@
+"""Commands that ask for measurements: bisections, backfills, two environments compared, and what the clock asks for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from tidemark.commands.options import Json, Token, Url, commands, say
+
+app = commands()
+backfill_app = commands("backfill", "Backfills: a suite over commits of the past.")
+
+Follow = Annotated[bool, typer.Option("--follow", help="Wait until it is over, telling of every step.")]
+Project = Annotated[str, typer.Argument(help="The project, e.g. demo/tinygpt.")]
+SuiteName = Annotated[str, typer.Argument(help="The suite, as its tidemark.toml names it.")]
+Testbed = Annotated[str | None, typer.Option(help="The testbed; default: the first of the suite's.")]
+
+ASK_EVERY_S = 2.0
+
+
+@app.command()
+def bisect(
+    regression: Annotated[int, typer.Argument(help="The regression's number.")],
+    follow: Follow = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Call the one that is running off.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Find the commit that made a regression.
+
+    Commits between the last good and the first bad one are measured, the most telling first, until it is sure.
+
+    Exit status 0 when a commit was named (or the bisection goes on), 1 when it gave up.
+    """
+    from tidemark import measuring, remote
+
+    service = remote.service(url, token)
+    found = service.post(f"/api/v1/regressions/{regression}/bisect")
+    if cancel:
+        found = service.post(f"/api/v1/bisections/{found['id']}/cancel")
+    if follow and found["state"] == "running":
+        found = _follow(lambda: service.get(f"/api/v1/bisections/{found['id']}"), measuring.bisection_line, as_json)
+    say(json.dumps(found) if as_json else measuring.describe_bisection(found))
+    raise typer.Exit(1 if found["state"] == "gave_up" else 0)
+
+
+@app.command()
+def ab(
+    project: Project,
+    suite: SuiteName,
+    commit: Annotated[str, typer.Argument(help="A sha, a branch, #123 or last-good: side A, and B as well.")],
+    against: Annotated[str | None, typer.Option(help="Another commit for side B.")] = None,
+    pip_a: Annotated[str | None, typer.Option(help='What side A installs, e.g. "torch==2.13.0".')] = None,
+    pip_b: Annotated[str | None, typer.Option(help='What side B installs, e.g. "torch==2.14.0".')] = None,
+    setup_a: Annotated[str | None, typer.Option(help="A command that side A runs after the suite's setup.")] = None,
+    setup_b: Annotated[str | None, typer.Option(help="A command that side B runs after the suite's setup.")] = None,
+    env_a: Annotated[list[str] | None, typer.Option(help="NAME=TEXT, for side A; repeatable.")] = None,
+    env_b: Annotated[list[str] | None, typer.Option(help="NAME=TEXT, for side B; repeatable.")] = None,
+    testbed: Testbed = None,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="Of ABBA, at most: two processes a side each.")] = 6,
+    follow: Follow = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two environments, or two commits, interleaved.
+
+    Both sides run in turn on one worker, in fresh processes; A is the base.
+    """
+    from tidemark import measuring, remote
+
+    service = remote.service(url, token)
+    body = {
+        "project": project,
+        "suite": suite,
+        "testbed": testbed,
+        "base": commit,
+        "head": against,
+        "base_setup": measuring.setup_of(pip_a, setup_a, env_a or []),
+        "head_setup": measuring.setup_of(pip_b, setup_b, env_b or []),
+        "rounds": rounds,
+    }
+    found = service.post("/api/v1/sessions", body)
+    if follow:
+        found = _follow(lambda: service.get(f"/api/v1/sessions/{found['id']}"), measuring.session_line, as_json)
+    say(json.dumps(found) if as_json else measuring.describe_session(found))
+
+
+@app.command()
+def session(
+    session_id: Annotated[str, typer.Argument(help="The session's id.")],
+    cancel: Annotated[bool, typer.Option("--cancel", help="Call it off.")] = False,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Show a session: base and head, interleaved."""
+    from tidemark import measuring, remote
+
+    service = remote.service(url, token)
+    path = f"/api/v1/sessions/{session_id}"
+    found = service.post(f"{path}/cancel") if cancel else service.get(path)
+    say(json.dumps(found) if as_json else measuring.describe_session(found))
+
+
+@app.command()
+def schedules(
+    project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List what is measured by the clock."""
+    from tidemark import measuring, remote
+
+    found = remote.service(url, token).get("/api/v1/schedules", project=project)
+    say(json.dumps(found) if as_json else measuring.describe_schedules(found))
+
+
+@backfill_app.command("start")
+def backfill_start(
+    project: Project,
+    suite: SuiteName,
+    testbed: Testbed = None,
+    since: Annotated[str | None, typer.Option(help="The oldest commit; default: the first of the branch.")] = None,
+    until: Annotated[str | None, typer.Option(help="The newest commit; default: the head.")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="At most so many commits; default: all of them.")] = None,
+    declared_at: Annotated[
+        str | None, typer.Option(help="The commit whose tidemark.toml declares the suite; default: the head.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Ask for a range of commits: spread evenly at first, then finer where something changed."""
+    from tidemark import measuring, remote
+
+    body = {
+        "project": project,
+        "suite": suite,
+        "testbed": testbed,
+        "since": since,
+        "until": until,
+        "runs": runs,
+        "declared_at": declared_at,
+    }
+    found = remote.service(url, token).post("/api/v1/backfills", body)
+    say(json.dumps(found) if as_json else measuring.describe_backfill(found))
+
+
+@backfill_app.command("list")
+def backfill_list(
+    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List backfills and how far each is."""
+    from tidemark import measuring, remote
+
+    found = remote.service(url, token).get("/api/v1/backfills", project=project)
+    lines = [measuring.describe_backfill(item) for item in found["items"]]
+    say(json.dumps(found) if as_json else "\n".join(lines) or "no backfills")
+
+
+@backfill_app.command("cancel")
+def backfill_cancel(
+    backfill_id: Annotated[str, typer.Argument(help="The backfill's id.")],
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Ask for no more; runs that wait are taken back."""
+    from tidemark import measuring, remote
+
+    found = remote.service(url, token).post(f"/api/v1/backfills/{backfill_id}/cancel")
+    say(json.dumps(found) if as_json else measuring.describe_backfill(found))
+
+
+def _follow(
+    ask: Callable[[], dict[str, Any]], line: Callable[[Mapping[str, Any]], str], quiet: bool
+) -> dict[str, Any]:
+    """Asks until it is over; says every line that is new."""
+    said = ""
+    while True:
+        found = ask()
+        now = line(found)
+        if now != said and not quiet:
+            say(now)
+            said = now
+        if found["state"] not in ("waiting", "running"):
+            return found
+        time.sleep(ASK_EVERY_S)
