@@ -79,7 +79,7 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     from benchmarks.harness.start_up import forget_compiled
     from benchmarks.harness.workload import Job, Workload
 
-    job = Job(**{key: tuple(value) if key == "tasks" else value for key, value in raw.items()})
+    job = Job(**(raw | {"tasks": tuple(raw["tasks"])}))
     _settle_in(job)
     report["environment"] = _environment(job)
     if job.tasks == ("canary_after",):

@@ -35,7 +35,7 @@ class Measured:
 
 def page(measured: Measured) -> str:
     """The page as Markdown."""
-    environment = next((run["environment"] for run in measured.runs.values()), {})
+    environment: Mapping[str, Any] = next((run["environment"] for run in measured.runs.values()), {})
     where = environment.get("accelerator") or environment.get("cpu", "a machine that told nothing")
     parts = [f"# Acceptance on {where}, {measured.date}", ""]
     parts += [NO_CLAIM, ""] if measured.cpu else [_in_short(measured.targets), ""]

@@ -60,7 +60,7 @@ def _cases_of(operation: Operation) -> Callable[[Preset], tuple[Case, ...]]:
             placements.append("in_place")
         if operation in (Operation.ALL_REDUCE, Operation.BROADCAST):
             placements = ["in_place"]
-        ways = [(placement, None) for placement in placements]
+        ways: list[tuple[str, str | None]] = [(placement, None) for placement in placements]
         ways += [(placements[0], transport) for transport in TRANSPORTS.get(operation, ())]
         return tuple(_case(operation, preset, ranks, *way) for ranks in RANKS[preset] for way in ways)
 

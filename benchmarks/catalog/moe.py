@@ -61,9 +61,9 @@ def _layer_cases(preset: Preset) -> tuple[Case, ...]:
     if preset is Preset.SMOKE:
         sizes = {**SHAPES["olmoe"], "tokens": 4096, "dtype": "bf16", "device": "cuda"}
         return tuple(_layer_case(sizes, impl, "uniform", "olmoe") for impl in IMPLEMENTATIONS)
-    cases = []
-    for shape, sizes in SHAPES.items():
-        whole = {**sizes, "tokens": 16384, "dtype": "bf16", "device": "cuda"}
+    cases: list[Case] = []
+    for shape, widths in SHAPES.items():
+        whole = {**widths, "tokens": 16384, "dtype": "bf16", "device": "cuda"}
         cases += [_layer_case(whole, impl, load, shape) for impl in IMPLEMENTATIONS for load in LOADS]
     # The same layer at a quarter of the rows per expert, 128 instead of 512: under the ridge, so bound by memory.
     few = {**SHAPES["deepseek_v3"], "tokens": 4096, "dtype": "bf16", "device": "cuda"}

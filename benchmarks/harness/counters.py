@@ -49,7 +49,7 @@ class OperationCounter(TorchDispatchMode):
         return sum(self.by_name.values())
 
 
-def count_operations(step: Callable[[], None]) -> OperationCounter:
+def count_operations(step: Callable[[], object]) -> OperationCounter:
     """Runs one step under the counter."""
     with OperationCounter() as counter:
         step()

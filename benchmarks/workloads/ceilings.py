@@ -59,7 +59,8 @@ class _Ceiling(ABC):
             return before.until(clock.now())
 
         for _ in range(3):
-            work(), yardstick.step()
+            work()
+            yardstick.step()
         pairs: list[tuple[float, float]] = []
         deadline = time.perf_counter() + CPU_SECONDS
         while time.perf_counter() < deadline or len(pairs) < 9:

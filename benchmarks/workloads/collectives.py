@@ -90,7 +90,8 @@ class Collective:
 
     def measure(self) -> list[Value]:
         """Sweeps the sizes on all ranks; each iteration counts as long as its slowest rank took."""
-        argument = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"]), "device": self.device}
+        argument: dict[str, Any] = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"])}
+        argument["device"] = self.device
         argument["in_place"] = self.job.config.get("placement") == "in_place"
         argument["seconds_per_size"] = float(self.job.config["seconds_per_size"])
         argument["transport"] = self.transport
@@ -248,7 +249,7 @@ def prepare_symmetric(operation: Operation, rank: int, ranks: int, size: int, tr
 
     part = max(1, size // 4 // ranks)
     base = torch.arange(part * ranks, device="cuda", dtype=torch.float32) % 251
-    mine, group, kernels = base + 1000 * rank, dist.group.WORLD.group_name, torch.ops.symm_mem
+    mine, group, kernels = base + 1000 * rank, dist.distributed_c10d._get_default_group().group_name, torch.ops.symm_mem
 
     here = torch.device("cuda", torch.cuda.current_device())
 

@@ -131,7 +131,7 @@ class _Rank:
         if self.ranks == 1:
             return model
         if self.strategy == "ddp":
-            buckets = {} if self.overlap else {"bucket_cap_mb": 10_000}
+            buckets: dict[str, Any] = {} if self.overlap else {"bucket_cap_mb": 10_000}
             return nn.parallel.DistributedDataParallel(model, **buckets)
         from torch.distributed.fsdp import fully_shard
 

@@ -69,7 +69,8 @@ class Attention(nn.Module):
         T = q.shape[-2]
         scores_BHTT = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1]))
         if self.rung.mask is Mask.BUFFER:
-            allowed = self.mask[:, :, :T, :T]
+            mask: Tensor = self.mask  # type: ignore[assignment]
+            allowed = mask[:, :, :T, :T]
         else:
             allowed = torch.tril(torch.ones(T, T, device=q.device)).view(1, 1, T, T)
         scores_BHTT = scores_BHTT.masked_fill(allowed == 0, float("-inf"))

@@ -26,6 +26,7 @@ class MoeMlp(nn.Module):
         self.config, self.how, self.plugin = config, how, plugin
         for name, drawn in draw_weights(config, torch.Generator().manual_seed(seed)).items():
             self.register_parameter(name, nn.Parameter(drawn))
+        self.bias: Tensor
         self.register_buffer("bias", torch.zeros(config.tokens, config.experts), persistent=False)
         self.seed = seed
 
@@ -36,7 +37,7 @@ class MoeMlp(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         x_TC = x_BTC.reshape(-1, x_BTC.shape[-1])
-        tensors = [x_TC, self.router, self.gate, self.up, self.down]
+        tensors: list[Any] = [x_TC, self.router, self.gate, self.up, self.down]
         kind = x_BTC.device.type
         if torch.is_autocast_enabled(kind):
             # Grouped products are not among the operations that autocast knows.
@@ -67,8 +68,8 @@ class Captured(nn.Module):
             return self.model(tokens_BT)  # type: ignore[no-any-return]
         if self.replayed is None:
             # Capturing forbids autocast to keep casted weights from one call for the next.
-            how = {"dtype": torch.bfloat16, "enabled": self.dtype == "bf16", "cache_enabled": False}
-            with torch.autocast("cuda", **how):
+            enabled = self.dtype == "bf16"
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=enabled, cache_enabled=False):
                 self.replayed = torch.cuda.make_graphed_callables(_Function(self.model), (tokens_BT,))
         with torch.autocast("cuda", enabled=False):
             return self.replayed(tokens_BT)  # type: ignore[no-any-return]
@@ -142,4 +143,4 @@ class MoeModel(GptWorkload):
             return model
         if self.compile_mode == "cuda_graph":
             return Captured(model, self.dtype)
-        return torch.compile(model, mode=None if self.compile_mode == "default" else self.compile_mode)  # type: ignore[no-any-return]
+        return torch.compile(model, mode=None if self.compile_mode == "default" else self.compile_mode)  # type: ignore[return-value]

@@ -93,7 +93,8 @@ def test_a_lost_or_failed_rank_ends_the_others_with_its_reason(bodies, body, sai
 def test_a_rank_that_arrives_late_is_not_charged_to_the_collective(bodies):
     pause_s = 0.5
     waited, _ = run_ranks(bodies.late, 2, {"pause_s": pause_s}, "gloo", "k")
-    assert min(waited) < pause_s
+    # Without the barrier every call of the punctual rank would last about as long as the other one's pause.
+    assert min(waited) < pause_s / 2
 
 
 def test_a_rank_lost_under_a_launcher_is_named_by_the_one_that_is_left(bodies):
