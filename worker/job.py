@@ -81,7 +81,8 @@ class Job:
         finally:
             run_dir.remove()
             trim_mirrors(self.config.mirrors_dir, self.config.mirrors_limit_bytes)
-        return self._next(leased.run_id) if is_settled and interrupt.reason is None else None
+        # A heartbeat that crossed the delivery finds the lease gone: that is no reason to stop.
+        return self._next(leased.run_id) if is_settled and interrupt.reason is not Ending.STOPPED else None
 
     def is_fit(self) -> bool:
         """Whether this machine can be trusted with a run; what can be made again makes room first."""

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from backend.store import wire
+from backend.store.queue import UNHURRIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,7 @@ def publish(
 
 def count_use(c: Connection, *, now: datetime, counted_before: datetime, halves_after_s: float) -> None:
     """Add what runs at work have used since they were counted last."""
-    wire.send(c, (_COUNT_USE, {"now": now, "counted_before": counted_before, "halves": halves_after_s}))
+    wire.send(c, UNHURRIED, (_COUNT_USE, {"now": now, "counted_before": counted_before, "halves": halves_after_s}))
 
 
 def sibling(c: Connection, worker: str, after: str, *, urgent: Sequence[str], now: datetime) -> str | None:

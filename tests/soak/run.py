@@ -37,6 +37,7 @@ class Figures:
     seconds: float
     drained_s: float = 0.0
     commits: int = 0
+    skipped: int = 0
     requested: int = 0
     measured: int = 0
     failed: dict[str, int] = field(default_factory=dict)
@@ -122,13 +123,22 @@ def _drained(stack: Stack, repository: Repository, until: float, say: Say) -> bo
             counts = answer["counts"]
             total = sum(counts.values())
             still = counts["queued"] + counts["leased"] + counts["running"]
-            if total >= 2 * len(repository.shas) and not still and not _waiting_in_spools(stack):
+            if not still and not _waiting_in_spools(stack) and _all_seen(stack, repository):
                 return True
             if time.monotonic() > next_word:
                 say(f"{still} of {total} runs still to end")
                 next_word = time.monotonic() + 15
         time.sleep(0.5)
     return False
+
+
+def _all_seen(stack: Stack, repository: Repository) -> bool:
+    """Whether every commit is known, with its runs requested or the reason why it has none."""
+    with stack.engine().connect() as c:
+        seen = c.scalar(
+            text("SELECT count(*) FROM commit WHERE skipped_reason IS NOT NULL OR id IN (SELECT commit_id FROM run)")
+        )
+    return seen == len(repository.shas)
 
 
 def _spools(stack: Stack) -> list[Path]:
@@ -153,10 +163,12 @@ def _count(stack: Stack, repository: Repository, struck: list[Struck], figures: 
     """Compares what was asked for with what there is."""
     with stack.engine().connect() as c:
         rows = c.execute(_RUNS).all()
+        skipped = set(c.scalars(text("SELECT sha FROM commit WHERE skipped_reason IS NOT NULL")))
+    figures.skipped = len(skipped)
     figures.commits, figures.requested = len(repository.shas), len(rows)
     figures.set_aside = sum(len(list((spool / "aside").glob("*"))) for spool in _spools(stack))
     seen = Counter((row.sha, row.suite) for row in rows)
-    for sha in repository.shas:
+    for sha in (sha for sha in repository.shas if sha not in skipped):
         for suite in ("alpha", "beta"):
             if seen[sha, suite] != 1:
                 figures.wrong.append(f"{suite} of {sha[:8]} was requested {seen[sha, suite]} times")
