@@ -21,12 +21,12 @@ from statistics import median
 from typing import Any, Final
 
 from backend import contract_quick as quick
+from backend.contract_problems import Invalid, Path, Problem, Problems, Unquoted
 from backend.contract_rules import (
     Choice,
     Flag,
     FlatObject,
     Free,
-    Invalid,
     ListOf,
     Moment,
     Nullable,
@@ -34,12 +34,8 @@ from backend.contract_rules import (
     Numbers,
     Object,
     Part,
-    Path,
-    Problem,
-    Problems,
     Scalar,
     Text,
-    Unquoted,
     Whole,
     described,
     rule,

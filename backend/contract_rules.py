@@ -6,7 +6,6 @@ Standard library only: workers and strangers' machines import it.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,120 +14,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol
 
-MAX_PROBLEMS: Final = 20
-SHOWN_VALUE_CHARACTERS: Final = 80
+from backend.contract_problems import REFUSED, Path, Problems, Unquoted, storable
+
 MAX_FREE_TEXT: Final = 100_000
 MAX_FREE_DEPTH: Final = 32
-
-# A path is a chain of (parent, step): building its text is left to the rare case that something is refused.
-Path = tuple[Any, str | int] | None
-_REFUSED: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where, what was there (shortened), and what would have been accepted."""
-
-    path: str
-    value: str
-    accepted: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is {self.value}; accepted: {self.accepted}"
-
-
-class Invalid(ValueError):
-    """A run that the contract refuses, with every problem found (at most twenty are told)."""
-
-    def __init__(self, problems: tuple[Problem, ...], *, more: int = 0) -> None:
-        self.problems = problems
-        self.more = more
-        lines = [str(problem) for problem in problems]
-        if more:
-            lines.append(f"and {more} more")
-        super().__init__("\n".join(lines))
-
-    @classmethod
-    def one(cls, path: str, value: object, accepted: str) -> Invalid:
-        return cls((Problem(path, shown(value), accepted),))
-
-    @property
-    def path(self) -> str:
-        return self.problems[0].path
-
-    @property
-    def value(self) -> str:
-        return self.problems[0].value
-
-    @property
-    def accepted(self) -> str:
-        return self.problems[0].accepted
-
-
-class Problems:
-    """Collects what is wrong while a document is read, so that its author can mend all of it at once."""
-
-    __slots__ = ("found", "more")
-
-    def __init__(self) -> None:
-        self.found: list[Problem] = []
-        self.more = 0
-
-    def add(self, path: Path, value: object, accepted: str) -> Any:
-        if len(self.found) < MAX_PROBLEMS:
-            self.found.append(Problem(path_text(path), shown(value), accepted))
-        else:
-            self.more += 1
-        return _REFUSED
-
-    def raise_if_any(self) -> None:
-        if self.found:
-            raise Invalid(tuple(self.found), more=self.more)
-
-
-def path_text(path: Path) -> str:
-    steps: list[str | int] = []
-    while path is not None:
-        path, step = path
-        steps.append(step)
-    text = ""
-    for step in reversed(steps):
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{step}" if text else step
-    return shortened(text, 400) or "run"
-
-
-def shortened(text: str, limit: int = SHOWN_VALUE_CHARACTERS) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-class Unquoted(str):
-    """Words of ours where a message shows a value: "missing", not a text of the document."""
-
-    __slots__ = ()
-
-
-def shown(value: object) -> str:
-    """The value as its author wrote it, short enough for a message."""
-    match value:
-        case Unquoted():
-            text = str(value)
-        case str():
-            # Escaped, because half a surrogate pair could not be printed.
-            text = json.dumps(value[:SHOWN_VALUE_CHARACTERS], ensure_ascii=not storable(value))
-        case list() | tuple():
-            text = f"a list of {len(value)}"
-        case dict():
-            text = f"an object with {len(value)} fields"
-        case None | bool():
-            text = json.dumps(value)
-        case int() if value.bit_length() > 200:
-            text = "an integer of more than 60 digits"
-        case _:
-            text = str(value)
-    return shortened(text)
 
 
 class Rule(Protocol):
@@ -137,19 +26,6 @@ class Rule(Protocol):
     def read(self, value: Any, path: Path, problems: Problems) -> Any: ...
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]: ...
-
-
-def storable(text: str) -> bool:
-    """Text that UTF-8 and PostgreSQL can hold: no NUL, no half of a surrogate pair."""
-    if "\x00" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -306,7 +182,7 @@ class ListOf:
             return problems.add(path, value, f"a list of at most {self.max_items} {self.what}")
         read = self.item.read
         items = [read(entry, (path, index), problems) for index, entry in enumerate(value)]
-        return _REFUSED if any(entry is _REFUSED for entry in items) else tuple(items)
+        return REFUSED if any(entry is REFUSED for entry in items) else tuple(items)
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "maxItems": self.max_items, "items": self.item.schema(definitions)}
@@ -321,7 +197,7 @@ class Free:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         if type(value) is not dict or len(value) > self.max_fields:
             return problems.add(path, value, f"an object of at most {self.max_fields} fields")
-        return value if free_is_sound(value, path, problems, depth=0) else _REFUSED
+        return value if free_is_sound(value, path, problems, depth=0) else REFUSED
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "object", "maxProperties": self.max_fields}
@@ -343,9 +219,9 @@ class FlatObject:
             if not 0 < len(name) <= 100 or not storable(name):
                 problems.add((path, name), name, "a name of 1 to 100 characters, without NUL")
                 sound = False
-            elif self.item.read(entry, (path, name), problems) is _REFUSED:
+            elif self.item.read(entry, (path, name), problems) is REFUSED:
                 sound = False
-        return value if sound else _REFUSED
+        return value if sound else REFUSED
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -461,7 +337,7 @@ class Object:
         for name, read, default in self.plan:
             if name in value:
                 entry = read(value[name], (path, name), problems)
-                if entry is _REFUSED:
+                if entry is REFUSED:
                     sound = False
                 elif entry == default and default is not MISSING:
                     stated.append(name)
@@ -476,11 +352,11 @@ class Object:
             sound = free_is_sound(extra, path, problems, depth=0) and sound
             known["extra"] = extra
         if not sound:
-            return _REFUSED
+            return REFUSED
         part = self.kind(**known, stated=frozenset(stated)) if stated else self.kind(**known)
         before = len(problems.found)
         part.check(path, problems)
-        return part if len(problems.found) == before else _REFUSED
+        return part if len(problems.found) == before else REFUSED
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         name = self.kind.__name__

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from backend.contract_rules import Free, Moment, Problems
+from backend.contract_problems import Problems
+from backend.contract_rules import Free, Moment
 from backend.services.dispatch import Kind, Protection, WorkerHello
 from backend.services.projects import ProjectChange
 from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
