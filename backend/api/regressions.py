@@ -4,12 +4,13 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from backend.api.bodies import PLAIN, RowId, Slug, TriageBody
-from backend.api.dependencies import Now, Reader, Transaction, Writer
+from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.services import comparison, regressions, triage
+from backend.services import comparison, regressions, triage, upstream_report
 from backend.services.comparison import Comparison
 from backend.services.projects import check_regression
 from backend.services.regressions import Page, Regression, RegressionDetail, RegressionFilter
@@ -71,6 +72,19 @@ def list_regressions(
 def get(regression_id: RowId, c: Transaction, _: Reader) -> Any:
     """One regression with its evidence, series, suspects, phases, and a command that reproduces it."""
     return Json(regressions.get_regression(c, regression_id))
+
+
+@router.get(
+    "/regressions/{regression_id}/upstream-report",
+    response_model=None,
+    responses={
+        200: {"description": "The draft, as Markdown", "content": {"text/markdown": {"schema": {"type": "string"}}}}
+    },
+)
+def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) -> Response:
+    """A report for the project whose newer version made this slower. 409: the cause is not the environment."""
+    found = upstream_report.draft(c, config, regression_id)
+    return Response(found.text, media_type="text/markdown; charset=utf-8")
 
 
 @router.patch(

@@ -73,7 +73,7 @@ class Teller:
 
     @property
     def is_configured(self) -> bool:
-        return bool(self.config.github_token or (self.config.github_app_id and self.config.github_app_key))
+        return tells(self.config)
 
     def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
         """Send what waits; how many were told. A rate limit ends the round: it is the same for all."""
@@ -349,6 +349,21 @@ def _number(answer: Any) -> str | None:
 
 def _id(answer: Any) -> str | None:
     return str(answer["id"]) if isinstance(answer, dict) and "id" in answer else None
+
+
+def tells(config: ServiceConfig) -> bool:
+    """Whether there is anything to speak to GitHub with."""
+    return bool(config.github_token or (config.github_app_id and config.github_app_key))
+
+
+def is_connected(c: Connection, project_name: str) -> bool:
+    """Whether a signed webhook has vouched for the project's repository."""
+    return store.connected(c, find_project(c, project_name).id) is not None
+
+
+def issue_number(c: Connection, project_name: str, regression_id: int) -> str | None:
+    """The issue that was opened for a regression."""
+    return store.remote_id(c, find_project(c, project_name).id, "issue", str(regression_id))
 
 
 def outbox(c: Connection, project_name: str, limit: int) -> list[OutboxRow]:

@@ -19,6 +19,10 @@ from backend.store.projects import ProjectRow
 SHOWN = 20
 # git's "user@host:path" form of ssh.
 SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z][0-9A-Za-z.-]*:(?!//)[^\x00-\x20]+\Z")
+PATTERN = re.compile(r"[^\x00-\x1f\x7f]{1,255}\Z")
+REPOSITORY = re.compile(r"[0-9A-Za-z_.-]+/[0-9A-Za-z_.-]+\Z")
+NUMBER = re.compile(r"[0-9]{1,20}\Z")
+MAX_PATTERNS = 50
 PROTOCOLS = ("https", "ssh")
 COLUMNS: tuple[Literal["repository_url", "default_branch", "trusted"], ...] = (
     "repository_url",
@@ -70,7 +74,7 @@ def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[Pr
         check_url(url, trusted=bool(trusted))
     project_id, created = store.save(c, slug, columns, now)
     if "oidc" in change:
-        store.set_setting(c, project_id, "oidc", change["oidc"] or None)
+        store.set_setting(c, project_id, "oidc", _checked_oidc(change["oidc"] or {}) or None)
     if "github" in change:
         settings = {} if known is None else known.settings
         merged = {**(settings.get("github") or {}), **change["github"]}
@@ -78,6 +82,24 @@ def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[Pr
     if url is not None and columns:
         request_sync(c, project_id, now)
     return Saved(project=slug, id=project_id, created=created)
+
+
+def _checked_oidc(rules: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse rules that could never be met, or that say less than they seem to."""
+    for name in ("refs", "environments"):
+        patterns = rules.get(name) or []
+        if len(patterns) > MAX_PATTERNS:
+            raise BadRequest.field(name, f"{len(patterns)} patterns", f"at most {MAX_PATTERNS}")
+        for pattern in patterns:
+            if not PATTERN.match(pattern):
+                raise BadRequest.field(name, pattern, "a shell pattern such as refs/heads/main, at most 255 long")
+            if name == "refs" and not pattern.startswith(("refs/", "*")):
+                raise BadRequest.field(name, pattern, f"a whole ref, such as refs/heads/{pattern}")
+    if rules.get("repository") and not REPOSITORY.match(rules["repository"]):
+        raise BadRequest.field("repository", rules["repository"], "owner/name")
+    if rules.get("repository_id") and not NUMBER.match(rules["repository_id"]):
+        raise BadRequest.field("repository_id", rules["repository_id"], "GitHub's number of the repository")
+    return rules
 
 
 def request_sync(c: Connection, project_id: int, now: datetime) -> None:

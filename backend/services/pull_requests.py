@@ -6,6 +6,7 @@ not fetched, are not in the store, and no run can name them. A new push needs a 
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy import Connection, Engine
 from backend.services import dispatch, manifest, sync
 from backend.services.access import Principal
 from backend.services.commit_report import is_sustained, runs_needed
+from backend.services.commit_verdict import CommitVerdict, commit_verdict
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import BadRequest, Conflict, NotFound
@@ -84,6 +86,34 @@ def approve(
 
 def list_pull_requests(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestRow]:
     return store.listed(c, find_project(c, project_name).id, state=state, limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A pull request, and what is known of its head."""
+
+    row: PullRequestRow
+    verdict: CommitVerdict
+    waits_for_approval: bool
+
+
+def standing(c: Connection, project_name: str, state: str | None, limit: int) -> list[Standing]:
+    """How each pull request stands, the newest first."""
+    return [
+        Standing(
+            row=row,
+            verdict=_verdict(c, project_name, row.head_sha),
+            waits_for_approval=row.state == "open" and row.is_fork and row.approved_sha != row.head_sha,
+        )
+        for row in list_pull_requests(c, project_name, state, limit)
+    ]
+
+
+def _verdict(c: Connection, project_name: str, sha: str) -> CommitVerdict:
+    try:
+        return commit_verdict(c, project_name, sha).verdict
+    except NotFound:
+        return CommitVerdict.NOT_BENCHMARKED  # its head was not fetched (yet)
 
 
 # --- what GitHub says ------------------------------------------------------------------------------------------------
