@@ -5,6 +5,7 @@ The same levels, residuals and symptoms as the fleet judge has, for a caller tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,15 +13,17 @@ from itertools import pairwise
 import numpy as np
 
 from backend.regression.fleet_health import ENOUGH, CanaryNoise, Health
-from backend.regression.fleet_rows import TestbedRows
+from backend.regression.fleet_rows import CALIBRATION, TestbedRows
 from backend.regression.fleet_scan import channels, share_of
 from backend.regression.fleet_state import MOVED
-from backend.regression.fleet_terms import FleetRun, FleetSeries, Floats, Ints
+from backend.regression.fleet_terms import Bools, FleetRun, FleetSeries, Floats, Ints
 
 CLEAR = 3.0
 """Standard errors from which a series counts as moved."""
 INFORMATION = 8.0
 """Below it other workers cannot tell whether they show a change."""
+RECENT = 12
+"""Newest runs before an onset from which no level is learnt, where there are older ones."""
 SHOWN = 0.5
 """Share of a change from which a run shows it."""
 
@@ -45,33 +48,56 @@ def examine_window(
 ) -> WindowEvidence | None:
     """Compare the runs since an onset with those before it; None where too few runs came before."""
     rows = TestbedRows("", series)
-    for run in before:
+    settled = _settled(before)
+    for run in before[:settled]:
         rows.add(run, 0)
     for w in range(len(rows.workers)):
         rows.learn_level(w, young=0)
     rows.learn_noise(young=0)
     known = {name for name, ready in zip(rows.workers, rows.ready, strict=True) if ready}
-    since = [run for run in after if run.worker in known]
-    if not since:
+    recent = [run for run in (*before[settled:], *after) if run.worker in known]
+    onset = sum(run.worker in known for run in before[settled:])
+    if onset == len(recent):
         return None
-    numbers = np.array([rows.add(run, 0) for run in since], dtype=np.int64)
-    bound = np.array([s.machine_bound and not s.exact for s in series])
-    first = _first_to_show(rows, numbers, lead)
-    own = numbers[rows.worker[numbers] == first]
-    change, error = rows.mean(own)
+    numbers = np.array([rows.add(run, 0) for run in recent], dtype=np.int64)
+    first = _first_to_show(rows, numbers[onset:], lead)
+    since = numbers[onset:]
+    change, error = rows.mean(since[rows.worker[since] == first])
     moved = (np.abs(change) >= MOVED) & (np.abs(change) >= CLEAR * error)
-    same = np.sign(change) == np.sign(change[lead])
-    pattern = np.where(moved & same, change, 0.0)
+    moved &= np.sign(change) == np.sign(change[lead])
+    pattern = np.where(moved, change, 0.0)
     pattern[lead] = change[lead]
     picked = channels(pattern, rows.sigma**2, _benchmarks(series))
+    share, information = share_of(rows.tail(numbers), pattern, picked)
+    own = rows.worker[numbers] == first
+    others = ~own & (np.arange(len(numbers)) >= _began(own, share, onset))
+    bound = np.array([s.machine_bound and not s.exact for s in series])
     worker = rows.workers[first]
     return WindowEvidence(
         worker,
-        int((moved & same & bound).sum()),
+        int((moved & bound).sum()),
         int(bound.sum()),
-        _others_agree(rows, numbers[rows.worker[numbers] != first], pattern, picked),
-        _symptoms(before, since, worker),
+        _agree(share[others], information[others]),
+        _symptoms(before, recent[onset:], worker),
     )
+
+
+def _settled(before: Sequence[FleetRun]) -> int:
+    """How many of the runs before an onset make the levels: not the newest, which may be the beginning already."""
+    early = before[: len(before) - RECENT] if len(before) > RECENT else before[:0]
+    runs_of = Counter(run.worker for run in early)
+    enough = bool(runs_of) and all(runs_of[run.worker] >= CALIBRATION for run in before)
+    return len(early) if enough else len(before)
+
+
+def _began(own: Bools, share: Floats, onset: int) -> int:
+    """The first of the worker's runs in a row that show the change, which may lie before the onset."""
+    began = onset
+    for number in np.flatnonzero(own)[::-1]:
+        if number < onset and share[number] <= SHOWN:
+            break
+        began = min(began, int(number))
+    return began
 
 
 def _benchmarks(series: Sequence[FleetSeries]) -> Ints:
@@ -87,10 +113,8 @@ def _first_to_show(rows: TestbedRows, numbers: Ints, lead: int) -> int:
     return int(rows.worker[numbers[int(np.argmax(showing))]])
 
 
-def _others_agree(rows: TestbedRows, others: Ints, pattern: Floats, picked: Ints) -> bool | None:
-    if not len(others):
-        return None
-    share, information = share_of(rows.tail(others), pattern, picked)
+def _agree(share: Floats, information: Floats) -> bool | None:
+    """Whether the runs of other workers show the change."""
     total = float(information.sum())
     return float((share * information).sum()) / total > SHOWN if total >= INFORMATION else None
 

@@ -181,18 +181,10 @@ class Policy:
         """The policy for a project that judges so many points a week: more points, more evidence, the same budget.
 
         The detector raises about `FALSE_ALARMS_PER_POINT` false alarms per quiet point at the default evidence, and
-        every `NATS_PER_E_FOLD` more nats divide that by e.
+        every `NATS_PER_E_FOLD` more nats divide that by e. The load counts as the next power of two, so that the
+        policy does not change with every run.
         """
-        expected = points_per_week * FALSE_ALARMS_PER_POINT
-        extra = NATS_PER_E_FOLD * math.log(max(1.0, expected / self.false_alarms_per_week))
-        if extra <= 0:
-            return self
-        cap = float(_META["evidence_regression"]["high"])
-        return replace(
-            self,
-            evidence_regression=min(cap, round(self.evidence_regression + extra, 2)),
-            drift_z=min(50.0, round(math.sqrt(self.drift_z**2 + 2 * extra), 2)),
-        )
+        return self if points_per_week <= 0 else _for_load(self, math.ceil(math.log2(points_per_week)))
 
     def after_false_alarms(self, count: int) -> Policy:
         """The policy for a series that raised so many false alarms: it asks for more runs and evidence by itself."""
@@ -308,6 +300,19 @@ def _stricter(policy: Policy, count: int) -> Policy:
         policy,
         sustained_runs=min(20, policy.sustained_runs + count),
         evidence_regression=min(100.0, policy.evidence_regression + 2 * count),
+    )
+
+
+@lru_cache(maxsize=256)
+def _for_load(policy: Policy, doublings: int) -> Policy:
+    expected = 2**doublings * FALSE_ALARMS_PER_POINT
+    extra = NATS_PER_E_FOLD * math.log(max(1.0, expected / policy.false_alarms_per_week))
+    if extra <= 0:
+        return policy
+    return replace(
+        policy,
+        evidence_regression=min(100.0, round(policy.evidence_regression + extra, 2)),
+        drift_z=min(50.0, round(math.sqrt(policy.drift_z**2 + 2 * extra), 2)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.regression.attribution import Cause
+from backend.regression.attribution import Cause, CauseName
 from backend.regression.grouping import Group, SeriesChange, belongs, group, lead_of
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
 from backend.services import confirm, live
@@ -24,6 +24,8 @@ from backend.store.regressions import ChangePointRow, RegressionRow, RegressionV
 from backend.store.series import SeriesRow
 
 LIVE = ("suspect", "confirmed")
+# Positions after which a machine that was ill is a new alarm.
+ONE_ALARM = 30
 # States that new evidence may change; the others were decided by a person or are over.
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
 
@@ -165,15 +167,34 @@ class _Telling:
         )
 
     def _open(self, found: Group, point_ids: Sequence[int]) -> None:
-        """A new regression. It begins as a suspect; `_settle` moves it on when its change points are confirmed."""
-        values = self._values(found, state="suspect", cause=self._cause(found, moved=len(found.members)))
+        """A new regression. It begins as a suspect; `_settle` moves it on when its change points are confirmed.
+
+        What a machine does from one run to the next is one alarm, whichever series and commit show it next.
+        """
+        cause = self._cause(found, moved=len(found.members))
         arrival = self.arrival
+        if cause.cause is CauseName.HARDWARE:
+            alarm = store.machine_alarm(
+                self.c, arrival.project_id, arrival.testbed_id, found.onset_position - ONE_ALARM, found.onset_position
+            )
+            if alarm is not None:
+                self._goes_on(alarm, found, cause, point_ids)
+                return
+        values = self._values(found, state="suspect", cause=cause)
         number = store.insert_regression(
             self.c, arrival.project_id, arrival.testbed_id, arrival.default_branch_id, values, arrival.now
         )
         store.attach(self.c, number, point_ids, arrival.now)
         self.touched.add(number)
         self._event(number, "suspected", self._place_of(found), state="suspect")
+
+    def _goes_on(self, alarm: int, found: Group, cause: Cause, point_ids: Sequence[int]) -> None:
+        """More of what an alarm about a machine is about."""
+        store.attach(self.c, alarm, point_ids, self.arrival.now)
+        if store.reopen(self.c, alarm, self.arrival.now):
+            detail = {"cause": cause.cause.value, "evidence": list(cause.evidence), **self._place_of(found)}
+            self._event(alarm, "infra_alarm", detail, state="suspect")
+        self.touched.add(alarm)
 
     # --- how it stands
 
@@ -195,16 +216,21 @@ class _Telling:
         if newly and not cause.suppress:
             state = "confirmed"
         values = self._values(found, state=state, cause=cause)
+        if cause.cause is CauseName.HARDWARE and row.cause == CauseName.HARDWARE:
+            # What shows it next is no other beginning.
+            began = min(row.first_bad_position, found.onset_position)
+            good = row.last_good_position if began == row.first_bad_position else found.last_good_position
+            values = replace(values, first_bad=began, last_good=good)
         if (values.first_bad, values.last_good) != (row.first_bad_position, row.last_good_position):
             moved = {"from": row.first_bad_position, **self._place_of(found)}
             self._event(row.id, "relocated", moved, state=state)
         store.update_regression(self.c, row.id, self.arrival.default_branch_id, values, self.arrival.now)
         told_now = [point.series_id for point in confirmed if point.series_id in self.newly_confirmed]
-        if newly and cause.suppress:
+        if newly and cause.suppress and not store.has_event(self.c, row.id, "infra_alarm"):
             self._event(
                 row.id, "infra_alarm", {"cause": cause.cause.value, "evidence": list(cause.evidence)}, state=state
             )
-        elif newly:
+        elif newly and not cause.suppress:
             detail = {"cause": cause.cause.value, "change": found.magnitude, **self._place_of(found)}
             self._event(row.id, "confirmed", detail, state=state)
         if told_now and not cause.suppress:
@@ -212,7 +238,7 @@ class _Telling:
 
     def _close(self, row: RegressionRow, gates: Sequence[ChangePointRow]) -> None:
         """No series is worse any more: mended by a commit, or never real."""
-        if not row.still_bad:
+        if not row.still_bad or self._comes_and_goes(row, gates):
             return
         ends = [point.fixed_position for point in gates if point.state == "fixed" and point.fixed_position is not None]
         fixed = max(ends, default=None)
@@ -230,6 +256,15 @@ class _Telling:
             shas = store.shas_at(self.c, arrival.default_branch_id, [fixed])
             detail |= {"position": fixed, "commit": shas.get(fixed)}
         self._event(row.id, "withdrawn" if fixed is None else "fixed", detail, state=state)
+
+    def _comes_and_goes(self, row: RegressionRow, gates: Sequence[ChangePointRow]) -> bool:
+        """An alarm about one worker of several stays while others run: their good runs say nothing of it."""
+        if row.cause != CauseName.HARDWARE or row.state != "suspect":
+            return False
+        if any(point.state == "fixed" for point in gates):
+            return False
+        newest = max((point.onset_position for point in gates), default=0)
+        return self.arrival.position - newest < ONE_ALARM
 
     # --- shared
 

@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, measuring, publishing, pull_requests, sync
+from backend.services import dispatch, machine_alarms, measuring, publishing, pull_requests, sync
 from backend.services.config import ServiceConfig
 from backend.services.github_outbox import Teller
 from backend.services.publishing import Broker, CeleryBroker
@@ -166,6 +166,8 @@ def tick(
     for what, move_on in measuring.STEPS.items():
         with _reported(what), engine.begin() as c:
             move_on(c, config, now)
+    with _reported("alarms of machines"), engine.begin() as c:
+        machine_alarms.settle_alarms(c, now)
     with _reported("publishing"):
         with engine.begin() as c:
             nudges = publishing.choose_ready(c, config, now)

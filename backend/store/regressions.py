@@ -315,6 +315,66 @@ def lock_rows(c: Connection, regression_ids: Iterable[int]) -> dict[int, Regress
     return {row.id: RegressionRow(**row._mapping) for row in rows}
 
 
+_MACHINE_ALARM = text(
+    """SELECT g.id FROM regression g WHERE g.project_id = :project AND g.testbed_id = :testbed
+         AND g.cause = 'hardware' AND g.state IN ('suspect', 'withdrawn')
+         AND (SELECT max(p.onset_position) FROM change_point p WHERE p.regression_id = g.id) BETWEEN :first AND :last
+       ORDER BY g.id DESC LIMIT 1"""
+)
+_REOPEN = text(
+    """UPDATE regression SET state = 'suspect', still_bad = true, closed_at = NULL, updated_at = :now
+       WHERE id = :id AND state = 'withdrawn'"""
+)
+
+
+def machine_alarm(c: Connection, project_id: int, testbed_id: int, first: int, last: int) -> int | None:
+    """The newest alarm about a machine of a testbed that began, or went on, between two positions."""
+    values = {"project": project_id, "testbed": testbed_id, "first": first, "last": last}
+    found = c.scalar(_MACHINE_ALARM, values)
+    return None if found is None else int(found)
+
+
+_HAS_EVENT = text("SELECT EXISTS (SELECT FROM regression_event WHERE regression_id = :id AND kind = :kind)")
+_STANDING_ALARMS = text(
+    """SELECT g.id, g.cause, g.evidence, s.state_position AS newest_position,
+         (SELECT max(p.onset_position) FROM change_point p WHERE p.regression_id = g.id) AS newest_onset,
+         EXISTS (SELECT FROM change_point p WHERE p.regression_id = g.id AND p.state = 'confirmed') AS lasts,
+         (SELECT count(DISTINCT j.position) FROM judgement j
+          WHERE j.series_id = g.lead_series_id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+            AND j.position >= g.first_bad_position) AS runs
+       FROM regression g JOIN series s ON s.id = g.lead_series_id
+       WHERE g.state = 'suspect' AND g.cause IN ('hardware', 'environment', 'method')
+         AND EXISTS (SELECT FROM regression_event v WHERE v.regression_id = g.id AND v.kind = 'infra_alarm'
+                       OR v.regression_id = g.id AND g.cause = 'hardware')
+       ORDER BY g.id"""
+)
+
+
+def has_event(c: Connection, regression_id: int, kind: str) -> bool:
+    return bool(c.scalar(_HAS_EVENT, {"id": regression_id, "kind": kind}))
+
+
+def standing_alarms(c: Connection) -> list[Any]:
+    """Alarms about machines, environments and ways of measuring that nobody has settled yet."""
+    return list(c.execute(_STANDING_ALARMS))
+
+
+_WITHDRAW = text(
+    """UPDATE regression SET state = 'withdrawn', still_bad = false, closed_at = :now, updated_at = :now
+       WHERE id = :id AND state = 'suspect'"""
+)
+
+
+def withdraw(c: Connection, regression_id: int, now: datetime) -> None:
+    """What was never told is over."""
+    c.execute(_WITHDRAW, {"id": regression_id, "now": now})
+
+
+def reopen(c: Connection, regression_id: int, now: datetime) -> bool:
+    """Open again what was withdrawn; False when it was open."""
+    return c.execute(_REOPEN, {"id": regression_id, "now": now}).rowcount == 1
+
+
 _EVENT = text(
     """INSERT INTO regression_event (regression_id, at, kind, actor, note, detail)
        VALUES (:regression, :now, :kind, :actor, :note, CAST(:detail AS jsonb)) RETURNING id"""

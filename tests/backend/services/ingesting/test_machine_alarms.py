@@ -1,0 +1,96 @@
+"""Alarms about machines and software: one for all series, over by themselves, or the beginning of a new baseline."""
+
+from typing import Any
+
+import pytest
+
+from backend.services.machine_alarms import settle_alarms
+from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+from backend.services.triage import triage
+
+LEVELS = [5, 50, 9, 20, 30, 40]
+STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
+SLOWER = {"name": "gemm_tflops", "before": 600.0, "after": 601.0, "own_noise": 0.002}
+ILL = 24
+
+
+def _run(loom: Any, position: int, factors: list[float], **more: Any) -> None:
+    metrics = [
+        loom.measurement(f"m{n}_ms", level * factor, seed=position)
+        for n, (level, factor) in enumerate(zip(LEVELS, factors, strict=True))
+    ]
+    loom.deliver(loom.run_of(position, metrics, **more))
+
+
+def _alarms(loom: Any) -> list[tuple[Any, ...]]:
+    return loom.rows("SELECT id, state, cause FROM regression WHERE cause <> 'code' ORDER BY id")
+
+
+def test_one_slow_worker_of_two_is_one_alarm_and_no_regression(loom: Any) -> None:
+    for position in range(40):
+        ill = position % 2 == 0 and position >= ILL
+        _run(loom, position, [1.25 if ill else 1.0] * 6, worker=f"box-{position % 2}")
+    ((alarm, state, cause),) = _alarms(loom)
+    assert (state, cause) == ("suspect", "hardware")
+    assert "box-0" in " ".join(get_regression(loom.connection, alarm).evidence)
+    assert "confirmed" not in loom.events()
+    assert loom.red("m1_ms") == []
+
+
+def test_both_workers_slow_from_one_commit_on_is_the_code(loom: Any) -> None:
+    for position in range(40):
+        _run(loom, position, [1.25 if position >= ILL else 1.0] * 6, worker=f"box-{position % 2}")
+    (found,) = list_regressions(loom.connection, RegressionFilter(state="confirmed")).items
+    assert (found.cause, found.first_bad.position) == ("code", ILL)
+
+
+def test_an_ill_machine_that_shows_in_other_series_later_is_one_alarm(loom: Any) -> None:
+    for position in range(40):
+        slow = [1.25 if position >= ILL + (0 if n < 3 else 5) else 1.0 for n in range(6)]
+        _run(loom, position, slow, canary=[SLOWER if position >= ILL else STEADY])
+    ((_, state, cause),) = _alarms(loom)
+    assert (state, cause) == ("suspect", "hardware")
+    assert loom.events().count("infra_alarm") == 1
+
+
+def test_an_alarm_that_nothing_shows_any_more_is_over(loom: Any) -> None:
+    for position in range(ILL + 30 + 8):
+        ill = position % 2 == 0 and ILL <= position < ILL + 6
+        _run(loom, position, [1.25 if ill else 1.0] * 6, worker=f"box-{position % 2}")
+    (alarm,) = settle_alarms(loom.connection, loom.now)
+    assert get_regression(loom.connection, alarm).regression.state == "withdrawn"
+    assert settle_alarms(loom.connection, loom.now) == []
+
+
+@pytest.fixture
+def upgraded(loom: Any) -> Any:
+    for position in range(32):
+        new = {"environment": {"torch": "2.14.0", "hash": "sha256:two"}} if position >= ILL else {}
+        _run(loom, position, [1.25 if position >= ILL else 1.0] * 6, **new)
+    return loom
+
+
+def test_after_an_upgrade_a_new_baseline_begins_and_says_why(upgraded: Any) -> None:
+    (alarm,) = settle_alarms(upgraded.connection, upgraded.now)
+    detail = get_regression(upgraded.connection, alarm).regression
+    assert (detail.state, detail.cause) == ("expected", "environment")
+    assert "torch changed from 2.13.0 to 2.14.0" in (detail.reason or "")
+    for position in range(32, 40):
+        _run(upgraded, position, [1.25] * 6, environment={"torch": "2.14.0", "hash": "sha256:two"})
+    assert upgraded.verdicts("m1_ms")[-1][1] == "unchanged"
+    assert upgraded.red("m1_ms") == []
+
+
+def test_a_baseline_that_began_by_itself_can_be_undone(upgraded: Any) -> None:
+    (alarm,) = settle_alarms(upgraded.connection, upgraded.now)
+    undone = triage(upgraded.connection, alarm, "undo", "ada", now=upgraded.now)
+    assert undone.regression.state == "suspect"
+
+
+@pytest.mark.parametrize(("runs", "state"), [(7, "suspect"), (8, "expected")])
+def test_a_machine_slow_for_eight_runs_is_judged_from_its_new_level(loom: Any, runs: int, state: str) -> None:
+    for position in range(ILL + runs):
+        ill = position >= ILL
+        _run(loom, position, [1.25 if ill else 1.0] * 6, canary=[SLOWER if ill else STEADY])
+    settle_alarms(loom.connection, loom.now)
+    assert [(s, c) for _, s, c in _alarms(loom)] == [(state, "hardware")]
