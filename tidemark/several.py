@@ -5,27 +5,29 @@ They share nothing else: what one process has written the others hear from Postg
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 
-STOP_S = 10.0
-"""How long a process may take to finish what it is answering."""
+from tidemark import processes
+
+STOP_S = 3.8
+"""How long a process may take to finish what it is answering; the supervisor gives all of us 4.2 s."""
 RESTART_S = 1.0
 """A process that ended by itself is replaced, and not more often than this."""
 PYTHON = (sys.executable, "-P", "-m", "tidemark")
 
 
-def serve_several(listening: socket.socket, processes: int) -> None:
+def serve_several(listening: socket.socket, count: int) -> None:
     """Runs so many API processes on this socket until SIGINT or SIGTERM; one that dies is replaced."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    children = [_start(listening) for _ in range(processes)]
+    children = [_start(listening) for _ in range(count)]
     try:
         while not stop.wait(RESTART_S):
             for place, child in enumerate(children):
@@ -37,21 +39,17 @@ def serve_several(listening: socket.socket, processes: int) -> None:
 
 
 def _start(listening: socket.socket) -> subprocess.Popen[bytes]:
-    # A process group of its own: Ctrl-C reaches us, and we say to each when to stop.
-    return subprocess.Popen(
+    return processes.start(
         [*PYTHON, "serve", "--listening-fd", str(listening.fileno())],
+        environment=os.environ,
+        output=sys.stdout.fileno(),
         pass_fds=(listening.fileno(),),
-        start_new_session=True,
     )
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    processes.end(
+        [known for child in children if (known := processes.identify(child.pid)) is not None], patience_s=STOP_S
+    )
     for child in children:
-        child.terminate()
-    deadline = time.monotonic() + STOP_S
-    for child in children:
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        child.wait()

@@ -108,7 +108,10 @@ def _start_all(
     own_address = _own_address(chosen)
     api = Command(
         name="api",
-        arguments=(*PYTHON, "tidemark", "serve", "--listening-fd", str(listening.fileno())),
+        arguments=(
+            *(*PYTHON, "tidemark", "serve"),
+            *("--listening-fd", str(listening.fileno()), "--workers", str(api_processes())),
+        ),
         environment=servers.environment,
         ready=lambda child: answers(f"{own_address}/healthz"),
         healthy=lambda: answers(f"{own_address}/healthz"),
@@ -180,6 +183,11 @@ class _Servers:
     @property
     def _redis_url(self) -> str:
         return self._valkey.url if self._valkey else str(self._chosen.redis_url)
+
+
+def api_processes() -> int:
+    """How many processes answer: one leaves PostgreSQL and the worker their share of up to seven cores."""
+    return max(1, min(4, (os.cpu_count() or 1) // 4))
 
 
 def answers(url: str) -> bool:
