@@ -180,7 +180,7 @@ BENCHMARKS = (
         "by FSDP2, whose weights are gathered too; without overlap DDP sends one bucket at the end and FSDP2 gathers "
         "all of its weights at once. It measures the step alone, on all ranks, and on all ranks "
         "without communication; averaged gradients are compared with those of one process first. One rank, strategy "
-        "none, is where the scaling curve begins: its efficiency is 1 but for noise.",
+        "none, is where the scaling curve begins.",
         formula="scaling_efficiency = tokens/s on n ranks over n times tokens/s on one; exposed_communication = step "
         "less the same step without communication (DDP: no_sync; FSDP2: the unsharded step). " + FORMULA,
         bound="The link, once the backward pass is too short to hide 2(n−1)/n bytes of gradients per byte of weights. "

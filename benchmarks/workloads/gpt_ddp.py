@@ -78,16 +78,18 @@ class GptDistributed:
         tokens = self.config.tokens_per_step * self.ranks
         milliseconds = [1000 * s for s in together]
         speed, calls = tokens / median(together), float(self.by_rank[0]["collectives"])
+        scaling = Value(
+            metric="scaling_efficiency",
+            unit="ratio",
+            value=efficiency,
+            direction="higher",
+            role="watch",
+            formula="throughput of n ranks over n times that of one; the batch per rank is the same",
+        )
         return [
             Value(metric="step_ms", unit="ms", value=median(milliseconds), samples=milliseconds, role=role),
-            Value(
-                metric="scaling_efficiency",
-                unit="ratio",
-                value=efficiency,
-                direction="higher",
-                role="watch",
-                formula="throughput of n ranks over n times that of one; the batch per rank is the same",
-            ),
+            # One rank against itself would only state the noise of the moment.
+            *([scaling] if self.ranks > 1 else []),
             Value(
                 metric="exposed_communication_ms",
                 unit="ms",

@@ -192,8 +192,8 @@ def test_one_rank_is_where_the_scaling_curve_begins():
     found = {value.metric: value.value for value in made.measure()}
     assert made.correctness().failed is None
     assert found["exposed_communication_ms"] == found["collective_calls"] == 0
-    assert found["scaling_efficiency"] > 0
     assert found["step_alone_ms"] > 0
+    assert "scaling_efficiency" not in found, "one rank against itself states noise"
 
 
 def test_under_torchrun_one_rank_is_measured_by_one_rank_only():
