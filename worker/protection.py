@@ -84,11 +84,10 @@ def establish(
         why = "no image was named (TIDEMARK_WORKER_IMAGE)" if in_container is None else in_container.reason
         raise PermissionError(f"protection 'container' was asked for, but {why}")
     sandbox = _try_user(run_user, runs_dir)
-    if sandbox.protection is Protection.NONE:
-        if isolation is Isolation.USER:
-            raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
-        if in_container is not None:
-            return replace(sandbox, reason=f"{in_container.reason}; {sandbox.reason}")
+    if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
+        raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+    if in_container is not None and isolation is Isolation.AUTO:
+        return replace(sandbox, reason=f"{sandbox.reason}; no container: {in_container.reason}")
     return sandbox
 
 
