@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.services.access import Principal
+from backend.services.access import Principal, Scope, require
 from backend.services.config import ServiceConfig
 from backend.services.confirm import MOST_ROUNDS, Purpose, SessionRequest, request_session
 from backend.services.errors import BadRequest, NotFound
@@ -51,6 +51,9 @@ def request_comparison(
     principal.require_project(project.id)
     for arm, setup in (("base_setup", wish.base_setup), ("head_setup", wish.head_setup)):
         check_setup(arm, setup)
+    if (wish.base_setup or wish.head_setup) and schedule is None:
+        # What is installed comes from the request, not from a reviewed commit: a token of a CI job must not do that.
+        require(principal, Scope.ADMIN)
     scope = find_scope(c, wish.project)
     base, head = (find_commit(c, scope, name) for name in (wish.base, wish.head))
     if base.id == head.id and wish.base_setup == wish.head_setup:

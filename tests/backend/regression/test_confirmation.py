@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from backend.regression.confirmation import Decision, next_step, processes_needed
+from backend.regression.confirmation import Decision, next_step, process_spread, processes_needed
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 
@@ -56,3 +56,30 @@ def test_the_interval_holds_the_estimate_and_narrows_with_processes():
     assert few.low < few.change < few.high
     assert many.high - many.low < few.high - few.low
     assert few.change == pytest.approx(0.1)
+
+
+def past(spread, runs=30, processes=3, drift=0.0, seed=1):
+    rng = np.random.default_rng(seed)
+    return [
+        np.exp(drift * run + spread * rng.standard_normal(processes)).tolist() for run in range(runs)
+    ]
+
+
+@pytest.mark.parametrize("spread", [0.003, 0.01, 0.05])
+def test_the_spread_of_a_process_is_learnt_from_the_past(spread):
+    assert process_spread(past(spread), POLICY) == pytest.approx(spread, rel=0.3)
+    assert process_spread(past(spread, runs=60, processes=1), POLICY) == pytest.approx(spread, rel=0.4)
+
+
+def test_drift_steps_and_spikes_of_the_past_are_no_spread():
+    drifting = past(0.005, drift=0.02)
+    stepped = past(0.005) + [[2 * value for value in run] for run in past(0.005, seed=2)]
+    spiky = [[run[0] * 3, *run[1:]] if number % 7 == 0 else run for number, run in enumerate(past(0.005))]
+    for runs in (drifting, stepped, spiky):
+        assert process_spread(runs, POLICY) == pytest.approx(0.005, rel=0.5)
+
+
+def test_a_short_past_is_filled_up_with_the_policys_assumption():
+    assert process_spread([], POLICY) == POLICY.prior_noise
+    few = process_spread(past(0.001, runs=2), POLICY)
+    assert 0.8 * POLICY.prior_noise < few < POLICY.prior_noise

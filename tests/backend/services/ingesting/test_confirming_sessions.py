@@ -272,3 +272,62 @@ def test_a_session_that_confirms_a_change_stays_confirmed_by_the_following_commi
     watched.history([100.0] * 4, start=29)
     assert states(watched) == ["fixed"]
 
+
+
+def compare(loom: Any, *, rounds_at_most: int = confirm.MOST_ROUNDS) -> str:
+    """Asks for a comparison of a commit with itself in another environment."""
+    ((project, testbed, commit),) = loom.rows(
+        "SELECT p.id, t.id, k.id FROM project p, testbed t, commit k WHERE t.name = 'cpu' AND k.sha = :sha",
+        sha=loom.sha_of(23),
+    )
+    request = confirm.SessionRequest(
+        project_id=project,
+        testbed_id=testbed,
+        suite="gpt",
+        purpose=confirm.Purpose.COMPARE,
+        base_commit_id=commit,
+        head_commit_id=commit,
+        spec=SPEC,
+        requested_by="ada",
+        base_setup={},
+        head_setup={"pip": "torch==2.14.0"},
+        max_rounds=rounds_at_most,
+    )
+    return confirm.request_session(loom.connection, request, loom.now)
+
+
+@pytest.mark.parametrize(("head", "word"), [(110.0, "slower"), (92.0, "faster"), (100.1, "same")])
+def test_two_environments_are_compared_without_touching_a_series(watched: Any, head: float, word: str) -> None:
+    session_id = compare(watched)
+    ((_, spec),) = waiting(watched)
+    assert spec["session"]["head"]["setup"] == {"pip": "torch==2.14.0"} and spec["session"]["base"]["setup"] == {}
+    before = watched.verdicts()
+    while waiting(watched):
+        deliver(watched, round_of(watched, 100.0, head))
+    view = confirm.session_view(watched.connection, session_id)
+    assert (view.state, [series.decision for series in view.series]) == ("decided", [word])
+    assert watched.verdicts() == before and states(watched) == []
+
+
+def test_a_comparison_ends_after_its_rounds_even_if_it_is_unclear(loom: Any) -> None:
+    for position in range(24):
+        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, noise=0.05)]))
+    session_id = compare(loom, rounds_at_most=2)
+    for number in range(2):
+        deliver(loom, round_of(loom, 100.0, 103.0, seed=number))
+    view = confirm.session_view(loom.connection, session_id)
+    assert view.state == "decided" and view.rounds_done == 2
+    assert [series.decision for series in view.series] == ["unclear"]
+
+
+def test_a_round_whose_session_was_called_off_meanwhile_is_taken_in_and_changes_nothing(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    said = round_of(watched, 100.0, 120.0)
+    (session_id,) = (identity for (identity,) in watched.rows("SELECT id FROM session"))
+    lease(watched)
+    confirm.cancel(watched.connection, session_id, "cancelled by ada", watched.now)
+    taken = deliver(watched, said, lease="a lease")
+    assert (taken.state, taken.decision) == ("cancelled", None)
+    assert states(watched) == ["suspect"]
+    with pytest.raises(Conflict, match="cancelled already"):
+        confirm.cancel(watched.connection, session_id, "again", watched.now)
