@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemark import __version__
-from tidemark.commands import administration, measuring, results, running, verdicts
+from tidemark.commands import administration, github, measuring, policy, results, running, verdicts
 from tidemark.commands.options import DataDir
 from tidemark.refusal import Refusal
 
@@ -31,7 +31,10 @@ for group in (
     verdicts.app,
     measuring.app,
     measuring.backfill_app,
+    github.app,
+    github.github_app,
     administration.project_app,
+    policy.app,
     administration.token_app,
     administration.db_app,
 ):

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tidemark import processes
 from tidemark.account import servers_home
 from tidemark.datadir import ADMIN_TOKEN, MIN_FREE_MB, DataDirectory, Running
+from tidemark.finding import Finding
+from tidemark.github_setup import github
 from tidemark.ports import is_free
 from tidemark.postgres import EmbeddedPostgres
 from tidemark.refusal import Refusal
@@ -27,23 +27,6 @@ from tidemark.valkey import EmbeddedValkey
 
 LEAST_GIT = (2, 28)  # knows `init --initial-branch`
 LEAST_MEMORY_MB = 1500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing looked at."""
-
-    name: str
-    good: bool
-    found: str
-    mend: str = ""
-
-    def line(self) -> str:
-        mark = "ok  " if self.good else "BAD "
-        return f"{mark} {self.name:<16} {self.found}" + (f"\n     {'':<16} mend: {self.mend}" if not self.good else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -267,5 +250,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _servers,
     _configured_servers,
     _port,
+    github,
     _leftovers,
 )

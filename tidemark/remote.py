@@ -41,16 +41,57 @@ class Service:
         status, answer = self._exchange("PUT", f"/api/v1/runs/{urllib.parse.quote(run_id, safe='')}", body=body)
         return answer, status == 201
 
-    def add_project(self, project: str, repository: str, *, branch: str, trusted: bool) -> dict[str, Any]:
-        """Registers a repository, or changes what is registered; it is read at once."""
-        body = {"project": project, "repository_url": repository, "default_branch": branch, "trusted": trusted}
-        return self._ask("POST", "/api/v1/projects", body=json.dumps(body).encode())
+    def add_project(self, project: str, repository: str, *, branch: str | None, trusted: bool | None) -> dict[str, Any]:
+        """Registers a repository, or changes what is registered; it is read at once. None leaves as it is."""
+        stated = {"repository_url": repository, "default_branch": branch, "trusted": trusted}
+        return self.change_project(project, {name: value for name, value in stated.items() if value is not None})
+
+    def change_project(self, project: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Changes what is named, and nothing else."""
+        return self._ask("POST", "/api/v1/projects", body=json.dumps({"project": project, **change}).encode())
+
+    def project(self, project: str) -> dict[str, Any]:
+        return self.get(f"/api/v1/projects/{urllib.parse.quote(project, safe='/')}")
+
+    def pull_requests(self, project: str, state: str | None) -> dict[str, Any]:
+        return self.get("/api/v1/pull-requests", project=project, state=state)
+
+    def approve(self, project: str, number: int, commit: str) -> dict[str, Any]:
+        """Lets exactly this commit of a fork onto the workers."""
+        body = json.dumps({"project": project, "commit": commit}).encode()
+        return self._ask("POST", f"/api/v1/pull-requests/{number}/approve", body=body)
+
+    def text(self, path: str) -> str:
+        """An answer that is text rather than JSON."""
+        request = urllib.request.Request(f"{self.url}{path}")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                return str(response.read().decode())
+        except urllib.error.HTTPError as error:
+            raise Refusal(_problem(error)) from None
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise Refusal(f"no answer from {self.url} ({reason}); is it running, and is --url right?") from None
 
     def regressions(self, limit: int, **filters: str | None) -> dict[str, Any]:
         return self.get("/api/v1/regressions", limit=limit, **filters)
 
     def explain(self, series: int, commit: str) -> dict[str, Any]:
         return self.get(f"/api/v1/series/{series}/explain", commit=commit)
+
+    def policy(self, project: str) -> dict[str, Any]:
+        return self.get(_policy_path(project))
+
+    def preview_policy(
+        self, project: str, table: Mapping[str, Any], *, days: int, declared: bool
+    ) -> dict[str, Any]:
+        """What these thresholds would have told of the last days; `declared`: as the [policy] of tidemark.toml."""
+        return self.post(f"{_policy_path(project)}/preview", {"policy": table, "days": days, "declared": declared})
+
+    def choose_policy(self, project: str, table: Mapping[str, Any]) -> dict[str, Any]:
+        return self._ask("PATCH", _policy_path(project), body=json.dumps({"policy": dict(table)}).encode())
 
     def get(self, path: str, **query: str | int | None) -> dict[str, Any]:
         given = {name: value for name, value in query.items() if value is not None}
@@ -155,11 +196,100 @@ def describe_regressions(answer: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_project(found: Mapping[str, Any]) -> str:
+    """How a project is connected to GitHub, for a person."""
+    settings = found.get("settings") or {}
+    github, oidc = settings.get("github") or {}, settings.get("oidc") or {}
+    lines = [
+        f"{found.get('slug')}: {found.get('repository_url') or 'no repository'}, branch {found.get('default_branch')}",
+        f"  GitHub has told of   {github.get('repository') or 'nothing yet: no webhook has come'}",
+        f"  issues               {'one for each confirmed regression' if github.get('issues') else 'none'}",
+        f"  approving label      {github.get('approval_label') or 'tidemark'}",
+        f"  workflows of         {oidc.get('repository') or 'its own repository'}",
+        f"  on refs              {', '.join(oidc.get('refs') or ['any'])}",
+        f"  in environments      {', '.join(oidc.get('environments') or ['any, or none'])}",
+    ]
+    if found.get("sync_error"):
+        lines.append(f"  not read             {found['sync_error']}")
+    return "\n".join(lines)
+
+
+def describe_pull_requests(answer: Mapping[str, Any]) -> str:
+    items = answer.get("items", [])
+    lines = []
+    for item in items:
+        waits = item["state"] == "open" and item["is_fork"] and item["approved_sha"] != item["head_sha"]
+        said = "".join(char for char in f"{item['title']} ({item['author']})" if char.isprintable())
+        lines.append(f"#{item['number']:<5} {item['state']:<7} {item['head_sha'][:12]}  {said}")
+        if waits:
+            lines.append(f"       waits for an approval of {item['head_sha']}")
+        if item.get("error"):
+            lines.append(f"       {item['error']}")
+    return "\n".join(lines) or "no pull requests"
+
+
 def describe_explanation(answer: Mapping[str, Any]) -> str:
     for name in ("explanation", "text", "sentence"):
         if isinstance(answer.get(name), str):
             return str(answer[name])
     return json.dumps(answer, indent=2)
+
+
+def read_policy(file: Path) -> dict[str, Any]:
+    """The [policy] of a tidemark.toml, with that of each of its suites as an override."""
+    import tomllib
+
+    try:
+        document = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise Refusal(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Refusal(f"{file} is no TOML: {error}") from None
+    policy = document.get("policy", {})
+    if not isinstance(policy, dict):
+        raise Refusal(f"{file}: policy is {policy!r}; a table is accepted")
+    suites = document.get("suite", {})
+    own = {name: suite.get("policy") or {} for name, suite in suites.items()} if isinstance(suites, dict) else {}
+    scoped = [
+        {**entry, "suite": name}
+        for name, table in own.items()
+        for entry in ({k: v for k, v in table.items() if k != "override"}, *table.get("override", []))
+        if entry
+    ]
+    return {**policy, "override": [*policy.get("override", []), *scoped]} if scoped else policy
+
+
+def describe_policy(answer: Mapping[str, Any]) -> str:
+    """The thresholds that are not the built-in ones, where they come from, and how far judging again has come."""
+    changed = [row for row in answer["effective"] if row["overridden"]]
+    lines = [f"{row['name']} = {row['value']:g}  {row['title']}" for row in changed]
+    lines = lines or ["the built-in thresholds, nothing changed (`tidemark policy preview` tries others)"]
+    for where, title in (("declared", "by tidemark.toml"), ("chosen", "chosen")):
+        if answer[where]:
+            lines.append(f"{title}: {json.dumps(answer[where])}")
+    lines.append(f"{answer['points_per_week']} points of gate metrics were judged in a week")
+    again = answer["rejudging"]
+    if again is not None:
+        state = "judged again" if again["finished_at"] else "being judged again"
+        lines.append(f"{again['done']} of {again['total']} series {state}")
+    return "\n".join(lines)
+
+
+def describe_preview(answer: Mapping[str, Any]) -> str:
+    """What would be told besides, and what no longer."""
+    lines = [
+        f"in the last {answer['days']} days: {answer['then']} regressions instead of {answer['now']} "
+        f"in the {answer['affected']} of {answer['series']} series whose thresholds would change"
+    ]
+    for sign, name in (("+", "added"), ("-", "removed")):
+        for flag in answer[name]:
+            what = f"{flag['benchmark']} {flag['variant_key']} {flag['metric']} on {flag['testbed']}"
+            lines.append(f"{sign} {(flag['sha'] or '')[:10]} {100 * flag['change']:+.1f} % {flag['kind']}  {what}")
+    return "\n".join(lines)
+
+
+def _policy_path(project: str) -> str:
+    return f"/api/v1/projects/{urllib.parse.quote(project)}/policy"
 
 
 def _problem(error: urllib.error.HTTPError) -> str:

@@ -134,7 +134,7 @@ def service_config(settings: Settings) -> ServiceConfig:
         public_read=settings.reads_are_public,
         github_webhook_secret=settings.github_webhook_secret,
         github_app_id=settings.github_app_id,
-        github_app_key=_app_key(settings),
+        github_app_key=app_key(settings),
         github_token=settings.github_token,
         github_api_url=settings.github_api_url,
         github_oidc_issuer=settings.github_oidc_issuer,
@@ -145,7 +145,7 @@ def service_config(settings: Settings) -> ServiceConfig:
     )
 
 
-def _app_key(settings: Settings) -> str | None:
+def app_key(settings: Settings) -> str | None:
     """The app's private key, read once; an app with half of its settings is a mistake worth a word."""
     if (settings.github_app_id is None) != (settings.github_app_key_file is None):
         missing = "APP_ID" if settings.github_app_id is None else "APP_KEY_FILE"

@@ -88,7 +88,7 @@ class AppInstallation:
         if self._token is None or now > self._expires_at - TOKEN_RENEWED_BEFORE_S:
             answer = http.post(
                 f"/app/installations/{self.installation_id}/access_tokens",
-                headers={"Authorization": f"Bearer {self._app_jwt(now)}"},
+                headers={"Authorization": f"Bearer {app_jwt(self.app_id, self.private_key, now)}"},
             )
             _raise_for(answer, now)
             body = answer.json()
@@ -99,10 +99,36 @@ class AppInstallation:
     def rejected(self) -> None:
         self._token = None
 
-    def _app_jwt(self, now: float) -> str:
-        # Issued a minute ago: GitHub refuses a token from the future, and clocks differ.
-        claims = {"iat": int(now) - 60, "exp": int(now) + APP_JWT_S, "iss": self.app_id}
-        return jwt.encode(claims, self.private_key, algorithm="RS256")
+
+def app_jwt(app_id: str, private_key: str, now: float) -> str:
+    """What proves to GitHub that we are this app, for a few minutes; a key that is none raises ValueError."""
+    # Issued a minute ago: GitHub refuses a token from the future, and clocks differ.
+    claims = {"iat": int(now) - 60, "exp": int(now) + APP_JWT_S, "iss": app_id}
+    try:
+        return jwt.encode(claims, private_key, algorithm="RS256")
+    except jwt.PyJWTError as error:
+        raise ValueError(f"the app's private key is none: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """An app as GitHub knows it."""
+
+    name: str
+    permissions: Mapping[str, str]
+
+
+def about_app(app_id: str, private_key: str, *, api_url: str = API_URL) -> About:
+    """Ask GitHub who this app is. Raises `Later`, `Refused` or, for a key that is none, ValueError."""
+    token = app_jwt(app_id, private_key, time.time())
+    api = GitHub(PlainToken(token), api_url=api_url)
+    try:
+        told = api.request("GET", "/app")
+    finally:
+        api.close()
+    permissions = told.get("permissions") if isinstance(told, dict) else None
+    name = told.get("name") if isinstance(told, dict) else None
+    return About(str(name), permissions if isinstance(permissions, dict) else {})
 
 
 class GitHub:
@@ -145,6 +171,8 @@ class GitHub:
             try:
                 token = self._credentials.token(self._http)
                 response = self._http.request(method, path, json=body, headers={"Authorization": f"Bearer {token}"})
+            except ValueError as error:
+                raise Refused(str(error), 401) from None
             except httpx.HTTPError as error:
                 raise Later(f"GitHub could not be reached: {error or type(error).__name__}", SERVER_ERROR_S) from error
             if response.status_code == 401 and not last:

@@ -17,7 +17,8 @@ COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
     "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill", "backfill start",
     "backfill list", "backfill cancel", "project", "project add", "token", "token create", "token list",
-    "token revoke", "db", "db upgrade", "db backup", "db restore",
+    "token revoke", "db", "db upgrade", "db backup", "db restore", "upstream-report", "github", "github settings",
+    "github pull-requests", "github approve",
 )  # fmt: skip
 
 

@@ -23,17 +23,21 @@ def project_add(
     repository: Annotated[
         str, typer.Argument(metavar="REPOSITORY", help="https://, ssh://, user@host:path, or a directory here.")
     ],
-    branch: Annotated[str, typer.Option(help="The branch whose commits are measured.")] = "main",
+    branch: Annotated[
+        str | None, typer.Option(help="The branch whose commits are measured (main, where none is stated).")
+    ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="Its commits may run on workers that cannot isolate them.")
-    ] = False,
+        bool | None,
+        typer.Option("--trusted/--not-trusted", help="Its commits may run on workers that cannot isolate them."),
+    ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
     """Watch a repository: its tidemark.toml says what is measured.
 
     A directory of this machine, and any repository on a worker without protection (the fleet page says which), needs
-    --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes it.
+    --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes
+    what is stated.
     """
     from tidemark import remote
 
