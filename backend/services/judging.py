@@ -94,13 +94,14 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured])
     told = _tell(c, arrival, found)
     if found.stories or found.rejudged or len(found.rows) <= wire.FEW_ROWS:
         rows = _store(c, arrival, found, told)
-        verdicts = _verdicts(c, arrival, found, rows)
+        verdicts = _verdicts(arrival, found, rows, _names(c, arrival, rows))
         return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
     # Nothing earlier is touched: the server writes the states while the judgements and the answer are put together.
+    rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
+    names = _names(c, arrival, rows)  # asked for before: no answer can be read while statements are under way
     with wire.ahead(c, *_statements(arrival, found)):
-        rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
         values = judgement_store.values_of(rows, arrival.now)
-        verdicts = _verdicts(c, arrival, found, rows)
+        verdicts = _verdicts(arrival, found, rows, names)
     statements = tuple(judgement_store.insert(c, values))
     return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
 
@@ -343,7 +344,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
         found.said.append((item.series, judgement))
         found.rows.append(_row(arrival, item.series, judgement, more=more))
     rows = _store(c, arrival, found, Told())
-    verdicts = _verdicts(c, arrival, found, rows)
+    verdicts = _verdicts(arrival, found, rows, _names(c, arrival, rows))
     return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 
 
@@ -390,16 +391,21 @@ def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> list
     return rows
 
 
+def _names(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:
+    """Short shas of the onsets that the answer speaks of, by position."""
+    own = [row for row in rows if row.run_id == arrival.run.id]
+    positions = {row.judgement.since_position for row in own} | {
+        event.onset_position for row in own for event in row.judgement.events
+    }
+    shas = regression_store.shas_at(c, arrival.default_branch_id, [p for p in positions if p is not None])
+    return {position: sha[:10] for position, sha in shas.items()}
+
+
 def _verdicts(
-    c: Connection, arrival: Arrival, found: _Outcome, rows: Sequence[JudgementRow]
+    arrival: Arrival, found: _Outcome, rows: Sequence[JudgementRow], names: Mapping[int, str]
 ) -> tuple[SeriesVerdict, ...]:
     """The answer: what is said of each measurement of the run."""
     own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
-    positions = {row.judgement.since_position for row in own.values()} | {
-        event.onset_position for row in own.values() for event in row.judgement.events
-    }
-    shas = regression_store.shas_at(c, arrival.default_branch_id, [p for p in positions if p is not None])
-    names = {position: sha[:10] for position, sha in shas.items()}
     return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
 
 
