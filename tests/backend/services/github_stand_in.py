@@ -24,6 +24,9 @@ import jwt
 PLAIN, INSTALLATION = "a-plain-token", "an-installation-token"
 TOKENS = {f"Bearer {PLAIN}", f"Bearer {INSTALLATION}"}
 APP_LIFE_S = 600
+APP_PERMISSIONS = {
+    "checks": "write", "pull_requests": "write", "issues": "write", "contents": "read", "metadata": "read",
+}  # fmt: skip
 CONCLUSIONS = {"success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"}
 REACTIONS = {"+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"}
 
@@ -49,6 +52,7 @@ class StandIn:
     repository: str = "northsea/loom"
     app_public_key: Any = None
     """Of the app; without it any JWT buys a token."""
+    app_permissions: dict[str, str] = field(default_factory=lambda: dict(APP_PERMISSIONS))
     permissions: dict[str, str] = field(default_factory=dict)
     """What people may do: login -> admin, maintain, write, triage, read."""
     validate: Callable[[str, str, Any], str | None] | None = None
@@ -91,7 +95,8 @@ class StandIn:
             return self._sell_token(headers)
         if path == "/app":
             wrong = self._wrong_app(headers)
-            return (401, {}, {"message": wrong}) if wrong else (200, {}, {"id": 1, "slug": "tidemark", "name": "T"})
+            about = {"id": 1, "name": "T", "permissions": self.app_permissions}
+            return (401, {}, {"message": wrong}) if wrong else (200, {}, about)
         if self.trouble:
             return self.trouble.pop(0)
         if headers.get("Authorization") not in TOKENS:
@@ -100,6 +105,8 @@ class StandIn:
             return 403, {}, {"message": "Request forbidden by administrative rules"}
         if headers.get("X-GitHub-Api-Version") != "2022-11-28":
             return 400, {}, {"message": "that version of the API is not supported"}
+        if path == "/rate_limit":
+            return 200, {}, {"rate": {"limit": 5000}}
         if not path.startswith(f"/repos/{self.repository}"):
             return 404, {}, {"message": "Not Found"}
         parts = path.removeprefix(f"/repos/{self.repository}").strip("/").split("/")
