@@ -18,6 +18,7 @@ from backend.api import (
     health,
     imports,
     openapi,
+    policies,
     problems,
     projects,
     pull_requests,
@@ -84,6 +85,7 @@ def _routes() -> APIRouter:
         bisections,
         backfills,
         fleet,
+        policies,  # before projects, whose path takes everything that follows
         projects,
         pull_requests,
         tokens,

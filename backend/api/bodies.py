@@ -176,6 +176,17 @@ class ProjectBody(Body):
         return cast(ProjectChange, named)
 
 
+class PolicyBody(Body):
+    policy: Capabilities = Field(
+        description="thresholds as in [policy] of tidemark.toml; null takes one back; `override`: tables with scopes"
+    )
+
+
+class PreviewBody(PolicyBody):
+    days: int = Field(default=90, ge=1, le=400)
+    declared: bool = Field(default=False, description="`policy` is to be the [policy] of tidemark.toml")
+
+
 class ApprovalBody(Body):
     project: Slug
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] = Field(

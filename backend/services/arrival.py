@@ -29,6 +29,8 @@ class Arrival:
     now: datetime
     environment_hash: str
     overrides: tuple[Override, ...]
+    points_per_week: float = 0.0
+    """What the project judges in a week: its false-alarm budget is spread over them."""
 
     policies: dict[tuple[str, str], Policy] = field(default_factory=dict, compare=False, repr=False)
     """Found so far, by benchmark and metric."""
@@ -48,7 +50,7 @@ class Arrival:
             benchmark=series.benchmark,
             metric=series.metric,
             testbed=self.run.testbed,
-        )
+        ).for_load(self.points_per_week)
 
     @property
     def worker(self) -> str:

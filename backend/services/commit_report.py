@@ -181,7 +181,8 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
 
 def runs_needed(project: ProjectRow) -> int:
     """So many runs must say the same before anybody is told for sure."""
-    return int(project.policy.get("sustained_runs", Policy().sustained_runs))
+    chosen = (project.settings.get("policy") or {}).get("table", {})
+    return int({**project.policy, **chosen}.get("sustained_runs", Policy().sustained_runs))
 
 
 def _place(run: CommitRun) -> tuple[str, str]:

@@ -16,13 +16,15 @@ from sqlalchemy import Connection
 from backend.regression.compare import Comparison as Compared
 from backend.regression.compare import Measured, compare
 from backend.regression.compare import Row as ComparedRow
-from backend.regression.policy import Policy, parse_overrides
+from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.errors import NotFound
 from backend.services.notices import Difference, differences
+from backend.services.policies import overrides_of
 from backend.services.scope import LAST_GOOD, Scope, find_commit, find_scope
 from backend.store import board as board_store
 from backend.store import comparison as store
+from backend.store import policies as policy_store
 from backend.store.comparison import ResultRow, RunRow, SeriesRow
 from backend.store.lookup import CommitRow
 
@@ -254,14 +256,15 @@ def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurement
 
 def _policies(c: Connection, scope: Scope) -> Callable[[str, str, str], Policy]:
     """The policy of a suite's benchmark and metric; looked up once for all their variants."""
-    overrides = parse_overrides(store.project_policy(c, scope.project.id))
+    tables = policy_store.tables(c, scope.project.id)
+    overrides = overrides_of(tables)
     testbed = "" if scope.testbed is None else scope.testbed.name
 
     @cache
     def policy_of(suite: str, benchmark: str, metric: str) -> Policy:
         return Policy.resolve(
             overrides, project=scope.project.slug, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
-        )
+        ).for_load(tables.points_per_week)
 
     return policy_of
 

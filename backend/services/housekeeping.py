@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, machine_alarms, measuring, publishing, pull_requests, sync
+from backend.services import dispatch, machine_alarms, measuring, policies, publishing, pull_requests, sync
 from backend.services.config import ServiceConfig
 from backend.services.github_outbox import Teller
 from backend.services.publishing import Broker, CeleryBroker
@@ -67,6 +67,9 @@ class _Keeper:
         self._telling = ThreadPoolExecutor(max_workers=1, thread_name_prefix="github")
         self._tell: Future[None] | None = None
         self._teller = Teller(engine, config)
+        # Judging months of history again may take minutes as well.
+        self._rejudging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rejudge")
+        self._rejudge: Future[None] | None = None
         self._next_hourly = 0.0
         self._clock = _Clock(config)
 
@@ -85,6 +88,7 @@ class _Keeper:
         self._connection.close()
         self._syncing.shutdown(wait=True, cancel_futures=True)
         self._telling.shutdown(wait=True, cancel_futures=True)
+        self._rejudging.shutdown(wait=True, cancel_futures=True)
         self._teller.close()
 
     def keep(self) -> None:
@@ -108,6 +112,8 @@ class _Keeper:
             self._sync = self._syncing.submit(self._sync_all)
         if self._teller.is_configured and (self._tell is None or self._tell.done()):
             self._tell = self._telling.submit(self._tell_github)
+        if self._rejudge is None or self._rejudge.done():
+            self._rejudge = self._rejudging.submit(self._rejudge_due)
         if time.monotonic() >= self._next_hourly:
             tidy(self._engine, self._config, utc_now())
             self._next_hourly = time.monotonic() + HOURLY_S
@@ -115,6 +121,10 @@ class _Keeper:
     def _tell_github(self) -> None:
         with _reported("telling GitHub"):
             self._teller.send_due(utc_now, self._stop.is_set)
+
+    def _rejudge_due(self) -> None:
+        with _reported("judging again"):
+            policies.rejudge_due(self._engine, utc_now, self._stop.is_set)
 
     def _sync_all(self) -> None:
         with _reported("sync"):
@@ -198,6 +208,8 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
     """The steps that are worth doing once an hour."""
     with _reported("partitions"), engine.begin() as c:
         schema.ensure_partitions(c, now)
+    with _reported("loads of projects"), engine.begin() as c:
+        policies.measure_load(c, now)
     with _reported("pruning"), engine.begin() as c:
         access.prune(c, now)
         live.prune(c, now - timedelta(days=config.live_event_days))

@@ -252,6 +252,7 @@ def _arrive(
         now=now,
         environment_hash=fingerprint or "",
         overrides=overrides_of(run, place),
+        points_per_week=place.points_per_week or 0.0,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from backend.services import dispatch, judging, live, manifest
+from backend.services import dispatch, judging, live, manifest, policies
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
@@ -257,7 +257,8 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
         _store_line(c, project.id, branch_id, line)
     _record_deleted(c, project, reading.deleted, now)
     if reading.head_manifest is not None:
-        store.set_policy(c, project.id, reading.head_manifest.policy_table())
+        if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
+            policies.request_rejudging(c, project.id, now)
         schedules.save(
             c, project.id, [(s.as_json(), s.next_after(now)) for s in reading.head_manifest.schedules], now
         )

@@ -174,8 +174,7 @@ def settle_points(c: Connection, project_id: int, branch_id: int, first: int, no
     return sorted(touched)
 
 
-def set_policy(c: Connection, project_id: int, policy: Mapping[str, Any]) -> None:
-    """The policy that the head of the default branch declares."""
-    c.execute(
-        update(project).where(project.c.id == project_id, project.c.policy != dict(policy)).values(policy=dict(policy))
-    )
+def set_policy(c: Connection, project_id: int, policy: Mapping[str, Any]) -> bool:
+    """The policy that the head of the default branch declares. Returns whether it is another one."""
+    changed = update(project).where(project.c.id == project_id, project.c.policy != dict(policy))
+    return bool(c.execute(changed.values(policy=dict(policy))).rowcount)

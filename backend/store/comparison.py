@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
@@ -76,7 +76,6 @@ _RESULTS = text(
     """SELECT r.commit_id, x.run_id, r.suite, x.benchmark, x.variant_key, x.preset, x.status, x.error
        FROM result x JOIN run r ON r.id = x.run_id WHERE x.run_id = ANY(:runs) AND x.status <> 'ok'"""
 )
-_POLICY = text("SELECT policy FROM project WHERE id = :project")
 
 
 def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[RunRow]:
@@ -96,9 +95,3 @@ def series(c: Connection, ids: Sequence[int]) -> list[SeriesRow]:
 
 def results_not_ok(c: Connection, ran: Sequence[RunRow]) -> list[ResultRow]:
     return [ResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]}).all()]
-
-
-def project_policy(c: Connection, project_id: int) -> dict[str, Any]:
-    """The overrides that a project's policy makes."""
-    policy: dict[str, Any] = c.execute(_POLICY, {"project": project_id}).scalar_one()
-    return policy

@@ -25,6 +25,9 @@ class Place:
     project_id: int | None
     default_branch: str | None
     policy: Mapping[str, Any] | None
+    chosen_policy: Mapping[str, Any] | None
+    """What was chosen in the interface."""
+    points_per_week: float | None
     testbed_id: int | None
     worker_id: int | None
     environment_id: int | None
@@ -61,8 +64,10 @@ _MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hasht
 POSITIONS_LOCK = "tidemark positions"
 _LOCK_RUN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))"
 _PLACE = """
-SELECT p.id AS project_id, p.default_branch, p.policy, t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id,
-       k.id AS commit_id, b.id AS default_branch_id, bc.position,
+SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
+       (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
+       t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id, k.id AS commit_id, b.id AS default_branch_id,
+       bc.position,
        to_regclass(%(measurement_partition)s) IS NOT NULL AND to_regclass(%(judgement_partition)s) IS NOT NULL
            AS has_partitions,
        r.state AS run_state, r.project_id AS run_project_id, r.commit_id AS run_commit_id,

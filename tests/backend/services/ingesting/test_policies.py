@@ -1,0 +1,130 @@
+"""The policy of a project: previewed over its own history, chosen, and then everything judged again by it."""
+
+from datetime import timedelta
+
+import pytest
+
+from backend.regression.policy import Policy
+from backend.services import policies
+from backend.services.access import Principal, Scope, Via
+from backend.services.errors import BadRequest, Forbidden
+
+ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
+PROJECT = "northsea/loom"
+
+
+@pytest.fixture
+def loom_of(loom):
+    """The project on another connection: one that commits."""
+    return type(loom)
+
+
+@pytest.fixture
+def slower(loom):
+    """4 % slower from the 21st commit on: no regression by the built-in rules."""
+    loom.history([10.0] * 20 + [10.4] * 14)
+    return loom
+
+
+def test_a_stricter_policy_shows_what_it_would_have_told_and_changes_nothing(slower):
+    c = slower.connection
+    found = policies.preview(c, PROJECT, {"min_change": 0.03}, now=slower.now)
+    assert (found.series, found.affected, found.now, found.then) == (1, 1, 0, 1)
+    (flag,) = found.added
+    assert (flag.position, flag.sha, flag.metric) == (20, slower.sha_of(20), "step_ms")
+    assert 0.03 < flag.change < 0.05
+    assert policies.policy_of(c, PROJECT).chosen == {}
+    assert not [verdict for _, verdict, _ in slower.verdicts() if verdict == "regression"]
+
+
+def test_a_preview_looks_no_further_back_than_it_is_asked_to(slower):
+    newest = slower.value("SELECT max(measured_at) FROM judgement")
+    days_to_onset = (slower.now - newest + timedelta(hours=14)).days
+    found = policies.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now, days=days_to_onset)
+    assert (found.now, found.then) == (0, 0)
+
+
+def test_a_preview_of_thresholds_that_no_series_uses_judges_none(slower):
+    scoped = {"override": [{"metric": "peak_*", "min_change": 0.01}]}
+    found = policies.preview(slower.connection, PROJECT, scoped, now=slower.now)
+    assert (found.series, found.affected) == (1, 0)
+
+
+def test_a_lenient_policy_shows_what_it_would_no_longer_tell(loom):
+    loom.history([10.0] * 20 + [10.8] * 8)
+    found = policies.preview(loom.connection, PROJECT, {"min_change": 0.2}, now=loom.now)
+    assert (found.now, found.then) == (1, 0)
+    assert [flag.position for flag in found.removed] == [20]
+
+
+def test_what_is_chosen_wins_over_what_is_declared_and_can_be_taken_back(slower):
+    c = slower.connection
+    c.exec_driver_sql("""UPDATE project SET policy = '{"min_change": 0.1}'""")
+    chosen = policies.change(c, PROJECT, {"min_change": 0.03}, by=ADMIN, now=slower.now)
+    assert {row.name: row.value for row in chosen.effective}["min_change"] == 0.03
+    back = policies.change(c, PROJECT, {"min_change": None}, by=ADMIN, now=slower.now)
+    assert back.chosen == {}
+    assert {row.name: row.value for row in back.effective}["min_change"] == 0.1
+
+
+def test_a_threshold_that_cannot_be_is_refused_with_what_is_accepted(slower):
+    with pytest.raises(BadRequest, match="min_change is 'much'; a number from 0 to 10 is accepted"):
+        policies.change(slower.connection, PROJECT, {"min_change": "much"}, by=ADMIN, now=slower.now)
+
+
+def test_a_token_of_another_project_chooses_nothing(slower):
+    stranger = Principal(name="ci", via=Via.TOKEN, scopes=frozenset(Scope), project_id=999)
+    with pytest.raises(Forbidden):
+        policies.change(slower.connection, PROJECT, {"min_change": 0.03}, by=stranger, now=slower.now)
+
+
+def test_a_new_run_is_judged_by_what_was_chosen(slower):
+    policies.change(slower.connection, PROJECT, {"min_change": 0.5}, by=ADMIN, now=slower.now)
+    slower.run(34, 10.4)
+    version = slower.value("SELECT policy_version FROM judgement ORDER BY position DESC LIMIT 1")
+    assert version == Policy(min_change=0.5).version
+
+
+def test_a_project_with_a_heavy_load_asks_for_more_evidence(slower):
+    c = slower.connection
+    c.exec_driver_sql("""UPDATE project SET settings = '{"load": {"points_per_week": 200000}}'""")
+    slower.run(34, 10.4)
+    version = slower.value("SELECT policy_version FROM judgement ORDER BY position DESC LIMIT 1")
+    assert version == Policy().for_load(200_000).version != Policy().version
+    effective = {row.name: row.value for row in policies.policy_of(c, PROJECT).effective}
+    assert effective["evidence_regression"] > Policy().evidence_regression
+
+
+def test_the_load_is_the_points_of_gate_metrics_of_a_week(slower):
+    newest = slower.value("SELECT max(measured_at) FROM judgement")
+    policies.measure_load(slower.connection, newest + timedelta(hours=1))
+    assert policies.policy_of(slower.connection, PROJECT).points_per_week == 34
+
+
+def test_after_a_change_everything_is_judged_again_in_the_background_with_progress(committing_engine, loom_of):
+    with committing_engine.begin() as c:
+        loom = loom_of(c)
+        loom.history([10.0] * 20 + [10.4] * 14)
+        assert loom.red() == []
+        asked = policies.change(c, PROJECT, {"min_change": 0.03}, by=ADMIN, now=loom.now).rejudging
+        assert asked is not None
+        assert (asked.done, asked.total, asked.finished_at) == (0, 1, None)
+    judged = policies.rejudge_due(committing_engine, lambda: loom.now)
+    assert len(judged) == 1
+    with committing_engine.connect() as c:
+        done = policies.policy_of(c, PROJECT).rejudging
+        assert done is not None
+        assert (done.done, done.finished_at) == (1, loom.now)
+        assert loom_of(c).red()
+        told = c.exec_driver_sql("SELECT payload FROM live_event WHERE kind = 'project' ORDER BY id").scalars().all()
+        assert [each["rejudging"]["done"] for each in told if "rejudging" in each] == [0, 1, 1]
+    assert policies.rejudge_due(committing_engine, lambda: loom.now) == []
+
+
+def test_judging_again_that_was_stopped_goes_on_where_it_was(committing_engine, loom_of):
+    with committing_engine.begin() as c:
+        loom = loom_of(c)
+        loom.history([10.0] * 6)
+        policies.change(c, PROJECT, {"min_change": 0.03}, by=ADMIN, now=loom.now)
+    assert policies.rejudge_due(committing_engine, lambda: loom.now, lambda: True) == []
+    assert len(policies.rejudge_due(committing_engine, lambda: loom.now)) == 1
