@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from backend.api import create_api
 from backend.api.serving import Server, make_server, settle_memory
 from backend.services.config import ServiceConfig
+from frontend import mount
 from tidemark.app import make_engine
 
 
@@ -42,6 +43,15 @@ def api(database_url: str, directory: Path) -> FastAPI:
     return create_api(config, make_engine(config))
 
 
+def pages(database_url: str, directory: Path) -> FastAPI:
+    """The same, with the pages."""
+    config = ServiceConfig(database_url=database_url, redis_url="redis://127.0.0.1:1/0", data_dir=directory)
+    engine = make_engine(config)
+    app = create_api(config, engine)
+    mount(app, config, engine)
+    return app
+
+
 class Told(Server):
     """Says on its standard output when it accepts connections."""
 
@@ -51,7 +61,7 @@ class Told(Server):
 
 
 def main(kind: str, listening_fd: int, *rest: str) -> None:
-    app = bare() if kind == "bare" else api(rest[0], Path(rest[1]))
+    app = bare() if kind == "bare" else {"api": api, "pages": pages}[kind](rest[0], Path(rest[1]))
     server = Told(make_server(app, host="127.0.0.1", port=0, log_level="warning").config)
     settle_memory()
     server.run(sockets=[socket.socket(fileno=listening_fd)])

@@ -135,6 +135,11 @@ class Stage:
         return self._serve("api", self.database_url, str(self.directory), processes=self.processes)
 
     @cached_property
+    def pages_port(self) -> int:
+        """The API with its pages, in a process of its own."""
+        return self._serve("pages", self.database_url, str(self.directory))
+
+    @cached_property
     def bare_port(self) -> int:
         return self._serve("bare")
 

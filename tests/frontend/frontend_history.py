@@ -172,6 +172,7 @@ def run_document(
     failed: str | None = None,
     seed: int = 0,
     whole_run_failed: bool = False,
+    metrics: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """One run of one suite as `tidemark.run/1`."""
     chance = random.Random(f"{suite}-{commit.index}-{seed}")
@@ -214,6 +215,8 @@ def run_document(
                     "value": round(size * (1 + chance.gauss(0, noise / 2)), 6),
                 }
             )
+        if metrics is not None:
+            measurements = [each for each in measurements if each["metric"] in metrics]
         results.append(
             {
                 "benchmark": benchmark, "variant": variant, "preset": "cpu", "mode": "train_step", "backend": "eager", "world_size": 1, "status": "ok", "error": None,

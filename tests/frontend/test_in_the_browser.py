@@ -119,6 +119,25 @@ def test_keys_lead_from_page_to_page_and_can_be_turned_off(loom: Site, visit: En
     expect(page).to_have_url(re.compile("/regressions"))
 
 
+def test_filters_are_kept_under_a_name_in_this_browser(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/regressions?state=open&suite=moe")
+    page.locator("#saved summary").click()
+    page.get_by_label("Name of what is shown now").fill('moe <open> "now"')
+    page.get_by_role("button", name="Keep").click()
+    page.goto(loom.url + "/regressions")
+    page.locator("#saved summary").click()
+    page.get_by_role("link", name='moe <open> "now"').click()
+    expect(page).to_have_url(re.compile(r"state=open&suite=moe"))
+    page.locator("#saved summary").click()
+    page.get_by_role("button", name="Forget moe").click()
+    expect(page.locator("#saved-list li")).to_have_count(0)
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+    expect(page.locator("#saved-list li")).to_have_count(1)
+    page.goto(loom.url + "/board")
+    page.locator("#saved summary").click()
+    expect(page.locator("#saved-none")).to_be_visible()  # each page has its own
+
+
 def test_the_theme_is_kept_and_the_address_can_override_it(loom: Site, visit: Enter) -> None:
     reader = visit(loom)
     page = reader.open("/board")
@@ -154,6 +173,25 @@ def test_a_regression_is_taken_noted_and_closed_with_a_reason(own_site: Site, vi
     expect(page.locator("h1")).to_contain_text("accepted as expected")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("h1")).not_to_contain_text("accepted as expected")
+
+
+def test_what_was_done_in_bulk_can_be_undone(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "bulk", 14)
+    own_site.add_project("a/bulk", tmp_path / "bulk", commits)
+    step = history.Step("coll.all_reduce", 9, 1.3)
+    own_site.deliver("a/bulk", "coll", steps=(step,))
+    page = visit(own_site, signed_in=True).open("/regressions?project=a/bulk")
+    page.get_by_label("Select all").check()
+    expect(page.locator("#selected")).to_have_text("1 selected")
+    page.locator("#bulk").get_by_role("button", name="Take").click()
+    expect(page.locator("#done")).to_contain_text("1 regression taken")
+    expect(page.locator(".sec").first).to_contain_text("In hand")
+    assert "done=" not in page.url, "a copied address does not tell it again"
+    page.locator("#done").get_by_role("button", name="Undo").click()
+    expect(page.locator(".sec").first).to_contain_text("Nobody on it")
+    expect(page.locator("#done")).to_have_count(0)
+    page.goto(own_site.url + "/regressions?project=a/bulk&state=closed")
+    expect(page.get_by_label("Select all")).to_have_count(0)
 
 
 def test_an_open_board_turns_red_by_itself_and_nothing_moves(own_site: Site, visit: Enter, tmp_path: Path) -> None:
@@ -310,6 +348,50 @@ def test_another_gate_can_be_tried(loom: Site, visit: Enter) -> None:
     expect(page.locator("#gate-toml")).to_contain_text("min_change = 0.3")
 
 
+def test_a_suite_is_a_chart_whose_points_lead_to_their_series(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/board")
+    page.get_by_role("link", name="moe", exact=True).last.click()
+    expect(page.locator("h1")).to_contain_text("slower now")
+    expect(page.locator("#curve-0 .main-svg").first).to_be_visible(timeout=15_000)
+    page.get_by_role("link", name=re.compile("slower now")).first.click()
+    expect(page).to_have_url(re.compile(r"/regressions/\d+$"))
+    page.locator("#roofline").scroll_into_view_if_needed()
+    expect(page.locator("#roofline-chart .main-svg").first).to_be_visible(timeout=15_000)
+
+
+def test_why_a_variant_does_not_apply_is_told_where_one_points(
+    own_site: Site, visit: Enter, tmp_path: Path
+) -> None:
+    commits = history.make_repository(tmp_path / "partly", 2)
+    own_site.add_project("a/partly", tmp_path / "partly", commits)
+    for commit in commits:
+        document = history.run_document("a/partly", commit, "attn")
+        never = {"benchmark": "attn.train", "variant": {"backend": "cudnn"}, "preset": "cpu", "measurements": []}
+        document["results"].append(never | {"status": "not_applicable", "error": "no <b>kernel</b> for a CPU"})
+        own_site.put(document)
+    page = visit(own_site).open("/board?project=a/partly&lens=all")
+    page.locator("tr[data-c]").first.locator("td.x.vc").hover()
+    expect(page.locator(".pop")).to_contain_text("no <b>kernel</b> for a CPU")
+    expect(page.locator(".pop")).to_contain_text("not applicable")
+
+
+def test_five_thousand_columns_fold_to_their_worst_verdicts(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    """Twenty-five suites of two hundred variants: one column a suite, until it is opened."""
+    commits = history.make_repository(tmp_path / "vast", 2)
+    own_site.add_project("a/vast", tmp_path / "vast", commits)
+    suites = [f"s{number:02d}" for number in range(25)]
+    variants = {suite: tuple((f"{suite}.op", {"n": n}, 1.0 + n / 100) for n in range(200)) for suite in suites}
+    for suite in suites:
+        own_site.put(history.run_document("a/vast", commits[-1], suite, variants=variants, metrics=("step_ms",)))
+    page = visit(own_site).open("/board?project=a/vast&lens=all")
+    expect(page.locator("td.roll.wide")).to_have_count(25 * 2)
+    expect(page.locator("td.vc")).to_have_count(0)
+    page.get_by_role("link", name=re.compile("^s07")).first.click()
+    expect(page.locator("tr[data-c]").first.locator("td.vc")).to_have_count(200)
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+
+
 def test_two_commits_are_compared(loom: Site, visit: Enter) -> None:
     page = visit(loom).open("/compare")
     page.get_by_role("combobox", name="Base").fill(loom.commits[PROJECT][GUILTY - 1].sha[:10])
@@ -327,7 +409,9 @@ def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     expect(page.locator("td.roll.r")).to_have_count(2)  # of moe and, once, of gpt
     expect(page.locator("td.vc").first).not_to_be_visible()
     for path in (
-        f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/fleet", "/compare", "/rule"
+        f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/series", "/fleet", "/compare",
+        "/rule", "/suites", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings", "/search?q=router",
+        "/fleet/cpu-01", f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0",
     ):  # fmt: skip
         page.goto(loom.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
