@@ -1,17 +1,17 @@
 """Settings of a project: its repository, the webhook that keeps it up to date, its policy, and the tokens."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form
+from fastapi import APIRouter, Depends, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.regression.policy import Policy, PolicyError, parse_overrides
-from backend.services import access, github_outbox, projects
+from backend.services import access, github_outbox, policies, projects
 from backend.services.access import NewToken, Scope
 from backend.store.projects import ProjectRow
+from frontend import policy_panel
 from frontend.frame import Visit, Visiting
 from frontend.links import link
-from frontend.pages.rule import Threshold, threshold
 
 router = APIRouter(include_in_schema=False)
 
@@ -21,7 +21,9 @@ def settings_page(visit: Visiting) -> Response:
     return render_settings(visit, visit.project(), None)
 
 
-def render_settings(visit: Visit, slug: str | None, made: NewToken | None) -> Response:
+def render_settings(
+    visit: Visit, slug: str | None, made: NewToken | None, policy: policy_panel.Panel | None = None
+) -> Response:
     project = projects.find_project(visit.c, slug) if slug else None
     administers = visit.principal.may(Scope.ADMIN)
     base = visit.config.public_url.rstrip("/")
@@ -36,7 +38,8 @@ def render_settings(visit: Visit, slug: str | None, made: NewToken | None) -> Re
         listed=next((each for each in visit.projects if each.slug == slug), None),
         webhook=f"{base}/api/v1/webhooks/github",
         has_secret=bool(visit.config.github_webhook_secret),
-        overrides=overrides_of(project.policy) if project is not None else [],
+        policy=policy or _policy_panel(visit, project),
+        policy_places=policy_panel.PLACES,
         administers=administers,
         tokens=access.list_tokens(visit.c) if administers else [],
         scopes=[scope.value for scope in Scope],
@@ -48,26 +51,51 @@ def render_settings(visit: Visit, slug: str | None, made: NewToken | None) -> Re
     )
 
 
+def _policy_panel(visit: Visit, project: ProjectRow | None) -> policy_panel.Panel | None:
+    return None if project is None else policy_panel.panel_of(policies.policy_of(visit.c, project.slug))
+
+
 def stated(project: ProjectRow | None, name: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """One of a project's settings, with None where nothing is stated."""
     found = {} if project is None else project.settings.get(name) or {}
     return {key: found.get(key) for key in keys}
 
 
-def overrides_of(policy: dict[str, Any]) -> list[tuple[str, list[Threshold]]]:
-    """What the project's own tidemark.toml changes, by what it applies to."""
-    try:
-        found = parse_overrides(policy)
-    except PolicyError:
-        return []
-    sections = []
-    for override in found:
-        places = ("suite", "benchmark", "metric", "testbed")
-        scope = ", ".join(f"{name} {getattr(override, name)}" for name in places if getattr(override, name) != "*")
-        changed = Policy().with_values(**override.values)
-        rows = [threshold(row) for row in changed.describe() if row.name in override.values]
-        sections.append((scope or "everything", rows))
-    return sections
+@dataclass(frozen=True, slots=True)
+class PolicyForm:
+    """One threshold to be changed, as the form sends it."""
+
+    project: Annotated[str, Form(max_length=200)]
+    name: Annotated[str, Form(max_length=100)]
+    value: Annotated[str, Form(max_length=40)] = ""
+    place: Annotated[str, Form(max_length=40)] = ""
+    pattern: Annotated[str, Form(max_length=200)] = ""
+    csrf_token: Annotated[str, Form(max_length=200)] = ""
+
+    @property
+    def wanted(self) -> policy_panel.Wanted:
+        return policy_panel.Wanted(name=self.name, value=self.value, place=self.place, pattern=self.pattern)
+
+
+@router.post("/settings/policy/preview")
+def preview_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> Response:
+    """What another threshold would have told of the last days; nothing is changed yet."""
+    visit.check_action(form.csrf_token)
+    access.require(visit.principal, Scope.ADMIN)
+    known = policies.policy_of(visit.c, form.project)
+    found = policies.preview(visit.c, form.project, policy_panel.change_of(known.chosen, form.wanted), now=visit.now)
+    return render_settings(visit, form.project, None, policy_panel.panel_of(known, form.wanted, found))
+
+
+@router.post("/settings/policy/choose")
+def choose_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> Response:
+    """Choose a threshold; what was judged lately is judged again in the background."""
+    visit.check_action(form.csrf_token)
+    access.require(visit.principal, Scope.ADMIN)
+    known = policies.policy_of(visit.c, form.project)
+    wanted = policy_panel.change_of(known.chosen, form.wanted)
+    policies.change(visit.c, form.project, wanted, by=visit.principal, now=visit.now)
+    return RedirectResponse(link("/settings", project=form.project) + "#policy", status_code=303)
 
 
 @router.post("/settings/sync")

@@ -11,6 +11,6 @@ async function refresh() {
   if (next && next.innerHTML !== box.innerHTML) { box.innerHTML = next.innerHTML; localise(box); }
 }
 const soon = settle(refresh, 300, 1500);
-for (const kind of ["run", "queue", "worker"]) on(kind, soon);
+for (const kind of ["run", "queue", "worker", "project"]) on(kind, soon);
 addEventListener("livereturn", soon);
 setInterval(() => { if (!document.hidden) soon(); }, 15000); // a worker falls silent without an event

@@ -1,0 +1,79 @@
+"""The policy on the settings page: read as people write numbers, tried on the history, then chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import frontend_history as history
+import pytest
+from frontend_site import Site
+
+from backend.services.errors import BadRequest
+from frontend.policy_panel import Wanted, change_of
+
+PROJECT = "a/policy"
+
+
+def wanted(name: str = "min_change", value: str = "3 %", place: str = "", pattern: str = "") -> Wanted:
+    return Wanted(name=name, value=value, place=place, pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        (wanted(), {"min_change": 0.03}),
+        (wanted(value="2,5"), {"min_change": 0.025}),
+        (wanted(value=""), {"min_change": None}),
+        (wanted("sustained_runs", "5"), {"sustained_runs": 5}),
+        (wanted(place="metric", pattern="peak_*"), {"override": [{"metric": "peak_*", "min_change": 0.03}]}),
+    ],
+)
+def test_a_threshold_is_read_as_people_write_it(asked: Wanted, change: dict[str, Any]) -> None:
+    assert change_of({}, asked) == change
+
+
+def test_a_scope_that_is_there_already_gets_one_threshold_more_or_less() -> None:
+    chosen = {"override": [{"metric": "peak_*", "min_change": 0.1}]}
+    more = change_of(chosen, wanted("sustained_runs", "5", "metric", "peak_*"))
+    assert more == {"override": [{"metric": "peak_*", "min_change": 0.1, "sustained_runs": 5}]}
+    assert change_of(chosen, wanted(value="", place="metric", pattern="peak_*")) == {"override": []}
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (wanted("no_such"), "name"),
+        (wanted(value="much"), "value"),
+        (wanted(place="planet", pattern="x"), "place"),
+        (wanted(place="metric"), "pattern"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_field(asked: Wanted, field: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        change_of({}, asked)
+    assert refused.value.extra["field"] == field
+
+
+def test_a_threshold_is_tried_and_then_chosen(own_site: Site, visit: Callable[..., Any], tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "r", 3, hostile_at=2)
+    own_site.add_project(PROJECT, tmp_path / "r", commits)
+    for commit in commits:
+        own_site.put(history.run_document(PROJECT, commit, "gpt"))
+    page = visit(own_site, signed_in=True).open(f"/settings?project={PROJECT}")
+    panel = page.locator("#policy")
+    assert "nothing changed" in panel.inner_text()
+    panel.get_by_label("Threshold").select_option("min_change")
+    panel.get_by_label("Value").fill("3 %")
+    panel.get_by_role("button", name="Try it").click()
+    page.get_by_text("regressions instead of").wait_for()
+    assert "nothing changed" in page.locator("#policy").inner_text()
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_text("chosen here").wait_for()
+    assert "min_change" in page.locator("#policy").inner_text()
+    assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {"min_change": 0.03}
+    page.get_by_role("button", name="Take back").click()
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_text("nothing changed").wait_for()
+    assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {}
