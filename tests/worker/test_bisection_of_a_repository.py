@@ -21,6 +21,7 @@ from backend.services.config import ServiceConfig
 from backend.services.publishing import CeleryBroker
 from backend.store import regressions as regression_store
 
+FACTOR = 'cost *= float(os.environ.get("FACTOR", "1")); exact = '
 SLUG = "northsea/loom"
 
 
@@ -174,6 +175,24 @@ def test_bisection_goes_into_the_side_that_a_merge_brought(house: House) -> None
     assert all(step.session_id for step in found.steps if step.position is None)
     on_board = house.value("SELECT count(*) FROM judgement WHERE superseded_at IS NULL")
     assert on_board == house.value("SELECT count(*) FROM run WHERE status = 'ok'")
+
+
+def test_two_environments_of_a_commit_are_compared_on_request(house: House) -> None:
+    program = textwrap.dedent(BENCH).replace("exact = ", FACTOR)
+    (sha,) = begin(house, [100.0], **{"bench.py": program})
+    body = {"project": SLUG, "suite": "own", "base": sha, "head_setup": {"env": {"FACTOR": "1.2"}}}
+    with house.server.client("write") as client:
+        assert client.post("/api/v1/sessions", json=body).status_code == 403
+    with house.server.client("write", "admin") as client:
+        asked = client.post("/api/v1/sessions", json=body)
+        assert asked.status_code == 202, asked.text
+        path = f"/api/v1/sessions/{asked.json()['id']}"
+        found = wait_until(lambda: (view := client.get(path).json())["state"] == "decided" and view, 60)
+        assert client.get("/api/v1/sessions", params={"project": SLUG, "purpose": "compare"}).json()["items"] == [found]
+    (series,) = found["series"]
+    assert (series["decision"], found["order"], found["base_sha"]) == ("slower", "ABBA", sha)
+    assert series["low"] < 0.2 < series["high"]
+    assert house.value("SELECT count(*) FROM judgement") == 1
 
 
 def test_a_bisection_that_is_called_off_takes_its_run_back(house: House) -> None:
