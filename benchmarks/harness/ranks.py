@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
+from benchmarks.harness.workload import NotApplicable
 from benchmarks.torchrun import Place, place_of
 
 Body = Callable[[int, int, dict[str, Any]], Any]
@@ -52,6 +53,20 @@ def run_ranks(body: Body, ranks: int, argument: dict[str, Any], backend: str, ke
     if place.ranks != ranks:
         raise RankFailed(f"torchrun started {place.ranks} ranks and this case needs {ranks}")
     return _as_one_of(place, body, argument, backend, key)
+
+
+def require_gpus(ranks: int, preset: str) -> None:
+    """What ranks on GPUs ask of the machine; what is lacking makes the variant not applicable, never slow."""
+    if not torch.cuda.is_available():
+        raise NotApplicable(f"preset {preset} needs GPUs and torch sees none; --preset cpu runs anywhere")
+    if not dist.is_nccl_available():
+        raise NotApplicable("this build of torch has no NCCL, which carries ranks on GPUs")
+    found, needed = torch.cuda.device_count(), gpus_needed(ranks)
+    if found < needed:
+        raise NotApplicable(
+            f"{ranks} ranks need {needed} GPUs here and {found} {'is' if found == 1 else 'are'} here; "
+            "on one rank nothing crosses a link, so there is no bandwidth to state"
+        )
 
 
 def gpus_needed(ranks: int) -> int:

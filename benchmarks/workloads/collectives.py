@@ -16,7 +16,7 @@ from torch._C._autograd import DeviceType
 
 from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_gb_per_s, fit_line
 from benchmarks.harness.check import Correctness
-from benchmarks.harness.ranks import gpus_needed, run_ranks
+from benchmarks.harness.ranks import gpus_needed, require_gpus, run_ranks
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
 
@@ -38,20 +38,8 @@ class Collective:
         self.device, self.ranks = str(job.config["device"]), int(job.config["ranks"])
         self.transport: str | None = job.config.get("transport")
         if self.device == "cuda":
-            self._needs_gpus()
+            require_gpus(self.ranks, job.preset)
             self._needs_transport()
-
-    def _needs_gpus(self) -> None:
-        if not torch.cuda.is_available():
-            raise NotApplicable(f"preset {self.job.preset} needs GPUs and torch sees none; --preset cpu runs anywhere")
-        if not dist.is_nccl_available():
-            raise NotApplicable("this build of torch has no NCCL")
-        found, needed = torch.cuda.device_count(), gpus_needed(self.ranks)
-        if found < needed:
-            raise NotApplicable(
-                f"{self.ranks} ranks need {needed} GPUs here and {found} {'is' if found == 1 else 'are'} here; "
-                "on one rank nothing crosses a link, so there is no bandwidth to state"
-            )
 
     def _needs_transport(self) -> None:
         """What the transport asks of the machine; a way that is not there is not applicable, and never another one."""

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.counters import count_operations
-from benchmarks.harness.ranks import gpus_needed, run_ranks
+from benchmarks.harness.ranks import require_gpus, run_ranks
 from benchmarks.harness.start_up import spare_the_compiler_import
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+from benchmarks.harness.workload import Counter, Job, Work
 from benchmarks.workloads import gpt_model
 from benchmarks.workloads.gpt import TokenStream, load_by_name
 from benchmarks.workloads.gpt_config import GptConfig
@@ -37,10 +37,7 @@ class GptDistributed:
         self.overlap, self.steps = bool(sizes.pop("overlap")), int(sizes.pop("steps"))
         self.config = GptConfig(**sizes)
         if self.config.device == "cuda":
-            found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            needed = gpus_needed(self.ranks)
-            if found < needed:
-                raise NotApplicable(f"{self.ranks} ranks need {needed} GPUs here and {found} are here")
+            require_gpus(self.ranks, job.preset)
         tokens = self.config.tokens_per_step * self.ranks
         self.work = Work(
             flop=float(tokens * self.config.flop_per_token()), units=float(tokens), unit_metric="tokens_per_s"

@@ -272,7 +272,7 @@ def test_an_interrupted_run_writes_what_is_finished_marked_incomplete(tmp_path):
     for line in process.stdout:
         if json.loads(line.removeprefix("::tidemark-progress "))["done"] == 1:
             break
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
     document = json.loads(out.read_text())
     assert document["status"] == document["results"][0]["status"] == "incomplete"

@@ -190,3 +190,23 @@ def test_the_product_ceiling_takes_turns_with_matrices_of_its_own():
     matrices = {call.args[0].data_ptr() for call in calls[1:]} | {gemm.left.data_ptr()}
     assert len(matrices) == len(calls)
     assert torch.equal(calls[1].args[0], gemm.left)
+
+
+def test_the_worked_example_of_24_ms_adds_up_and_its_shares_are_as_published():
+    device = SimulatedDevice()
+    example = {"forward": 10.5, "backward": 9.0, "exposed_communication": 4.0}
+
+    def step(marks):
+        device.work(0.5e-3)
+        for phase, milliseconds in example.items():
+            marks.enter(phase)
+            device.work(milliseconds / 1000)
+
+    times = events.measure_steps(step, events.StepBudget(measure_s=0.1, steps=20), device)
+    found = {m["metric"]: m["value"] for m in measurements.of_reports([device_report(times)])}
+    assert found["step_ms"] == pytest.approx(24.0, rel=1e-3)
+    parts = [found[f"{name}_ms"] for name in (*example, "other")]
+    assert parts == pytest.approx([10.5, 9.0, 4.0, 0.5], abs=0.02)
+    assert sum(parts) == pytest.approx(found["step_ms"])
+    shares = [100 * part / found["step_ms"] for part in parts]
+    assert shares == pytest.approx([43.8, 37.5, 16.7, 2.1], abs=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.harness import ranks as harness_ranks  # noqa: E402
 from benchmarks.harness.ranks import RankFailed, run_ranks  # noqa: E402
-from benchmarks.harness.workload import Job  # noqa: E402
+from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID, find, select  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.torchrun import BadPlace, for_ranks, place_of  # noqa: E402
@@ -164,6 +165,22 @@ def test_torchrun_starts_the_ranks_and_rank_0_writes_the_run(tmp_path, count, ar
         assert "measured in one process" in results["gpt.train"]["error"]
 
 
+@pytest.mark.parametrize("name", ["coll.all_reduce", "gpt.ddp"])
+@pytest.mark.parametrize(
+    ("gpus", "nccl", "said"), [(0, True, "torch sees none"), (8, False, "no NCCL"), (1, True, "2 ranks need 2 GPUs")]
+)
+def test_ranks_on_gpus_without_gpus_or_nccl_are_not_applicable_with_a_reason(monkeypatch, name, gpus, nccl, said):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
+    module, _, kind = BY_ID[name].workload.partition(":")
+    case = next(case for case in BY_ID[name].cases(Preset.FULL) if case.variant["ranks"] == 2)
+    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
+    job = Job(benchmark=name, workload="", variant=case.variant, config=case.config, preset="full", **fields)
+    with pytest.raises(NotApplicable, match=said):
+        getattr(importlib.import_module(module), kind)(job)
+
+
 PLACE = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 
 
@@ -182,7 +199,8 @@ def test_a_place_that_cannot_be_is_named_with_its_value(name, value):
 
 def test_cases_take_torchruns_number_of_ranks_once_each():
     chosen = for_ranks(select(find("gpt.ddp"), Preset.FULL, {}), 4)
-    assert {selected.case.variant["ranks"] for selected in chosen} == {4}
-    assert len(chosen) == 4, "two strategies, overlap on and off"
+    measured = [selected.case.variant for selected in chosen if selected.case.not_applicable is None]
+    assert {variant["ranks"] for variant in measured} == {4}
+    assert len(measured) == 4, "two strategies, overlap on and off"
     alone = for_ranks(select(find("coll.all_reduce"), Preset.CPU, {}), 1)
     assert "one rank" in alone[0].case.not_applicable
