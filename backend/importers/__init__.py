@@ -15,7 +15,7 @@ from backend.importers.microbenchmarks import (
     read_google_benchmark,
     read_pytest_benchmark,
 )
-from backend.importers.model import Context, Draft, Imported, Problem, Unreadable, assemble
+from backend.importers.model import Context, Draft, Imported, Problem, Unreadable, assemble, content_id
 from backend.importers.pytorch import SERVING, read_userbenchmark, read_v3, read_vllm
 from backend.importers.table import read_csv
 
@@ -81,11 +81,33 @@ def _read_run(name: str, data: bytes, context: Context) -> Imported:
         run = parse_run(data)
     except Invalid as error:
         raise Unreadable(f"{name}: {error}") from None
-    believed = {"project": context.project, "commit": context.commit, "branch": context.branch, "pull_request": None}
-    for field, stated in believed.items():
-        if context.stated_wins and getattr(run, field) != stated:
-            raise Unreadable(f"{name}: {field} is {getattr(run, field)!r}; stated, and alone believed here: {stated!r}")
-    return Imported(RUN_FORMAT, (run,), sum(len(result.measurements) for result in run.results), (), ())
+    notes: tuple[str, ...] = ()
+    if context.stated_wins:
+        run = _as_stated(name, run, context)
+        notes = ("project, commit, branch and pull request are those that were stated, not the file's",)
+    measurements = sum(len(result.measurements) for result in run.results)
+    return Imported(RUN_FORMAT, (run,), measurements, (), notes, rewritten=context.stated_wins)
+
+
+def _as_stated(name: str, run: Run, context: Context) -> Run:
+    """A stranger's run, with nothing believed of where it belongs; its id follows from its content."""
+    if not context.commit:
+        raise Unreadable(f"{name}: the file's own commit is not to be believed, and none is stated")
+    document = {
+        **to_json(run),
+        "project": context.project,
+        "commit": context.commit.lower(),
+        "parents": [],
+        "branch": context.branch,
+        "pull_request": context.pull_request,
+        "session": None,
+        "testbed": context.testbed or run.testbed,
+    }
+    content = json.dumps({**document, "id": None}, sort_keys=True).encode()
+    try:
+        return parse_run(json.dumps({**document, "id": content_id(content)}).encode())
+    except Invalid as error:
+        raise Unreadable(f"{name}: {error}") from None
 
 
 def detect_format(name: str, data: bytes) -> str:
@@ -147,6 +169,6 @@ def delivered_bytes(imported: Imported, run: Run, data: bytes) -> bytes:
 
     A file that is a run already is delivered as it is, so that importing it and submitting it are the same thing.
     """
-    if imported.format == RUN_FORMAT:
+    if imported.format == RUN_FORMAT and not imported.rewritten:
         return data
     return json.dumps(to_json(run), ensure_ascii=False, separators=(",", ":")).encode()

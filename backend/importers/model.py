@@ -63,6 +63,7 @@ class Context:
     commit: str | None = None
     parents: tuple[str, ...] = ()
     branch: str | None = None
+    pull_request: int | None = None
     worker: str | None = None
     at: str | None = None  # RFC 3339
     stated_wins: bool = False
@@ -104,6 +105,8 @@ class Imported:
     measurements: int
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    rewritten: bool = False
+    """Of a run of ours: it says something else than the file, because the file was not believed."""
 
 
 @dataclass(slots=True)
@@ -308,8 +311,15 @@ def _document(
         "imported_from": format_name,
         "results": _results(members),
     }
+    if context.pull_request is not None:
+        document["pull_request"] = context.pull_request
     content = json.dumps(document, sort_keys=True, default=str).encode()
-    return {**document, "id": "import-" + hashlib.sha256(content).hexdigest()[:32]}
+    return {**document, "id": content_id(content)}
+
+
+def content_id(content: bytes) -> str:
+    """The id of a run that follows from its content, so that importing it twice stores nothing twice."""
+    return "import-" + hashlib.sha256(content).hexdigest()[:32]
 
 
 def _results(members: Iterable[tuple[Reading, Direction]]) -> list[dict[str, Any]]:

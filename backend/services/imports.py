@@ -4,7 +4,7 @@ A run that cannot be taken does not take the others with it; neither does a reco
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,8 +18,12 @@ from backend.services.delivery import check_project
 from backend.services.errors import InvalidContent, NotFound, ServiceError
 from backend.services.ingest import Recorded, record_run
 from backend.services.verdicts import SeriesVerdict
+from backend.store import commits as commit_store
 from backend.store import imports as store
+from backend.store import ingest as ingest_store
 from backend.store import live as live_store
+from backend.store import projects as project_store
+from backend.store import pull_requests as pull_request_store
 
 AUTO = "auto"
 RUN = "run"  # tidemark.run/1 itself
@@ -89,6 +93,7 @@ def import_file(
     now: datetime,
 ) -> ImportAnswer:
     """Store what a file holds and is not stored yet; with `dry_run`, only say what that would be."""
+    context = _placed(c, context, may_store=not dry_run)
     imported = _read(file, data, context, format_name)
     for project in {run.project for run in imported.runs} or {context.project}:
         check_project(c, project, principal)
@@ -111,6 +116,25 @@ def import_file(
         problems=tuple(LeftOut(where=item.where, reason=item.reason) for item in imported.problems[:MAX_PROBLEMS]),
         notes=imported.notes,
     )
+
+
+def _placed(c: Connection, context: Context, *, may_store: bool) -> Context:
+    """What was measured at the head of a pull request belongs to it, whatever its branch is called.
+
+    The head of a fork may not have been fetched: it counts as a child of the branch it wants to join, so that there is
+    something to compare it with.
+    """
+    project = project_store.find(c, context.project)
+    number = None
+    if project is not None and context.commit:
+        number = pull_request_store.number_of_head(c, project.id, context.commit.lower())
+    if project is None or number is None:
+        return context
+    found = pull_request_store.find(c, project.id, number)
+    trunk = commit_store.branches(c, project.id).get(found.base_ref if found is not None else project.default_branch)
+    if may_store and trunk is not None and trunk.head_sha is not None:
+        ingest_store.ensure_commit(c, project.id, str(context.commit).lower(), [trunk.head_sha], number)
+    return replace(context, branch=f"pull/{number}", pull_request=number)
 
 
 def _read(file: str, data: bytes, context: Context, format_name: str) -> Imported:

@@ -153,6 +153,15 @@ def doubtful(c: Connection, sha: str | None = None) -> list[Doubtful]:
     return [Doubtful(*row) for row in c.execute(_DOUBTFUL, {"sha": sha})]
 
 
+def number_of_head(c: Connection, project_id: int, sha: str) -> int | None:
+    """The pull request, open or not, whose head this commit is."""
+    statement = select(func.max(pull_request.c.number)).where(
+        pull_request.c.project_id == project_id, pull_request.c.head_sha == sha
+    )
+    found = c.execute(statement).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
 def pull_request_of(c: Connection, project_id: int, sha: str) -> int | None:
     """The open pull request whose head this commit is."""
     statement = select(func.max(pull_request.c.number)).where(

@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helpers_tidemark import ROOT
+from sqlalchemy import text
 
-from tests.backend.api.conftest import run_document
+from backend.store import pull_requests
+from tests.backend.api.conftest import run_document, sha
 
 WORKFLOWS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(), re.DOTALL)
 
@@ -71,7 +74,7 @@ def test_running_the_job_again_stores_nothing_twice_and_says_the_same(history: A
         ({"TIDEMARK_TOKEN": ""}, "id-token: write"),
         ({"TIDEMARK_TOKEN": "tm_wrong"}, "401: unknown token"),
         ({"TIDEMARK_URL": "http://127.0.0.1:9"}, "no answer from"),
-        ({"INPUT_STATED_WINS": "true", "INPUT_COMMIT": "e" * 40}, "alone believed here"),
+        ({"INPUT_STATED_WINS": "true", "INPUT_COMMIT": ""}, "the file's own commit is not to be believed"),
     ],
 )
 def test_what_is_wrong_is_one_annotation(
@@ -90,13 +93,46 @@ def test_the_commit_of_a_strangers_file_is_not_believed(live_server: Any, tmp_pa
     assert done.returncode == 0 and "at eeeeeeeeee" in done.stdout and "aaaaaaaaaa" not in done.stdout
 
 
+def test_results_of_a_fork_belong_to_its_pull_request_whatever_the_file_says_of_itself(
+    history: Any, tmp_path: Path
+) -> None:
+    """As the workflow of the base repository submits them: commit and fork are the event's, never the file's."""
+    head = "e" * 40
+    with history.engine.begin() as c:
+        project_id = c.scalar(text("SELECT id FROM project"))
+        values = {
+            "project_id": project_id, "number": 7, "title": "faster", "author": "eve", "state": "open",
+            "is_fork": True, "head_sha": head, "base_ref": "main", "updated_at": datetime.now(UTC),
+        }  # fmt: skip
+        pull_requests.save(c, values)
+        c.execute(text("UPDATE branch SET head_sha = :sha WHERE name = 'main'"), {"sha": sha(8)})
+    liar = run_document(8, id="01LIAR0000000000000000000X", commit=sha(3), branch="main", pull_request=None)
+    stated = {"INPUT_STATED_WINS": "true", "INPUT_COMMIT": head, "INPUT_BRANCH": "fork/eve", "INPUT_FAIL_ON": "never"}
+    for stored in ("1", "0"):
+        done, outputs, _ = step(tmp_path, history, json.dumps(liar), **stated)
+        assert done.returncode == 0, done.stdout
+        assert outputs["stored"] == stored, "delivering it again stores nothing twice"
+        (tmp_path / "output").unlink()
+    with history.engine.connect() as c:
+        row = c.execute(
+            text(
+                """SELECT k.sha, r.branch_name, r.pull_request, k.parents FROM run r JOIN commit k ON k.id = r.commit_id
+                   WHERE r.id LIKE 'import-%'"""
+            )
+        ).one()
+        assert tuple(row) == (head, "pull/7", 7, [sha(8)])
+        judged = c.scalar(text("SELECT count(*) FROM judgement WHERE branch_id IS NOT NULL AND verdict = 'unchanged'"))
+        assert judged, "it is judged against the branch that it wants to join"
+
+
 @pytest.mark.parametrize("number", range(len(WORKFLOWS)))
 def test_the_workflows_of_the_documentation_are_valid(number: int, tmp_path: Path) -> None:
     file = tmp_path / "workflow.yml"
     file.write_text(WORKFLOWS[number])
     check("vendor.github-workflows", file)
-    uses = re.findall(r"uses: northsea/tidemark@v0\n\s+with:\n((?:\s{10}\S.*\n)+)", WORKFLOWS[number])
+    uses = re.findall(r"uses: OWNER/tidemark@main\n\s+with:\n((?:\s{10}\S.*\n)+)", WORKFLOWS[number])
     known = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    assert uses or "OWNER/tidemark" not in WORKFLOWS[number]
     for block in uses:
         assert {line.split(":")[0].strip() for line in block.splitlines()} <= set(known)
 

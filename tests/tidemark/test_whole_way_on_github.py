@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from helpers_tidemark import Background, place, until
+from helpers_tidemark import Background, place, tidemark, until
 
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github_stand_in import StandIn, stand_in
@@ -104,6 +104,9 @@ class Hub:
         git("checkout", "-q", "main")
         return sha
 
+    def command(self, *arguments: str) -> Any:
+        return tidemark(*arguments, TIDEMARK_URL=self.url, TIDEMARK_TOKEN=self.token)
+
     def say(self, event: str, **payload: Any) -> str:
         """Deliver a webhook as GitHub would; what the service made of it."""
         about = {"repository": {"full_name": SLUG, "clone_url": self.repository.url}, "installation": {"id": 5}}
@@ -177,7 +180,9 @@ def test_a_push_is_checked_a_slow_pull_request_fails_and_its_fix_turns_the_comme
     first = hub.change("A model", 3000, **{"bench.py": BENCH, "tidemark.toml": MANIFEST})
     for number in range(1, HISTORY):
         hub.repository.commit(f"Harmless, number {number}", **{"version.py": f"VERSION = {number}\n"})
-    hub.ask("/api/v1/projects", {"project": SLUG, "repository_url": hub.repository.url, "trusted": True})
+    added = hub.command("project", "add", SLUG, str(hub.repository.path), "--trusted")
+    assert added.returncode == 0, added.stderr
+    assert hub.say("ping", zen="…") == "pong"
     head = hub.repository.git("rev-parse", "main")
     assert hub.say("push", ref="refs/heads/main", after=head) == f"{SLUG}: synchronising"
     assert until(lambda: hub.done() == HISTORY, PATIENCE_S), hub.ask("/api/v1/queue")
@@ -204,3 +209,4 @@ def test_a_push_is_checked_a_slow_pull_request_fails_and_its_fix_turns_the_comme
     assert hub.comment()["id"] == told["id"] and len(hub.api.comments) == 1, "the comment is changed in its place"
     assert hub.check_of(slow)["conclusion"] == "failure", "what was said of the slow commit stays"
     assert not hub.api.complaints
+    assert f"GitHub has told of   {SLUG}" in hub.command("github", "settings", SLUG).stdout
