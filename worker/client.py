@@ -6,8 +6,10 @@ harmless (a delivery is, a lease is not).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -110,8 +112,18 @@ class ApiClient:
             trust_env=not _is_loopback(api_url),
         )
 
+        self.clock_ahead_s: float | None = None
+        """How far this machine's clock is ahead of the service's; None before the first answer."""
+
     def close(self) -> None:
         self._http.close()
+
+    def _compare_clocks(self, answer: httpx.Response) -> None:
+        try:
+            theirs = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        except (KeyError, ValueError):
+            return
+        self.clock_ahead_s = time.time() - theirs
 
     def register(
         self,
@@ -191,6 +203,7 @@ class ApiClient:
             )
         except httpx.HTTPError as failure:
             raise Unreachable(f"{method} {path}: {failure or type(failure).__name__}") from failure
+        self._compare_clocks(answer)
         if answer.is_success:
             return _object(answer)
         raise ApiError(answer.status_code, _problem(answer), retry_after_s=_retry_after_s(answer))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ASK_LIMIT_S = 20.0
+WRONG_CLOCK_S = 120.0
 # Faults of the hardware or the driver: the GPU is of no use until somebody resets it. Others (13, 31, 43, 45 …) are
 # what faulty code causes, and end with it.
 FATAL_XIDS = {
@@ -103,6 +104,14 @@ def read_xids() -> frozenset[tuple[str, int, int]]:
     for place, code in XID.findall(done.stdout):
         counted[place, int(code)] = counted.get((place, int(code)), 0) + 1
     return frozenset((place, code, times) for (place, code), times in counted.items())
+
+
+def clock_trouble(ahead_s: float | None) -> str | None:
+    """That this machine's clock is wrong: its runs would stand at a time at which they were not measured."""
+    if ahead_s is None or abs(ahead_s) < WRONG_CLOCK_S:
+        return None
+    where = "ahead of" if ahead_s > 0 else "behind"
+    return f"its clock is {abs(ahead_s):.0f} s {where} the service's: set it (NTP)"
 
 
 def disk_trouble(directory: Path, needed_bytes: int) -> str | None:

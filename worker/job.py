@@ -15,7 +15,7 @@ from worker.config import WorkerConfig
 from worker.deliver import Deliverer
 from worker.events import EventStream
 from worker.execute import Execution, MachineFailed, Product, RunInterrupted
-from worker.health import disk_trouble
+from worker.health import clock_trouble, disk_trouble
 from worker.lease import LeaseKeeper
 from worker.processes import Ending, Interrupt
 from worker.protection import Sandbox
@@ -55,7 +55,11 @@ class Job:
     @property
     def trouble(self) -> str | None:
         """What is wrong with this machine: meanwhile it takes no runs."""
-        return self.gpu_trouble or disk_trouble(self.config.runs_dir, self.config.min_free_bytes)
+        return (
+            self.gpu_trouble
+            or clock_trouble(self.client.clock_ahead_s)
+            or disk_trouble(self.config.runs_dir, self.config.min_free_bytes)
+        )
 
     def carry_out(self, run_id: str, interrupt: Interrupt) -> str | None:
         """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool; with the id of
