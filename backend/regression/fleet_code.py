@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from backend.regression.attribution import CauseName
-from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Found, Place, channels, locate, pattern_of, share_of
 from backend.regression.fleet_software import Software
 from backend.regression.fleet_state import MOVED, Code, Inquiry
@@ -78,8 +78,8 @@ class Codes(Software):
         if sign < 0:
             self.close_fixed(code)
 
-    def stepped(self, inquiry: Inquiry, rows: TestbedRows, change: Floats, listed: Bools) -> Bools:
-        """False for benchmarks beside the one asked about whose runs before the onset were as bad: they drift."""
+    def stepped(self, inquiry: Inquiry, rows: RowsOfTestbed, change: Floats, listed: Bools) -> Bools:
+        """False for benchmarks whose runs just before the onset were nearly as bad: they drift."""
         positions = rows.position[inquiry.rows]
         first = int(positions.min())
         before = rows.judged(60, first=first - 10, before=first)
@@ -90,7 +90,9 @@ class Codes(Software):
         step, error = new - old, np.hypot(new_error, old_error)
         flat = listed & (np.abs(change) > 0.01) & (step * np.sign(change) < 0.55 * np.abs(change))
         flat &= (np.abs(change) - step * np.sign(change)) > 2.0 * error
-        drop = self.with_moved(flat & self.shown) & (self.benchmark != self.benchmark[inquiry.lead])
+        drop = self.with_moved(flat & self.shown)
+        if not (listed & self.shown & ~drop).any():
+            drop &= self.benchmark != self.benchmark[inquiry.lead]
         kept: Bools = ~drop
         return kept
 
@@ -119,7 +121,7 @@ class Codes(Software):
         overlap = a.place.first <= b.place.last and b.place.first <= a.place.last
         return overlap and abs(a.place.commit - b.place.commit) <= 2
 
-    def locate_code(self, code: Code, beds: Sequence[TestbedRows], inquiry: Inquiry | None = None) -> Place:
+    def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
         """Where a change began, from all rows of the testbeds that show it."""
         pattern = np.where(code.listed, code.change, 0.0)
         positions, evidence = [], []
@@ -154,7 +156,7 @@ class Codes(Software):
             at, np.concatenate(evidence), frozenset(self.docs), max(1, low), max(low + 1, min(high, int(at.max())))
         )
 
-    def shows(self, code: Code, rows: TestbedRows, since: int | None = None) -> bool:
+    def shows(self, code: Code, rows: RowsOfTestbed, since: int | None = None) -> bool:
         """Whether the rows of a testbed since the onset show the change."""
         start = code.place.commit if since is None else min(since, code.place.commit)
         after = rows.judged(40, first=start)[-8:]
@@ -169,7 +171,7 @@ class Codes(Software):
         mean = float((share * information).sum() / information.sum())
         return 0.55 < mean < 2.0 and mean * total**0.5 > 4
 
-    def attach(self, code: Code, rows: TestbedRows) -> None:
+    def attach(self, code: Code, rows: RowsOfTestbed) -> None:
         code.shown[rows.name] = rows.n
         rows.put(
             ("code", code.incident), Shift(np.where(code.listed, code.change, 0.0), from_position=code.place.commit)
@@ -196,7 +198,7 @@ class Codes(Software):
             testbeds=tuple(sorted(code.shown)),
         )
 
-    def refit(self, code: Code, rows: TestbedRows) -> None:
+    def refit(self, code: Code, rows: RowsOfTestbed) -> None:
         """The size of the change on a testbed, from the session and the runs since, by their precision."""
         put = rows.shifts.get(("code", code.incident))
         after = rows.judged(first=code.place.commit)[:25]
@@ -222,7 +224,7 @@ class Codes(Software):
             code.listed = listed
             self.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
 
-    def follow(self, rows: TestbedRows) -> None:
+    def follow(self, rows: RowsOfTestbed) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
         for code in self.codes:
             if self.newest - code.place.commit > GROWS_FOR or code.drift:
@@ -246,7 +248,7 @@ class Codes(Software):
                 code.open = False
                 self.close_incident(code.incident, fix.place.commit)
 
-    def absorb(self, rows: TestbedRows, found: Found) -> bool:
+    def absorb(self, rows: RowsOfTestbed, found: Found) -> bool:
         """True when the change is one that is known: on a further testbed, or what its first estimate left over."""
         pattern = pattern_of(found, self.machine_bound)
         moved = pattern != 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_code import Codes
-from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_state import MOVED, Code, Inquiry, Purpose
 from backend.regression.fleet_terms import Ask, Floats, IncidentKind
@@ -15,7 +15,7 @@ from backend.regression.fleet_terms import Ask, Floats, IncidentKind
 class Drifts(Codes):
     """The layer that compares with long ago."""
 
-    def drift_scan(self, rows: TestbedRows, *, eager: bool = False) -> Ask | None:
+    def drift_scan(self, rows: RowsOfTestbed, *, eager: bool = False) -> Ask | None:
         if self.pending is not None or (not eager and rows.n - self.drift_checked < 4):
             return None
         self.drift_checked = rows.n
@@ -43,7 +43,7 @@ class Drifts(Codes):
         pattern = np.where((self.benchmark == self.benchmark[lead]) & (change > 0.02) & (z > 3), change, 0.0)
         return self.ask_drift(rows, lead, pattern)
 
-    def ask_drift(self, rows: TestbedRows, lead: int, pattern: Floats) -> Ask:
+    def ask_drift(self, rows: RowsOfTestbed, lead: int, pattern: Floats) -> Ask:
         now = self.newest
         self.pending = Inquiry(
             Purpose.DRIFT, rows.name, max(0, now - 85), now, pattern, rows.by_position(6), None, lead=lead

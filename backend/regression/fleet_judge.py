@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.regression.fleet_drift import Drifts
 from backend.regression.fleet_health import Ill
-from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Found, channels, newest_change, pattern_of, share_of
 from backend.regression.fleet_state import Inquiry, Purpose, Upgrade
 from backend.regression.fleet_terms import Ask, Bools, FleetRun, Floats, SessionResult, Told
@@ -111,7 +111,7 @@ class FleetJudge(Drifts):
 
     # --- looking for what is not explained
 
-    def scan(self, rows: TestbedRows, w: int) -> Ask | None:
+    def scan(self, rows: RowsOfTestbed, w: int) -> Ask | None:
         """Look at the newest rows for a change that nothing explains; ask a session about it."""
         if rows.n < FIRST_ROWS:
             return None
@@ -147,7 +147,7 @@ class FleetJudge(Drifts):
         watched &= ~np.isin(self.benchmark, muted)
         return watched
 
-    def since_upgrade(self, rows: TestbedRows, upgrade: Upgrade, watched: Bools) -> Found | None:
+    def since_upgrade(self, rows: RowsOfTestbed, upgrade: Upgrade, watched: Bools) -> Found | None:
         """An unexplained change that all runs since an upgrade show."""
         post = rows.judged(30, level=upgrade.level)
         if len(post) >= UPGRADE_SETTLES:
@@ -159,7 +159,7 @@ class FleetJudge(Drifts):
         return None
 
     def ask_about(
-        self, rows: TestbedRows, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
+        self, rows: RowsOfTestbed, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
     ) -> Ask | None:
         pattern = pattern_of(found, self.machine_bound)
         if self.ramps(found.lead) and purpose is Purpose.CHANGE:
@@ -246,7 +246,7 @@ class FleetJudge(Drifts):
         pool = listed & self.shown
         return not (pool & (np.abs(change) + 0.8 * error >= 0.044)).any()
 
-    def not_code(self, inquiry: Inquiry, rows: TestbedRows) -> Ask | None:
+    def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed) -> Ask | None:
         """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing."""
         if inquiry.upgrade is not None:
             inquiry.upgrade.cleared = inquiry.head
@@ -274,7 +274,7 @@ class FleetJudge(Drifts):
         self.refute(inquiry)
         return self.drift_scan(rows, eager=True)
 
-    def sick_rows(self, rows: TestbedRows, inquiry: Inquiry) -> list[int]:
+    def sick_rows(self, rows: RowsOfTestbed, inquiry: Inquiry) -> list[int]:
         """The worker's newest rows in a row that show the pattern."""
         assert inquiry.worker is not None
         own = rows.of_worker(inquiry.worker, 12)
@@ -288,7 +288,7 @@ class FleetJudge(Drifts):
             sick.pop(0)
         return sick
 
-    def information(self, rows: TestbedRows, inquiry: Inquiry) -> float:
+    def information(self, rows: RowsOfTestbed, inquiry: Inquiry) -> float:
         """How clearly the rows asked about show the pattern."""
         picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
         share, information = share_of(rows.tail(inquiry.rows), inquiry.pattern, picked)

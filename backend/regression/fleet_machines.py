@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_health import ENOUGH, Health, Ill, Symptoms
-from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place, channels, share_of
 from backend.regression.fleet_state import MOVED, FleetState, Illness
 from backend.regression.fleet_terms import Bools, FleetRun, IncidentKind
@@ -22,7 +22,7 @@ REBASED_AFTER = 8
 class Machines(FleetState):
     """The layer that watches the workers."""
 
-    def examine(self, run: FleetRun, rows: TestbedRows, row: int, w: int) -> None:
+    def examine(self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int) -> None:
         """Look at the health of the worker that made a run; a run of an ill worker is set aside."""
         key = (run.testbed, w)
         health = self.health.setdefault(key, Health(self.canary_noise))
@@ -43,7 +43,7 @@ class Machines(FleetState):
         else:
             self.while_well(run, rows, row, w, symptoms, slower)
 
-    def share_slower(self, rows: TestbedRows, row: int, w: int) -> float:
+    def share_slower(self, rows: RowsOfTestbed, row: int, w: int) -> float:
         """Share of the series a machine can move that are slower in this run, where nothing else may explain it."""
         upgrade = self.unsettled(rows)
         if not rows.ready[w] or (upgrade is not None and rows.level[row] >= upgrade.level):
@@ -56,7 +56,9 @@ class Machines(FleetState):
         slow = bound & (residual > np.maximum(MOVED, 1.5 * rows.sigma))
         return float(slow.sum() / max(1, bound.sum()))
 
-    def while_well(self, run: FleetRun, rows: TestbedRows, row: int, w: int, symptoms: Symptoms, slower: float) -> None:
+    def while_well(
+        self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int, symptoms: Symptoms, slower: float
+    ) -> None:
         """A worker that was well: one clear symptom, or two runs in a row with some, and it is ill."""
         key = (rows.name, w)
         previous, previous_row = self.before.get(key, (None, -1))
@@ -76,7 +78,7 @@ class Machines(FleetState):
             self.health[key].learn(run)
 
     def fall_ill(
-        self, rows: TestbedRows, w: int, sick: list[int], kind: Ill, *, canary: bool, moved: float = 0.0
+        self, rows: RowsOfTestbed, w: int, sick: list[int], kind: Ill, *, canary: bool, moved: float = 0.0
     ) -> None:
         key = (rows.name, w)
         rows.usable[sick] = False
@@ -103,7 +105,7 @@ class Machines(FleetState):
         )
         self.ill[key] = Illness(incident, kind, since, list(sick), canary, change, moved=moved)
 
-    def slowed(self, rows: TestbedRows, sick: list[int], kind: Ill) -> Bools:
+    def slowed(self, rows: RowsOfTestbed, sick: list[int], kind: Ill) -> Bools:
         """The series that the illness moved."""
         if not rows.ready[int(rows.worker[sick[0]])]:
             return self.machine_bound
@@ -115,7 +117,7 @@ class Machines(FleetState):
         return listed if listed.any() else self.machine_bound
 
     def while_ill(
-        self, run: FleetRun, rows: TestbedRows, row: int, w: int, illness: Illness, symptoms: Symptoms
+        self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int, illness: Illness, symptoms: Symptoms
     ) -> None:
         key = (rows.name, w)
         if illness.canary:
@@ -166,7 +168,7 @@ class Machines(FleetState):
             )
             rows.usable[illness.rows] = True
 
-    def steady(self, rows: TestbedRows, illness: Illness) -> bool:
+    def steady(self, rows: RowsOfTestbed, illness: Illness) -> bool:
         """Whether the newest runs of an ill worker are alike."""
         sick = np.array(illness.rows[-5:], dtype=np.int64)
         picked = channels(np.where(self.machine_bound, illness.change, 0.0), rows.sigma**2, self.benchmark)

@@ -64,7 +64,7 @@ class Tail:
         )
 
 
-class TestbedRows:
+class RowsOfTestbed:
     """The rows of one testbed and the levels learnt from them."""
 
     def __init__(self, name: str, series: Sequence[FleetSeries]) -> None:

@@ -8,10 +8,13 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_machines import Machines
-from backend.regression.fleet_rows import Shift, TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_state import TELLS, Method, Upgrade
 from backend.regression.fleet_terms import FleetRun, IncidentKind
+
+UPGRADE_TELLS = 0.04
+"""Log cost: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
 
 
 class Software(Machines):
@@ -89,7 +92,7 @@ class Software(Machines):
             elif count >= 12:
                 method.settled = True
 
-    def tell_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> bool:
+    def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> bool:
         post = rows.judged(level=upgrade.level)
         if len(post) < 2:
             return False
@@ -102,7 +105,9 @@ class Software(Machines):
             earlier, error = rows.mean(before)
             as_bad = (earlier * np.sign(mean) > 0.45 * np.abs(mean)) & (np.abs(earlier) > 2 * error)
             listed &= ~self.with_moved(as_bad & self.shown)
-        clear = self.with_moved(listed & (np.abs(mean) >= TELLS) & (np.abs(z) >= 4.2))
+        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
+        listed &= ~np.isin(self.benchmark, getting_worse)
+        clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS) & (np.abs(z) >= 4.2))
         if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
             return False
         place = Place(upgrade.position, upgrade.position, upgrade.position)
@@ -114,7 +119,7 @@ class Software(Machines):
         rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
         return True
 
-    def refit_upgrade(self, upgrade: Upgrade, rows: TestbedRows) -> None:
+    def refit_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> None:
         """What the upgrade moved, known better with every run since."""
         post = np.sort(rows.judged(level=upgrade.level))
         if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
@@ -138,5 +143,5 @@ class Software(Machines):
         rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
         self.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
 
-    def unsettled_near(self, rows: TestbedRows) -> bool:
+    def unsettled_near(self, rows: RowsOfTestbed) -> bool:
         return any(u.testbed == rows.name and self.newest - u.position < 30 for u in self.upgrades)

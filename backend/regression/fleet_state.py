@@ -10,7 +10,7 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_health import CanaryNoise, Health, Ill, Symptoms
-from backend.regression.fleet_rows import TestbedRows
+from backend.regression.fleet_rows import RowsOfTestbed
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_terms import (
     Action,
@@ -126,7 +126,7 @@ class FleetState:
         self.machine_bound: Bools = np.array([s.machine_bound and not s.exact for s in series])
         self.shown: Bools = np.array([s.role in (Role.GATE, Role.DERIVED) for s in series])
         self.gate: Bools = np.array([s.role is Role.GATE for s in series])
-        self.rows = {name: TestbedRows(name, series) for name in testbeds}
+        self.rows = {name: RowsOfTestbed(name, series) for name in testbeds}
         self.health: dict[tuple[str, int], Health] = {}
         self.before: dict[tuple[str, int], tuple[Symptoms, int]] = {}
         self.ill: dict[tuple[str, int], Illness] = {}
@@ -171,7 +171,7 @@ class FleetState:
         self.keys += 1
         return self.keys
 
-    def unsettled(self, rows: TestbedRows) -> Upgrade | None:
+    def unsettled(self, rows: RowsOfTestbed) -> Upgrade | None:
         """The newest upgrade of a testbed of which it is not known yet what it did."""
         open_ones = [u for u in self.upgrades if u.testbed == rows.name and not u.settled]
         return open_ones[-1] if open_ones else None

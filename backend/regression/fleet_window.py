@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from backend.regression.fleet_health import ENOUGH, CanaryNoise, Health
-from backend.regression.fleet_rows import CALIBRATION, TestbedRows
+from backend.regression.fleet_rows import CALIBRATION, RowsOfTestbed
 from backend.regression.fleet_scan import channels, share_of
 from backend.regression.fleet_state import MOVED
 from backend.regression.fleet_terms import Bools, FleetRun, FleetSeries, Floats, Ints
@@ -47,7 +47,7 @@ def examine_window(
     series: Sequence[FleetSeries], before: Sequence[FleetRun], after: Sequence[FleetRun], lead: int
 ) -> WindowEvidence | None:
     """Compare the runs since an onset with those before it; None where too few runs came before."""
-    rows = TestbedRows("", series)
+    rows = RowsOfTestbed("", series)
     settled = _settled(before)
     for run in before[:settled]:
         rows.add(run, 0)
@@ -105,7 +105,7 @@ def _benchmarks(series: Sequence[FleetSeries]) -> Ints:
     return np.array([names.index(s.benchmark) for s in series], dtype=np.int64)
 
 
-def _first_to_show(rows: TestbedRows, numbers: Ints, lead: int) -> int:
+def _first_to_show(rows: RowsOfTestbed, numbers: Ints, lead: int) -> int:
     """The worker of the first run that has the change, in the series that leads."""
     residual = rows.tail(numbers).residual[:, lead]
     most = float(residual[np.argmax(np.abs(residual))])

@@ -210,10 +210,10 @@ class Policy:
         return rows
 
 
-# The first is what the detector raises on labelled histories, rounded up (tests/detection/score_table.py); the second
-# is an estimate from the tail of its evidence there, not a measurement.
+# What the detector raises on labelled histories at 10 nats, rounded up, and how fast that falls with more evidence:
+# 0.036 per 1,000 points at 10 nats, 0.021 at 13, 0.004 at 17 (docs/detection.md).
 FALSE_ALARMS_PER_POINT = 5e-5
-NATS_PER_E_FOLD = 1.5
+NATS_PER_E_FOLD = 3.5
 
 _META: dict[str, Mapping[str, Any]] = {item.name: item.metadata for item in fields(Policy)}
 _WHOLE = {item.name for item in fields(Policy) if item.type in ("int", int)}

@@ -24,6 +24,8 @@ from backend.store.regressions import ChangePointRow, RegressionRow, RegressionV
 from backend.store.series import SeriesRow
 
 LIVE = ("suspect", "confirmed")
+# Positions after its fix in which the same loss in the same series is the same regression, open again.
+COMES_BACK = 20
 # Positions after which a machine that was ill is a new alarm.
 ONE_ALARM = 30
 # States that new evidence may change; the others were decided by a person or are over.
@@ -180,6 +182,8 @@ class _Telling:
             if alarm is not None:
                 self._goes_on(alarm, found, cause, point_ids)
                 return
+        if self._came_back(found, point_ids):
+            return
         values = self._values(found, state="suspect", cause=cause)
         number = store.insert_regression(
             self.c, arrival.project_id, arrival.testbed_id, arrival.default_branch_id, values, arrival.now
@@ -195,6 +199,20 @@ class _Telling:
             detail = {"cause": cause.cause.value, "evidence": list(cause.evidence), **self._place_of(found)}
             self._event(alarm, "infra_alarm", detail, state="suspect")
         self.touched.add(alarm)
+
+    def _came_back(self, found: Group, point_ids: Sequence[int]) -> bool:
+        """Whether this is a regression that was fixed a moment ago and is there again: it opens again."""
+        arrival = self.arrival
+        series = [int(member.series_id) for member in found.members]
+        since = found.onset_position - COMES_BACK
+        for row in store.fixed_lately(self.c, arrival.project_id, arrival.testbed_id, series, since):
+            alike = row.lead_change is not None and 0.5 <= found.magnitude / row.lead_change <= 2.0
+            if alike and store.reopen(self.c, row.id, arrival.now):
+                store.attach(self.c, row.id, point_ids, arrival.now)
+                self._event(row.id, "reopened", self._place_of(found), state="suspect")
+                self.touched.add(row.id)
+                return True
+        return False
 
     # --- how it stands
 

@@ -322,9 +322,26 @@ _MACHINE_ALARM = text(
        ORDER BY g.id DESC LIMIT 1"""
 )
 _REOPEN = text(
-    """UPDATE regression SET state = 'suspect', still_bad = true, closed_at = NULL, updated_at = :now
-       WHERE id = :id AND state = 'withdrawn'"""
+    """UPDATE regression SET state = 'suspect', still_bad = true, closed_at = NULL, fixed_commit_id = NULL,
+         updated_at = :now
+       WHERE id = :id AND state IN ('withdrawn', 'fixed')"""
 )
+
+
+_FIXED_LATELY = text(
+    """SELECT g.id, g.lead_change FROM regression g JOIN change_point p ON p.regression_id = g.id
+       WHERE g.project_id = :project AND g.testbed_id = :testbed AND g.state = 'fixed' AND g.kind = 'step'
+         AND p.state = 'fixed' AND p.fixed_position >= :since AND p.direction = 'regression'
+       GROUP BY g.id
+       HAVING 2 * count(*) FILTER (WHERE p.series_id = ANY(:series)) >= greatest(count(*), :many)
+       ORDER BY g.id DESC"""
+)
+
+
+def fixed_lately(c: Connection, project_id: int, testbed_id: int, series_ids: Sequence[int], since: int) -> list[Any]:
+    """Regressions of mostly these series that were fixed at or after a position, the newest first."""
+    values = {"project": project_id, "testbed": testbed_id, "series": list(series_ids), "many": len(series_ids)}
+    return list(c.execute(_FIXED_LATELY, {**values, "since": since}))
 
 
 def machine_alarm(c: Connection, project_id: int, testbed_id: int, first: int, last: int) -> int | None:
@@ -371,7 +388,7 @@ def withdraw(c: Connection, regression_id: int, now: datetime) -> None:
 
 
 def reopen(c: Connection, regression_id: int, now: datetime) -> bool:
-    """Open again what was withdrawn; False when it was open."""
+    """Open again what was withdrawn or fixed; False when it was open."""
     return c.execute(_REOPEN, {"id": regression_id, "now": now}).rowcount == 1
 
 

@@ -92,6 +92,37 @@ def test_a_fix_closes_the_regression_and_names_its_commit(loom: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("levels", "regressions"),
+    [
+        ([100.0] * 10 + [125.0] * 6 + [100.0] * 6 + [125.0] * 6, 1),
+        ([100.0] * 10 + [125.0] * 6 + [100.0] * 6 + [190.0] * 6, 2),
+        ([100.0] * 10 + [125.0] * 6 + [100.0] * 26 + [125.0] * 6, 2),
+    ],
+    ids=["the same loss again", "another loss", "long after"],
+)
+def test_a_regression_that_comes_back_after_its_fix_opens_again(
+    loom: Any, levels: list[float], regressions: int
+) -> None:
+    loom.history(levels)
+    found = list_regressions(loom.connection, RegressionFilter()).items
+    assert len(found) == regressions
+    assert (found[0].state, found[0].still_bad, found[0].fixed_by) == ("confirmed", True, None)
+    kinds = loom.events()
+    assert ("reopened" in kinds) is (regressions == 1)
+    if regressions == 1:
+        assert kinds == ["suspected", "confirmed", "fixed", "reopened", "relocated", "confirmed"]
+        assert found[0].first_bad is not None and found[0].first_bad.position == 22
+
+
+def test_what_was_bad_between_two_commits_and_still_is_is_one_question(loom: Any) -> None:
+    loom.history([100.0] * 10 + [125.0] * 6 + [100.0] * 26 + [140.0] * 8)
+    span = f"{loom.sha_of(5)}..{loom.sha_of(45)}"
+    between = RegressionFilter(project="northsea/loom", commits=span, still_bad=True)
+    (found,) = list_regressions(loom.connection, between).items
+    assert found.first_bad is not None and found.first_bad.position == 42
+
+
 def test_two_regressions_of_different_commits_are_two(loom: Any) -> None:
     loom.history([100.0] * 10 + [125.0] * 8 + [160.0] * 8)
     found = list_regressions(loom.connection, RegressionFilter()).items

@@ -1,0 +1,80 @@
+"""A few labelled fleets with fixed seeds: attribution and grouping may not get worse than this without a word."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load(name):
+    sys.path.insert(0, str(HERE))
+    try:
+        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(HERE))
+
+
+table = load("fleet_table")
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return table.evaluate(table.Stream, [4, 11, 112])
+
+
+@pytest.mark.parametrize(
+    ("figure", "floor"),
+    [
+        ("hardware_ok", 0.85),
+        ("environment_ok", 0.8),
+        ("method_ok", 1.0),
+        ("regressions_found", 0.9),
+        ("gains_found", 0.8),
+        ("cause_accuracy", 0.95),
+        ("series_listed", 0.93),
+        ("range_right", 0.85),
+        ("testbeds_found", 0.9),
+    ],
+)
+def test_what_is_named_and_found_does_not_fall_below_the_floor(ours, figure, floor):
+    assert ours[figure] >= floor
+
+
+@pytest.mark.parametrize(
+    ("figure", "ceiling"),
+    [
+        ("red_per_machine", 0.1),
+        ("storm", 2),
+        ("code_excused", 0.03),
+        ("incidents_per_event", 1.15),
+        ("series_wrong", 0.06),
+        ("false_per_1000", 3),
+        ("docs_blamed", 0),
+        ("delay_runs", 4),
+        ("sessions_per_event", 2),
+        ("retracted", 0.03),
+        ("malformed", 0),
+    ],
+)
+def test_what_nobody_wants_does_not_rise_above_the_ceiling(ours, figure, ceiling):
+    assert ours[figure] <= ceiling
+
+
+def test_a_program_that_says_nothing_finds_nothing(ours):
+    silent = table.evaluate(lambda: lambda record: {"incidents": []}, [11])
+    assert silent["regressions_found"] == silent["hardware_ok"] == 0
+    assert silent["false_per_1000"] == silent["malformed"] == 0
+
+
+def test_nonsense_is_counted_and_not_applied():
+    told = {"incidents": [{"id": 1, "action": "open", "kind": "regression"}], "request": {"kind": "tea"}}
+    answers = iter([{"incidents": []}, told])
+    silent = table.evaluate(lambda: lambda record: next(answers, {"incidents": []}), [11])
+    assert silent["malformed"] == 2
+    assert silent["false_per_1000"] == 0
