@@ -24,6 +24,10 @@ from tidemark import ports
 from tidemark.postgres import EmbeddedPostgres
 
 
+# The server closes a connection that has rested for half a minute.
+RESTED_S = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """Milliseconds of one thing, measured many times."""
@@ -43,9 +47,14 @@ class Client:
     """A connection that is kept open, on the socket itself: the client's own time is no part of what is measured."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port = port
         self.host = f"127.0.0.1:{port}"
+        self._connect()
+
+    def _connect(self) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.used = time.monotonic()
 
     def get(self, path: str) -> bytes:
         return self.send("GET", path)
@@ -54,8 +63,12 @@ class Client:
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.host}", *(f"{k}: {v}" for k, v in (headers or {}).items())]
         if body or method != "GET":
             lines.append(f"content-length: {len(body)}")
+        if time.monotonic() - self.used > RESTED_S:
+            self.socket.close()
+            self._connect()
         self.socket.sendall("\r\n".join((*lines, "", "")).encode() + body)
         status, answer = self._answer()
+        self.used = time.monotonic()
         if status >= 400:
             raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
         return answer
