@@ -10,6 +10,7 @@ from frontend.pages import (
     board,
     compare,
     fleet,
+    measuring,
     pull_requests,
     regression,
     regressions,
@@ -34,7 +35,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
     for page in (welcome, board, regressions, regression, series, suites, run, compare, fleet, rule, search):
         app.include_router(page.router)
-    for page in (pull_requests, settings):
+    for page in (pull_requests, measuring, settings):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

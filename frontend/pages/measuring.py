@@ -1,0 +1,103 @@
+"""What is measured besides new commits: comparisons, bisections, backfills, and what the clock asks for."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Form
+from fastapi.responses import RedirectResponse, Response
+
+from backend.services import backfill, bisect, confirm, schedule
+from backend.services.backfill import BackfillView, BackfillWish
+from backend.services.confirm import Purpose, SessionView
+from backend.services.scope import find_project
+from frontend.frame import Visit, Visiting
+from frontend.links import link
+
+router = APIRouter(include_in_schema=False)
+
+MOST = 50
+LOOKS = {"slower": "bad", "faster": "ok", "same": "mut", "unclear": "warn", "continue": "mut"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One arm of a comparison: its commit, and what it installs or sets."""
+
+    sha: str
+    extra: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A comparison of two environments, or of two commits, as the page shows it."""
+
+    it: SessionView
+    base: Side
+    head: Side
+    gates: tuple[confirm.SessionSeries, ...]
+
+
+@router.get("/measuring")
+def measuring_page(visit: Visiting) -> Response:
+    slug = visit.project()
+    project_id = _project_of(visit, slug)
+    compared = confirm.list_sessions(visit.c, project_id=project_id, purpose=Purpose.COMPARE.value, limit=MOST)
+    return visit.page(
+        "measuring.html",
+        page="measuring",
+        title="Measuring",
+        description="Comparisons, bisections, backfills, and what is measured by the clock.",
+        project=slug,
+        path="/measuring",
+        comparisons=[_comparison(it) for it in compared],
+        bisections=bisect.list_bisections(visit.c, project_id=project_id, limit=MOST),
+        backfills=backfill.list_backfills(visit.c, project_id=project_id, limit=MOST),
+        schedules=schedule.list_schedules(visit.c, project_id),
+        looks=LOOKS,
+    )
+
+
+def _project_of(visit: Visit, slug: str | None) -> int | None:
+    """The project that the page is about; None: all of them."""
+    return None if slug is None else find_project(visit.c, slug).id
+
+
+def _comparison(it: SessionView) -> Comparison:
+    return Comparison(
+        it=it,
+        base=Side(sha=it.base_sha, extra=_extra(it.base_setup)),
+        head=Side(sha=it.head_sha, extra=_extra(it.head_setup)),
+        gates=tuple(series for series in it.series if series.role == "gate") or it.series,
+    )
+
+
+def _extra(setup: object) -> str:
+    assert isinstance(setup, dict)
+    said = [setup.get("pip"), setup.get("setup"), *(f"{name}={text}" for name, text in setup.get("env", {}).items())]
+    return "; ".join(str(text) for text in said if text)
+
+
+@router.post("/measuring/backfills")
+def start_backfill(
+    visit: Visiting,
+    project: Annotated[str, Form(max_length=200)],
+    suite: Annotated[str, Form(max_length=100)],
+    since: Annotated[str, Form(max_length=255)] = "",
+    runs: Annotated[int | None, Form(ge=1, le=backfill.MOST_RUNS)] = None,
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Ask for commits of the past."""
+    visit.check_action(csrf_token)
+    wish = BackfillWish(project=project, suite=suite.strip(), since=since.strip() or None, runs=runs)
+    backfill.request_backfill(visit.c, wish, visit.config, visit.principal, visit.now)
+    return RedirectResponse(link("/measuring", project=project), status_code=303)
+
+
+@router.post("/measuring/backfills/{backfill_id}/cancel")
+def cancel_backfill(
+    visit: Visiting, backfill_id: str, csrf_token: Annotated[str, Form(max_length=200)] = ""
+) -> Response:
+    """Ask for no more of it."""
+    visit.check_action(csrf_token)
+    ended: BackfillView = backfill.cancel_backfill(visit.c, backfill_id, visit.principal, visit.now)
+    return RedirectResponse(link("/measuring", project=ended.project), status_code=303)

@@ -1,0 +1,105 @@
+"""The page of what is measured besides new commits: read by anyone, asked for and called off by who may write."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from frontend_site import Site
+from sqlalchemy import text
+
+from backend.services import confirm, housekeeping, projects
+from backend.services.confirm import Purpose, SessionRequest
+
+SLUG = "northsea/loom"
+TOML = """
+[suite.own]
+command = "python bench.py"
+[[schedule]]
+name = "nightly"
+at = "03:30"
+"""
+
+
+@pytest.fixture
+def site(own_site: Site, tmp_path: Path) -> Site:
+    path = tmp_path / "loom"
+    path.mkdir()
+    git = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-C", str(path)]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    for number in range(6):
+        (path / "tidemark.toml").write_text(TOML)
+        (path / "bench.py").write_text(f"# {number}")
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", f"Commit {number}"], check=True)
+    with own_site.engine.begin() as c:
+        projects.save_project(c, SLUG, repository_url=path.as_uri(), trusted=True, now=datetime.now(UTC))
+    (synced,) = housekeeping.sync_all(own_site.engine, own_site.config)
+    assert synced.error is None
+    with own_site.engine.begin() as c:
+        c.execute(text("DELETE FROM run"))
+        commit = c.scalar(text("SELECT max(id) FROM commit"))
+        testbed = c.scalar(text("SELECT id FROM testbed WHERE name = 'cpu'"))
+        request = SessionRequest(
+            project_id=projects.find_project(c, SLUG).id,
+            testbed_id=testbed,
+            suite="own",
+            purpose=Purpose.COMPARE,
+            base_commit_id=commit,
+            head_commit_id=commit,
+            spec={"command": "true"},
+            requested_by="ada",
+            base_setup={},
+            head_setup={"pip": "torch==2.14.0 <b>now</b>"},
+        )
+        confirm.request_session(c, request, datetime.now(UTC))
+    return own_site
+
+
+@pytest.fixture
+def owner(site: Site) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as client:
+        client.get(site.sign_in_link())
+        yield client
+
+
+def form(client: httpx.Client, site: Site, path: str, **fields: Any) -> httpx.Response:
+    found = re.search(r'<meta name="csrf" content="([^"]+)">', client.get("/measuring").text)
+    assert found is not None
+    return client.post(path, data={"csrf_token": found[1], **fields}, headers={"Origin": site.url})
+
+
+def test_comparisons_and_schedules_are_shown_with_their_text_escaped(site: Site) -> None:
+    page = httpx.get(f"{site.url}/measuring?project={SLUG}", headers={"Accept": "text/html"}, timeout=30).text
+    assert "torch==2.14.0" in page and "<b>now</b>" not in page
+    assert "nightly" in page and "03:30" in page and "waiting" in page
+    assert "<form" not in page.partition('id="backfills"')[2].partition("</section>")[0]
+
+
+def test_a_backfill_is_asked_for_watched_and_called_off(site: Site, owner: httpx.Client) -> None:
+    begun = form(owner, site, "/measuring/backfills", project=SLUG, suite="own", runs="3")
+    assert begun.status_code == 200 and "0 of 3" in begun.text, begun.text
+    (path,) = set(re.findall(r'action="(/measuring/backfills/[0-9A-Z]{26}/cancel)"', begun.text))
+    ended = form(owner, site, path)
+    assert "cancelled" in ended.text and "/cancel" not in ended.text
+    again = form(owner, site, path)
+    assert again.status_code == 409 and "cancelled already" in again.text
+
+
+def test_a_suite_that_nobody_declares_is_refused_with_those_that_are(site: Site, owner: httpx.Client) -> None:
+    refused = form(owner, site, "/measuring/backfills", project=SLUG, suite="other")
+    assert refused.status_code == 404 and "own" in refused.text
+
+
+def test_who_is_not_signed_in_changes_nothing(site: Site) -> None:
+    fields = {"project": SLUG, "suite": "own", "csrf_token": ""}
+    answer = httpx.post(f"{site.url}/measuring/backfills", data=fields, headers={"Accept": "text/html"}, timeout=30)
+    assert answer.status_code in (401, 403)
+    with site.engine.connect() as c:
+        assert c.scalar(text("SELECT count(*) FROM backfill")) == 0
