@@ -28,6 +28,14 @@ def rule() -> str:
         default, low, high = (_amount(value, row.unit) for value in (row.value, row.low, row.high))
         unit = "" if row.unit in ("fraction", "probability") else f" {row.unit}"
         lines.append(f"| {row.title} (`{row.name}`) | {default}{unit} | {low} to {high} | {row.text} |")
+    lines += [
+        "",
+        "The false-alarm budget is of a project and a week, not of a series: a project that judges more points of",
+        "gate metrics asks for more evidence, so that its false confirmed regressions stay within the budget. The load",
+        "is counted every hour over the last seven days; the settings page shows it and what follows from it.",
+        "`tidemark policy preview` (and the settings page) says what other thresholds would have told of the last",
+        "90 days; choosing them has everything of that time judged again in the background.",
+    ]
     return "\n".join(lines) + "\n"
 
 

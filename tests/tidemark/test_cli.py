@@ -18,7 +18,7 @@ COMMANDS = (
     "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill", "backfill start",
     "backfill list", "backfill cancel", "project", "project add", "token", "token create", "token list",
     "token revoke", "db", "db upgrade", "db backup", "db restore", "upstream-report", "github", "github settings",
-    "github pull-requests", "github approve",
+    "github pull-requests", "github approve", "policy", "policy show", "policy preview", "policy choose",
 )  # fmt: skip
 
 

@@ -1,0 +1,34 @@
+"""The detector beside the rules of other trackers: the same labelled histories, in the same run.
+
+The ratio is of CPU per 1,000 points; what each finds stands in the note. `python tests/detection/score_table.py` prints
+the whole table and the goals, on as many histories as wanted.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.bench.registry import Figure, row
+from tests.bench.stage import Stage
+
+SEEDS, SERIES = (7101, 7102), 100
+
+
+@row("detection")
+def detection(_: Stage) -> Iterable[Figure]:
+    """What our rules and those of others find in 200 histories, and what it costs."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "detection"))
+    import score_table
+
+    data = score_table.histories(SEEDS, SERIES)
+    ours = score_table.scoring.evaluate(score_table.detect_record, data)
+    for name, rule in score_table.peers_rules.RULES.items():
+        theirs = score_table.scoring.evaluate(rule, data, checks=0)
+        yield Figure(
+            what="detection, per 1,000 points, CPU",
+            value_ms=ours["ms_per_1000"],
+            yardstick=name,
+            yardstick_ms=theirs["ms_per_1000"],
+            note=f"F1 {ours['F1']:.2f} against {theirs['F1']:.2f}, false alarms per 1,000 quiet commits "
+            f"{ours['fa_per_1000']:.2f} against {theirs['fa_per_1000']:.2f}",
+        )
