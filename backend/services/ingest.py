@@ -165,6 +165,8 @@ def _check_request(run: Run, place: Place, lease: str | None) -> None:
     """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
     if place.run_state is None:
         return
+    if (place.run_spec or {}).get("session") is not None:
+        raise Conflict(f"{run.id} is a round of a session: it is delivered to /runs/{run.id}/session", run_id=run.id)
     known = (place.run_project_id, place.run_commit_id, place.run_testbed_id, place.run_suite)
     if known != (place.project_id, place.commit_id, place.testbed_id, run.suite):
         raise Conflict(

@@ -403,6 +403,9 @@ EVENT_WORDS = {
     "invalid": "Called not real",
     "reopened": "Reopened",
     "undone": "The last decision was undone",
+    "session": "Base and head measured in turn",
+    "bisecting": "Bisection begun",
+    "bisected": "Bisected",
     "note": "",
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import confirm, dispatch, rounds
+from backend.services import confirm, dispatch, measuring, rounds
 from backend.services.access import Principal, Via
 from backend.services.dispatch import Protection, WorkerHello
 from backend.services.errors import BadRequest, Conflict
@@ -331,3 +331,28 @@ def test_a_round_whose_session_was_called_off_meanwhile_is_taken_in_and_changes_
     assert states(watched) == ["suspect"]
     with pytest.raises(Conflict, match="cancelled already"):
         confirm.cancel(watched.connection, session_id, "again", watched.now)
+
+
+def test_a_run_is_not_taken_in_the_place_of_a_round(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    ((run_id, _),) = waiting(watched)
+    with pytest.raises(Conflict, match="round of a session"):
+        watched.deliver(watched.run_of(24, [watched.measurement("step_ms", 120.0)], id=run_id))
+
+
+def test_a_session_whose_round_was_lost_too_often_ends_with_the_reason(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    ((run_id, _),) = waiting(watched)
+    assert measuring.give_up_lost_sessions(watched.connection, watched.now) == []
+    lost = "UPDATE run SET state = 'failed', status = 'failed', error = 'given up' WHERE id = :id"
+    watched.connection.execute(text(lost), {"id": run_id})
+    assert len(measuring.give_up_lost_sessions(watched.connection, watched.now)) == 1
+    assert watched.rows("SELECT state, reason FROM session") == [("failed", "given up")]
+    assert states(watched) == ["suspect"]
+
+
+def test_a_session_that_nobody_takes_is_not_waited_for_for_ever(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    later = watched.now + measuring.PATIENCE + timedelta(minutes=1)
+    measuring.give_up_lost_sessions(watched.connection, later)
+    assert sessions(watched) == [("cancelled", None)] and not waiting(watched)
