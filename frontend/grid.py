@@ -85,7 +85,7 @@ def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
         name = cell_escape(group.suite)
         if group.folded:
             opened = here.toggled("open", group.suite)
-            first.append(f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"></th>')
+            first.append(f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>')
             third.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
                 f'<a href="{cell_escape(opened)}" title="{name}: {len(group.columns)} columns, open">{name} · {len(group.columns)}</a></span></th>'

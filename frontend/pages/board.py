@@ -12,6 +12,7 @@ from markupsafe import Markup
 from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import CODE_OF, STATES, CellState
+from backend.services.columns import natural
 from backend.services.errors import BadRequest
 from frontend.cells import CellMode, Layout, Lens, Sheet, patch, plan_layout
 from frontend.first_run import first_run_page, steps_html
@@ -119,7 +120,7 @@ def board_page(visit: Visiting) -> Response:
         description=description_of(board),
         project=project,
         board=board,
-        suites=board.suites,
+        suites=sorted(board.suites, key=natural),
         strip=strip_html(board, visit),
         ranges=[
             (label, visit.here(range=value, since=None, until=None), board.range.name == value)
