@@ -23,7 +23,6 @@ from tests.conftest import running_postgres, scratch_directory
 from tidemark import ports
 from tidemark.postgres import EmbeddedPostgres
 
-
 # The server closes a connection that has rested for half a minute.
 RESTED_S = 20
 
