@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from backend.contract import Run
 from backend.importers import FORMATS, RUN_FORMAT, Context, Unreadable, delivered_bytes, read_file
+from backend.importers.asv import BENCHMARKS, read_benchmarks
 from tidemark.refusal import Refusal
 from tidemark.remote import Service
 
 # What lies in a results directory of asv besides results.
-ASV_NO_RESULTS = frozenset({"benchmarks.json", "machine.json"})
+ASV_NO_RESULTS = frozenset({BENCHMARKS, "machine.json"})
 SUFFIXES = frozenset({".json", ".jsonl", ".js", ".csv", ".txt", ".log", ".out", ".mllog"})
 MAX_FILE_BYTES = 200_000_000
 SHOWN_PROBLEMS = 20
@@ -105,10 +106,14 @@ def read_files(files: Sequence[Path], context: Context, format_name: str | None,
     if format_name is not None and format_name not in (*FORMATS, RUN_FORMAT):
         raise Refusal(f"unknown --format {format_name!r}; known: {', '.join((*FORMATS, RUN_FORMAT))}")
     found = Found(files=len(files))
+    beside: dict[Path, Context] = {}
     for number, file in enumerate(files, start=1):
         try:
             data = _bytes_of(file)
-            imported = read_file(str(file), data, context, format_name)
+            place = file.parent
+            if place not in beside:
+                beside[place] = _with_asv_benchmarks(place, context)
+            imported = read_file(str(file), data, beside[place], format_name)
         except (OSError, Unreadable) as error:
             found.unreadable.append(_placed(file, str(error)))
             continue
@@ -119,6 +124,15 @@ def read_files(files: Sequence[Path], context: Context, format_name: str | None,
         if number % 100 == 0:
             say(f"read {number} of {len(files)} files: {len(found.runs)} runs")
     return found
+
+
+def _with_asv_benchmarks(place: Path, context: Context) -> Context:
+    """asv keeps what it knows of its benchmarks, such as their units, in `results/benchmarks.json`."""
+    for directory in (place, place.parent):
+        file = directory / BENCHMARKS
+        if file.is_file() and file.stat().st_size <= MAX_FILE_BYTES:
+            return replace(context, benchmarks=read_benchmarks(file.read_bytes()))
+    return context
 
 
 def _placed(file: Path, problem: str) -> str:

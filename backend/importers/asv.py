@@ -26,6 +26,25 @@ PREFIXES = {
     "mem": ("bytes", "B"),
     "peakmem": ("peak_bytes", "B"),
 }
+UNITS = {"seconds": "s", "bytes": "B"}
+BENCHMARKS = "benchmarks.json"
+
+
+def read_benchmarks(data: bytes) -> Mapping[str, Mapping[str, Any]]:
+    """What asv's benchmarks.json says of each benchmark; nothing, where the file is not one."""
+    try:
+        document = decode(data, BENCHMARKS)
+    except Unreadable:
+        return {}
+    return {name: mapping(entry) for name, entry in mapping(document).items() if isinstance(entry, dict)}
+
+
+def _metric(benchmark: str, about: Mapping[str, Any]) -> tuple[str, str]:
+    """Its metric and unit: as benchmarks.json states them, else as its name begins."""
+    base = benchmark.rsplit(".", 1)[-1].split("_", 1)[0]
+    metric, unit = PREFIXES.get(base, ("value", "1"))
+    stated = text_of(about.get("unit"))
+    return metric, unit if stated is None else UNITS.get(stated, stated)[:50]
 
 
 def read_asv(name: str, data: bytes, context: Context) -> Draft:
@@ -45,9 +64,9 @@ def read_asv(name: str, data: bytes, context: Context) -> Draft:
         if row is None:
             draft.refuse(where, "expected a list of columns, or an object with `result`")
             continue
-        base = benchmark.rsplit(".", 1)[-1].split("_", 1)[0]
-        metric, unit = PREFIXES.get(base, ("value", "1"))
-        for index, (variant, value, samples) in enumerate(_cases(row)):
+        about = context.benchmarks.get(benchmark, {})
+        metric, unit = _metric(benchmark, about)
+        for index, (variant, value, samples) in enumerate(_cases(row, about.get("param_names"))):
             if value is None:  # null: failed or skipped; NaN reads as no number
                 continue
             draft.readings.append(
@@ -85,7 +104,7 @@ def _columns(raw: object, names: object) -> Mapping[str, Any] | None:
     return None if number_alone is None else {"result": [number_alone]}
 
 
-def _cases(row: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], float | None, tuple[float, ...]]]:
+def _cases(row: Mapping[str, Any], names: object) -> Iterator[tuple[dict[str, Any], float | None, tuple[float, ...]]]:
     """Every combination of parameters with its value and samples, in asv's order: the last varies fastest."""
     results = row.get("result")
     values = results if isinstance(results, list) else [results]
@@ -94,15 +113,18 @@ def _cases(row: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], float | Non
     axes = [axis for axis in parameters if isinstance(axis, list)] if isinstance(parameters, list) else []
     for index, value in enumerate(values):
         own = samples[index] if isinstance(samples, list) and index < len(samples) else None
-        yield _case(axes, index), number(value), numbers(own) or ()
+        yield _case(axes, names, index), number(value), numbers(own) or ()
 
 
-def _case(axes: Sequence[Sequence[Any]], index: int) -> dict[str, Any]:
+def _case(axes: Sequence[Sequence[Any]], names: object, index: int) -> dict[str, Any]:
+    """The parameters of one case, by their names where benchmarks.json has them."""
+    named = names if isinstance(names, list) and len(names) == len(axes) else []
     chosen: dict[str, Any] = {}
     for position in range(len(axes) - 1, -1, -1):
         axis = axes[position]
         if not axis:
             continue
         index, at = divmod(index, len(axis))
-        chosen[f"param{position + 1}"] = str(axis[at]).strip("'")
+        name = text_of(named[position]) if named else None
+        chosen[name or f"param{position + 1}"] = str(axis[at]).strip("'")
     return dict(sorted(chosen.items()))

@@ -69,6 +69,8 @@ class Context:
     stated_wins: bool = False
     directions: Mapping[str, str] = field(default_factory=dict)  # shell pattern of a metric -> lower | higher
     columns: Mapping[str, str] = field(default_factory=dict)  # CSV: what each column is
+    # asv: what its benchmarks.json, beside the results, says of each benchmark
+    benchmarks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.contract import Direction, ResultStatus, Role, parse_run, to_json
+from backend.contract import Direction, ResultStatus, Role, parse_run, to_json, variant_key
 from backend.importers import FORMATS, Context, Imported, Unreadable, detect_format, read_file
+from backend.importers.asv import read_benchmarks
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
@@ -198,3 +199,17 @@ def test_no_json_of_another_shape_crashes_a_reader(format_name: str, document: o
         read_file("fuzz.json", json.dumps(document).encode(), STATED, format_name)
     except Unreadable as error:
         assert str(error)
+
+
+def test_asv_says_its_units_and_the_names_of_its_parameters_in_another_file() -> None:
+    said = (FIXTURES / "asv-benchmarks.json").read_bytes()
+    context = Context(project="northsea/loom", benchmarks=read_benchmarks(said))
+    results = {(r.benchmark, variant_key(r.variant)): r for r in read("asv.json", context).runs[0].results}
+    assert results["suite.track_ratio", ""].measurements[0].unit == "hits per query"
+    sort = results["suite.TimeSort.time_sort", "kind=quick,n=1000"].measurements[0]
+    assert (sort.metric, sort.unit, sort.value) == ("seconds", "s", 0.0012)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"version": 2, "a": 3}', b"\xff"])
+def test_a_file_that_is_not_asvs_says_nothing_of_its_benchmarks(content: bytes) -> None:
+    assert read_benchmarks(content) == {}
