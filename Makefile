@@ -8,7 +8,7 @@ BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 pytho
 PIP    := $(PYTHON) deploy/pip_with_progress.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint bench docs screenshots clean
+.PHONY: help up demo setup test lint bench soak simulate docs screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -36,6 +36,12 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
+
+soak: $(VENV)/installed-dev  ## ten minutes of pushes while something is killed every few seconds (ARGS="--minutes 1 --seed 2")
+	@$(PYTHON) -m tests.soak.run $(ARGS)
+
+simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through the real queue (ARGS="--claims", "--load 1.5")
+	@$(PYTHON) -m tests.scale.simulate $(ARGS)
 
 docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings)
 	@$(PYTHON) docs/generate.py

@@ -80,10 +80,14 @@ class Day:
             self.agenda.add(at, self.push, project, kind, commits)
         end = MORNING + timedelta(hours=self.world.size.hours)
         tick_at: datetime | None = None
+        told_at = MORNING
         while self.agenda:
             at, (what, *details) = self.agenda.take()
             if at > end:
                 break
+            if at - told_at > timedelta(hours=1):
+                told_at = at
+                print(f"{at:%H:%M} of the day, {self.seen.claims} claims", file=sys.stderr, flush=True)
             what(at, *details)  # type: ignore[operator]
             # The loop is woken by what happened, once for all that happens within a tick.
             if what != self.tick and (tick_at is None or tick_at < at):
@@ -127,6 +131,8 @@ class Day:
     def tick(self, now: datetime) -> None:
         with self.engine.begin() as c:
             dispatch.expire_leases(c, CRASHING, now)
+        if not any(self.free.values()):
+            return  # with every worker busy there is nothing to choose for
         began = time.perf_counter()
         with self.engine.begin() as c:
             nudges = publishing.choose_ready(c, HEALTHY, now)
