@@ -76,7 +76,8 @@ def process_spread(runs: Iterable[Sequence[float]], policy: Policy, *, latest_ru
         return prior
     own = 1.4826 * float(np.median(np.abs(within)))
     missing = max(0, LEAST_DIFFERENCES - len(within))
-    return math.sqrt((len(within) * own**2 + missing * prior**2) / (len(within) + missing))
+    # A few differences may show that a series is noisier than assumed, never that it is quieter.
+    return max(own, math.sqrt((len(within) * own**2 + missing * prior**2) / (len(within) + missing)))
 
 
 def next_step(

@@ -83,3 +83,5 @@ def test_a_short_past_is_filled_up_with_the_policys_assumption():
     assert process_spread([], POLICY) == POLICY.prior_noise
     few = process_spread(past(0.001, runs=2), POLICY)
     assert 0.8 * POLICY.prior_noise < few < POLICY.prior_noise
+    noisy = past(0.2, runs=2)
+    assert process_spread(noisy, POLICY) > 2 * process_spread([], POLICY)
