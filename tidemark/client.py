@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -49,17 +50,23 @@ class Points:
     def __len__(self) -> int:
         return len(self.columns["value"])
 
-    def frame(self) -> Any:
-        """A pandas frame, else a polars one, else the columns as a dictionary of lists."""
-        if find_spec("pandas") is not None:
+    def frame(self, library: str | None = None) -> Any:
+        """A frame of `library` ("pandas" or "polars"); not stated: of the one that is installed, pandas first, else the
+        columns as a dictionary of lists."""
+        if library not in (None, "pandas", "polars"):
+            raise ValueError(f"library is {library!r}; accepted: pandas, polars")
+        if library == "pandas" or (library is None and find_spec("pandas") is not None):
             pandas = import_module("pandas")
             frame = pandas.DataFrame(dict(self.columns))
             for name in MOMENTS:
                 if name in frame:
                     frame[name] = pandas.to_datetime(frame[name], utc=True, format="ISO8601")
             return frame
-        if find_spec("polars") is not None:
-            return import_module("polars").DataFrame(dict(self.columns))
+        if library == "polars" or find_spec("polars") is not None:
+            polars = import_module("polars")
+            moments = {name: list(map(_moment, self.columns[name])) for name in MOMENTS if name in self.columns}
+            kinds = dict.fromkeys(moments, polars.Datetime("us", "UTC"))
+            return polars.DataFrame({**self.columns, **moments}, schema_overrides=kinds)
         return {name: list(values) for name, values in self.columns.items()}
 
 
@@ -83,9 +90,9 @@ class Series:
         columns = {name: answer[name] for name in COLUMNS if len(answer.get(name) or ()) == count}
         return Points(answer["series"], columns)
 
-    def frame(self, *, granularity: str = "commit", **filters: str | int) -> Any:
-        """Its history as a frame."""
-        return self.points(granularity=granularity, **filters).frame()
+    def frame(self, library: str | None = None, *, granularity: str = "commit", **filters: str | int) -> Any:
+        """Its history as a frame of pandas or polars."""
+        return self.points(granularity=granularity, **filters).frame(library)
 
     def explain(self, commit: str) -> Mapping[str, Any]:
         """Why the point at a commit is red, or is not."""
@@ -164,6 +171,10 @@ class Client:
         if not isinstance(answer, dict):
             raise Unreachable(f"{self.url} does not speak Tidemark's API")
         return answer
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _query(values: Mapping[str, Any]) -> str:

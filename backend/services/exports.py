@@ -130,7 +130,7 @@ def _cell(value: Any) -> Any:
 
 def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     if find_spec("pyarrow") is None:
-        raise Unavailable("Parquet needs pyarrow beside this service, and it is not installed; csv is always there")
+        raise Unavailable("Parquet needs pyarrow beside this service (pip install pyarrow); csv is always there")
     pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     listed = list(rows)
     table = pyarrow.table({name: [row[index] for row in listed] for index, name in enumerate(columns)})

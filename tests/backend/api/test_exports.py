@@ -18,7 +18,7 @@ from backend.importers import Context, read_file
 from backend.services.badges import Badge, badge_of, draw
 from backend.services.exports import _cell
 from backend.store.badges import Standing
-from tests.backend.api.conftest import COMMITS, run_document
+from tests.backend.api.conftest import COMMITS, START, run_document
 from tidemark.client import ApiError, Client, Unreachable
 
 RUN = f"/api/v1/runs/{run_document(3)['id']}"
@@ -132,6 +132,18 @@ def test_the_client_gives_a_series_as_a_frame_in_two_lines(seeded: Any) -> None:
     frame = client.series("demo/tinygpt", metric="step_ms")[0].frame()
     assert len(frame) == COMMITS if hasattr(frame, "columns") else len(frame["value"]) == COMMITS
     assert list(frame["verdict"])[-1] in {"regression", "suspect"}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_of_either_library_has_its_moments_as_moments(seeded: Any, library: str) -> None:
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed here")
+    (series, *_) = Client(seeded.url, seeded.token("read")).series("demo/tinygpt", metric="step_ms")
+    frame = series.frame(library)
+    assert type(frame).__module__.startswith(library) and frame.shape[0] == COMMITS
+    assert next(iter(frame["measured_at"])) == START
+    with pytest.raises(ValueError, match="accepted: pandas, polars"):
+        series.frame("numpy")
 
 
 def test_the_client_reads_verdicts_runs_and_regressions_and_says_what_was_refused(seeded: Any) -> None:
