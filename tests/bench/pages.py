@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs
 from sqlalchemy import text
 
 from tests.bench.registry import Figure, row
-from tests.bench.stage import Client, Stage, Times
+from tests.bench.stage import Client, Stage, Times, in_turns
 from tests.bench.writes import Delivery, bodies, sender
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ PATIENCE_MS = 20_000
 @row("html pages")
 def html_pages(stage: Stage) -> Iterable[Figure]:
     """Each page of the large project, compressed as browsers ask for it."""
-    filled, client = stage.filled, Client(stage.pages_port)
+    filled = stage.filled
     with stage.connect() as connection:
         run = connection.scalar(
             text("SELECT id FROM run WHERE project_id = :project ORDER BY id DESC LIMIT 1"),
@@ -74,10 +74,12 @@ def html_pages(stage: Stage) -> Iterable[Figure]:
         "compare": f"/compare?{PROJECT}&base={base}&head={filled.head}",
     }
     for name, path in pages.items():
-        get = partial(client.send, "GET", path, b"", {"accept-encoding": "gzip", "accept": "text/html"})
+        # New connections for each: servers close those that were idle meanwhile.
+        asked = {"accept-encoding": "gzip", "accept": "text/html"}
+        get = partial(Client(stage.pages_port).send, "GET", path, b"", asked)
         size = len(get())
         assert size <= MOST_BYTES, f"{name}: {size} bytes compressed, at most {MOST_BYTES}"
-        times, bare = stage.beside_bare(get, ROUNDS)
+        times, bare = in_turns(get, partial(Client(stage.bare_port).get, "/bare"), ROUNDS)
         yield Figure(
             what=f"page: {name}, p50",
             value_ms=times.p50,
