@@ -25,8 +25,8 @@ class Drifts(Codes):
             recent, past = bed.judged(first=now - 13), bed.judged(first=now - 119, before=now - 55)
             if len(recent) < 4 or len(past) < 8:
                 continue
-            new, new_error = bed.mean(recent)
-            old, old_error = bed.mean(past)
+            new, new_error = bed.mean(recent, whole=True)
+            old, old_error = bed.mean(past, whole=True)
             variance = new_error**2 + old_error**2
             good = np.isfinite(variance)
             total[good] += (new - old)[good] / variance[good]
@@ -56,7 +56,7 @@ class Drifts(Codes):
         for bed in self.rows.values():
             near = bed.judged(first=first, before=last + 1)
             if len(near):
-                mean, error = bed.mean(near)
+                mean, error = bed.mean(near, whole=True)
                 good = np.isfinite(error)
                 total[good] += mean[good] / error[good] ** 2
                 weight[good] += 1 / error[good] ** 2

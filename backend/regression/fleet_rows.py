@@ -245,17 +245,20 @@ class RowsOfTestbed:
         kept: Ints = rows[np.argsort(self.stamp[rows], kind="stable")][-most:]
         return kept
 
-    def tail(self, rows: Ints) -> Tail:
+    def tail(self, rows: Ints, *, whole: bool = False) -> Tail:
+        """Rows with their residuals; those excused are masked, unless the whole is wanted."""
         workers = self.worker[rows]
         residual = self.clean[rows] - self.base[workers]
-        mask = np.isfinite(residual) & ~self.excused[rows]
+        mask = np.isfinite(residual)
+        if not whole:
+            mask &= ~self.excused[rows]
         variance = self.sigma_of[workers] ** 2
         known = float(np.mean(1 / np.minimum(self.learnt[workers], 20))) if len(rows) else 1.0
         return Tail(rows, np.where(mask, residual, 0.0), mask, variance, self.sigma**2 * known)
 
-    def mean(self, rows: Ints) -> tuple[Floats, Floats]:
+    def mean(self, rows: Ints, *, whole: bool = False) -> tuple[Floats, Floats]:
         """Mean residual of rows and its standard error, per series."""
-        t = self.tail(rows)
+        t = self.tail(rows, whole=whole)
         count = np.maximum(t.mask.sum(axis=0), 1)
         error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + t.level_variance)
         return t.residual.sum(axis=0) / count, np.where(t.mask.any(axis=0), error, np.inf)
