@@ -28,14 +28,6 @@ def unpack_ints(text: str, kind: str = "<i4") -> Ints:
     return np.frombuffer(base64.b64decode(text), dtype=kind).astype(np.int64)
 
 
-def pack_doubles(x: Floats) -> str:
-    return base64.b64encode(x.astype("<f8").tobytes()).decode()
-
-
-def unpack_doubles(text: str) -> Floats:
-    return np.frombuffer(base64.b64decode(text), dtype="<f8").astype(np.float64)
-
-
 def pack_detector(d: Detector) -> dict[str, Any]:
     """A detector as JSON-safe values."""
     model = d.model

@@ -8,16 +8,6 @@ from collections.abc import Sequence
 from backend.regression.terms import Direction
 
 
-def cost(value: float, direction: Direction) -> float:
-    """The cost of a value: what goes up when things get worse."""
-    return value if direction is Direction.LOWER else 1.0 / value
-
-
-def cost_change(base: float, head: float, direction: Direction) -> float:
-    """Cost change from base to head as a fraction: +0.2 is twenty percent worse."""
-    return cost(head, direction) / cost(base, direction) - 1.0
-
-
 def log_cost(value: float, direction: Direction) -> float:
     """Natural logarithm of the cost; differences of it are relative changes."""
     if not (value > 0 and math.isfinite(value)):

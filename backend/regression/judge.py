@@ -23,7 +23,7 @@ from backend.regression.policy import Policy
 from backend.regression.smoothing import Smooth, restart
 from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point, Role, SeriesKind
 from backend.regression.watch import feed_quiet
-from backend.regression.workers import WorkerOffset, calibrate, find, put
+from backend.regression.workers import WorkerOffset, after_change, calibrate, find, put, relearn
 
 STATE_VERSION = 1
 REPLICATED_RUNS = 2
@@ -343,7 +343,7 @@ def _conclude(entered: _Entered, accepted: Change | None) -> tuple[Judgement, Se
         smooth=smooth,
         within=entered.within,
         within_runs=entered.within_runs,
-        workers=entered.workers,
+        workers=_relearnt(entered, accepted),
         record=_keep_record(state.record, judgement.events) if judgement.events else state.record,
     )
     return judgement, after
@@ -390,6 +390,16 @@ def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tu
         worker = replace(worker, ready=True)
     known = state.workers if worker in state.workers else put(state.workers, worker)
     return known, worker.offset, worker.ready
+
+
+def _relearnt(entered: _Entered, accepted: Change | None) -> tuple[WorkerOffset, ...]:
+    """The workers' offsets after this run."""
+    model = entered.detector.model
+    if accepted is not None:
+        return after_change(entered.workers)
+    if len(entered.workers) < 2 or model is None:
+        return entered.workers
+    return relearn(entered.workers, entered.point.worker, entered.x - model.level)
 
 
 def _was_disproved(change: Change, disproved: tuple[int, ...]) -> bool:

@@ -301,13 +301,19 @@ def arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
         now=now,
         environment_hash=point.environment_hash,
         overrides=overrides_of(run, known),
+        points_per_week=known.points_per_week or 0.0,
     )
 
 
 def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
-    """The project's policy, and over it what the suite of this very commit declares."""
+    """The project's policy, over it what the suite of this very commit declares, and over all what a person chose."""
+    tables = {
+        "project": place.policy,
+        "suite": (place.run_spec or {}).get("policy"),
+        "chosen": place.chosen_policy,
+    }
     found: list[Override] = []
-    for where, table in (("project", place.policy), ("suite", (place.run_spec or {}).get("policy"))):
+    for where, table in tables.items():
         try:
             found += parse_overrides(table or {}, f"{where}.policy")
         except PolicyError as error:

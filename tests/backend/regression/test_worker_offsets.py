@@ -43,3 +43,37 @@ def test_a_regression_is_found_across_workers_with_offsets():
 def test_the_first_runs_of_a_series_may_come_from_several_workers():
     judged, _ = judge_history([Point(i, "c", (10.0,), "e", f"w{i % 3}") for i in range(12)], LOWER, Policy())
     assert judged[-1].verdict is Verdict.UNCHANGED
+
+
+def offsets_of(state):
+    return {worker.name: worker.offset for worker in state.workers}
+
+
+def test_an_offset_that_a_change_made_stale_is_learnt_anew():
+    rng = np.random.default_rng(3)
+    history = points([10.0] * 10, rng, 0.004, worker="w0")
+    for i in range(10, 90):
+        other = i % 2 == 1
+        level = (10.0 if i < 50 else 12.0) * ((1.08 if i < 50 else 1.02) if other else 1.0)
+        history += points([level], rng, 0.004, worker="w1" if other else "w0", start=i)
+    before = judge_history(history[:50], LOWER, Policy())[1]
+    _, after = judge_history(history, LOWER, Policy())
+    assert offsets_of(before)["w1"] == pytest.approx(0.077, abs=0.01)
+    assert offsets_of(after) == {"w0": 0.0, "w1": pytest.approx(0.02, abs=0.01)}
+    assert len(after.open_regressions) == 1
+
+
+def test_an_offset_that_still_fits_stays_as_it_was():
+    _, after = judge_history(mixed([10.0] * 40 + [12.0] * 40, [0.0, 0.08]), LOWER, Policy())
+    before = judge_history(mixed([10.0] * 40, [0.0, 0.08]), LOWER, Policy())[1]
+    assert offsets_of(after) == offsets_of(before)
+
+
+def test_what_one_worker_does_long_after_a_change_stays_visible():
+    rng = np.random.default_rng(5)
+    history = []
+    for i in range(120):
+        slower = 1.1 if i >= 80 and i % 2 else 1.0
+        history += points([10.0 * slower], rng, 0.004, worker=f"w{i % 2}", start=i)
+    after = judge_history(history, LOWER, Policy())[1]
+    assert all(abs(offset) < 0.02 for offset in offsets_of(after).values())
