@@ -74,8 +74,8 @@ def test_a_step_that_takes_ten_milliseconds_is_never_said_to_take_less():
 def test_a_step_far_below_the_yardstick_is_repeated_within_a_sample():
     calls = []
     times = paired.measure(lambda marks: calls.append(1), HostClock(), BUDGET, random.Random(1))
-    assert times.steps_per_sample == paired.MOST_STEPS_PER_SAMPLE
-    assert len(calls) == times.warm_up_steps + len(times.step_s) * paired.MOST_STEPS_PER_SAMPLE
+    assert 1 < times.steps_per_sample <= paired.MOST_STEPS_PER_SAMPLE
+    assert len(calls) == times.warm_up_steps + len(times.step_s) * times.steps_per_sample
 
 
 def test_the_collector_is_off_while_steps_are_timed_and_on_again_after():
