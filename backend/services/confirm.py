@@ -163,7 +163,9 @@ def narrowed(spec: Mapping[str, Any], benchmark: str, variant: Mapping[str, Any]
     """
     if spec.get("command"):
         return dict(spec)
-    filters = [f"{name}={value}" for name, value in variant.items() if not _is_pattern(str(value))]
+    # How many ranks there are, torchrun says: the registered variants need not name this number.
+    known = {name: str(value) for name, value in variant.items() if not (name == "ranks" and spec.get("ranks"))}
+    filters = [f"{name}={value}" for name, value in known.items() if not _is_pattern(value)]
     return {**spec, "benchmarks": [benchmark], "variants": filters}
 
 

@@ -6,6 +6,8 @@ import json
 import textwrap
 from typing import Any
 
+import pytest
+
 from backend.contract import new_run_id, parse_run
 
 PROGRAM = """
@@ -39,10 +41,18 @@ def session_of(base: str, head: str) -> dict[str, Any]:
 
 
 def carry_out(
-    bench: Any, base_sha: str, head_sha: str, *, spec: dict[str, Any] | None = None, **setups: dict[str, Any]
+    bench: Any,
+    base_sha: str,
+    head_sha: str,
+    *,
+    spec: dict[str, Any] | None = None,
+    order: str = "ABBA",
+    **setups: dict[str, Any],
 ) -> Any:
     wanted = {"command": "python bench.py", "timeout_s": 20} | (spec or {})
-    wanted["session"] = session_of(base_sha, head_sha)
+    if "benchmarks" in wanted:
+        del wanted["command"]
+    wanted["session"] = session_of(base_sha, head_sha) | {"order": order}
     for arm, setup in setups.items():
         wanted["session"][arm]["setup"] = setup
     run_id = bench.service.request(bench.repository, head_sha, wanted)
@@ -96,3 +106,17 @@ def test_a_setup_override_reaches_one_arm_only(bench: Any) -> None:
     )
     values = [turn["run"]["results"][0]["measurements"][0]["value"] for turn in said["turns"]]
     assert values == [10, 30, 31, 11]
+
+
+@pytest.mark.torch
+def test_the_built_in_suite_runs_one_fresh_process_a_turn_of_the_chosen_variant(bench: Any) -> None:
+    base = bench.repository.commit({"README": "base"})
+    head = bench.repository.commit({"README": "head"})
+    spec = {"benchmarks": ["gpt.train"], "preset": "cpu", "variants": ["model=tiny", "dtype=fp32"], "timeout_s": 300}
+    said = carry_out(bench, base, head, spec=spec, order="AB")
+    assert said["status"] in ("ok", "quarantined"), said["error"]  # a busy machine may not be believed
+    for turn, commit in zip(said["turns"], (base, head), strict=False):
+        run = parse_run(turn["run"])
+        assert run.commit == commit and run.session is not None and run.session.arm == turn["arm"]
+        (result,) = run.results
+        assert all(len(measurement.processes) <= 1 for measurement in result.measurements)
