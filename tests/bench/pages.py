@@ -47,7 +47,7 @@ PATIENCE_MS = 20_000
 @row("html pages")
 def html_pages(stage: Stage) -> Iterable[Figure]:
     """Each page of the large project, compressed as browsers ask for it."""
-    filled = stage.filled
+    filled, pages_port, bare_port = stage.filled, stage.pages_port, stage.bare_port
     with stage.connect() as connection:
         run = connection.scalar(
             text("SELECT id FROM run WHERE project_id = :project ORDER BY id DESC LIMIT 1"),
@@ -76,10 +76,10 @@ def html_pages(stage: Stage) -> Iterable[Figure]:
     for name, path in pages.items():
         # New connections for each: servers close those that were idle meanwhile.
         asked = {"accept-encoding": "gzip", "accept": "text/html"}
-        get = partial(Client(stage.pages_port).send, "GET", path, b"", asked)
+        get = partial(Client(pages_port).send, "GET", path, b"", asked)
         size = len(get())
         assert size <= MOST_BYTES, f"{name}: {size} bytes compressed, at most {MOST_BYTES}"
-        times, bare = in_turns(get, partial(Client(stage.bare_port).get, "/bare"), ROUNDS)
+        times, bare = in_turns(get, partial(Client(bare_port).get, "/bare"), ROUNDS)
         yield Figure(
             what=f"page: {name}, p50",
             value_ms=times.p50,
