@@ -225,7 +225,9 @@ def test_a_forced_backend_that_falls_back_is_an_error_not_a_slow_result(monkeypa
     workload = workload_of(job_of(BY_ID["attn.train"], case))
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    monkeypatch.setattr(workload, "_forced", lambda: sdpa_kernel([SDPBackend.MATH]))
+    from benchmarks.workloads import attention
+
+    monkeypatch.setattr(attention, "forced", lambda backend: sdpa_kernel([SDPBackend.MATH]))
     assert workload.check().failed.name == "silent_fallback"
 
 
