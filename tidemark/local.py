@@ -34,6 +34,8 @@ class FileComparison:
             "head": {"run_id": self.head.id, "commit": self.head.commit},
             "regressions": [row.key for row in self.result.regressions],
             "geometric_mean": self.result.geometric_mean,
+            "covered": self.result.covered,
+            "gates": self.result.gates,
             "rows": [
                 {
                     "key": row.key,
@@ -48,6 +50,7 @@ class FileComparison:
                     "verdict": row.verdict.value,
                     "reason": row.reason.value,
                     "needed_runs": row.needed_runs,
+                    "traded_for": list(row.traded_for),
                 }
                 for row in self.result.rows
             ],
@@ -70,8 +73,15 @@ class FileComparison:
                 lines.append(f"only in {side}: {', '.join(keys)}")
         if not self.result.rows:
             lines.append("the two runs have no measurement in common")
-        count = len(self.result.regressions)
+        if self.result.geometric_mean is not None:
+            lines.append(
+                f"geometric mean {self.result.geometric_mean:+.1%} over what both ran "
+                f"({self.result.covered} of {self.result.gates} gate metrics)"
+            )
+        count, undecided = len(self.result.regressions), self.result.undecided
         lines.append(f"{count} regression{'' if count == 1 else 's'}" if count else "nothing got slower beyond doubt")
+        if undecided:
+            lines.append(f"can't tell yet: {', '.join(row.key for row in undecided)}")
         return "\n".join(lines)
 
 
@@ -117,7 +127,10 @@ def measured(run: Run) -> list[Measured]:
 def _line(row: Row, width: int) -> str:
     verdict = row.verdict.value if row.role is Role.GATE else f"{row.verdict.value} (watched only)"
     if row.verdict is Verdict.INSUFFICIENT and row.needed_runs:
-        verdict += f", {row.needed_runs} more processes a side would tell"
+        more = "1 more process" if row.needed_runs == 1 else f"{row.needed_runs} more processes"
+        verdict = f"can't tell yet: {more} a side would tell"
+    if row.traded_for:
+        verdict += f", but worse: {', '.join(row.traded_for)}"
     unit = "" if row.unit in {"", "1", "ratio"} else f" {row.unit}"
     interval = "" if row.low == row.high else f" ({row.low:+.1%} to {row.high:+.1%})"
     values = f"{row.base:.6g} -> {row.head:.6g}{unit}"
