@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from sqlalchemy import text
 from backend.api import create_api
 from backend.github.signature import sign
 from backend.services import projects
+from backend.services.housekeeping import tidy
 
 PATH = "/api/v1/webhooks/github"
 
@@ -103,7 +104,10 @@ def test_a_delivery_that_comes_twice_is_acted_on_once(client: httpx.Client, live
         (push(ref="refs/tags/v1"), "push", "northsea/loom: refs/tags/v1 is no branch"),
         (push(repository={"full_name": "some/one"}), "push", "no project watches some/one"),
         ({"action": "created"}, "star", "nothing to do for star"),
-        ({}, "workflow_run", "nothing to do for workflow_run"),
+        ({}, "deployment", "nothing to do for deployment"),
+        (push(action="requested"), "workflow_run", "northsea/loom: nothing to do for a workflow requested"),
+        (push(action="queued"), "workflow_job", "northsea/loom: nothing to do for a workflow queued"),
+        (push(action="edited"), "issue_comment", "northsea/loom: nothing to do for a comment edited"),
     ],
 )
 def test_what_is_of_no_interest_is_accepted_and_ignored(
@@ -175,3 +179,53 @@ def test_without_a_secret_no_webhook_is_accepted(live_server: Any, serve_app: An
     with serve_app(create_api(bare, live_server.engine), live_server.engine, bare) as server, server.client() as client:
         answer = client.post(PATH, content=b"{}", headers={"X-Hub-Signature-256": sign("", b"{}")})
     assert answer.status_code == 401 and "TIDEMARK_GITHUB_WEBHOOK_SECRET is not set" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("event", ["workflow_run", "workflow_job"])
+def test_a_workflow_that_ended_has_its_commit_read_or_its_check_brought_up_to_date(
+    client: httpx.Client, live_server: Any, event: str
+) -> None:
+    """Its results may have come before anybody told us of the commit."""
+    ended = {"head_sha": "a" * 40, "conclusion": "success", "head_repository": {"id": 1}}
+    payload = push(action="completed", **{event: ended})
+    payload["repository"]["id"] = 1
+    assert send(client, payload, event=event).json()["outcome"] == "northsea/loom: synchronising"
+    assert sync_requested(live_server)
+    with live_server.engine.begin() as c:
+        c.execute(text("INSERT INTO commit (project_id, sha) SELECT id, :sha FROM project"), {"sha": "a" * 40})
+    said = send(client, payload, event=event).json()["outcome"]
+    assert said == "northsea/loom: the check of aaaaaaaaaa is brought up to date"
+    with live_server.engine.connect() as c:
+        assert c.scalar(text("SELECT key FROM github_outbox WHERE kind = 'check'")) == "a" * 40
+    wrong = send(client, push(action="completed", **{event: {"head_sha": "main"}}), event=event)
+    assert wrong.status_code == 400 and "a full commit id" in wrong.json()["detail"]
+
+
+def test_a_workflow_of_a_fork_has_nothing_fetched(client: httpx.Client, live_server: Any) -> None:
+    ended = {"head_sha": "e" * 40, "conclusion": "success", "head_repository": {"id": 2}}
+    payload = push(action="completed", workflow_run=ended)
+    payload["repository"]["id"] = 1
+    assert "is of a fork" in send(client, payload, event="workflow_run").json()["outcome"]
+    assert not sync_requested(live_server)
+
+
+def test_deliveries_are_remembered_for_thirty_days(client: httpx.Client, live_server: Any) -> None:
+    assert live_server.config.webhook_delivery_days == 30
+    with live_server.engine.begin() as c:
+        for days in (29, 31):
+            send(client, push(), delivery=f"{days}-days")
+            older = "UPDATE webhook_delivery SET received_at = :at WHERE delivery_id = :id"
+            c.execute(text(older), {"at": datetime.now(UTC) - timedelta(days=days), "id": f"{days}-days"})
+    tidy(live_server.engine, live_server.config, datetime.now(UTC))
+    with live_server.engine.connect() as c:
+        assert list(c.execute(text("SELECT delivery_id FROM webhook_delivery")).scalars()) == ["29-days"]
+
+
+def test_a_command_in_a_comment_waits_for_its_turn(client: httpx.Client, live_server: Any) -> None:
+    comment = {"id": 9, "body": "/tidemark rerun", "user": {"login": "ada"}, "author_association": "OWNER"}
+    payload = push(action="created", issue={"number": 7, "pull_request": {}}, comment=comment)
+    said = send(client, payload, event="issue_comment").json()["outcome"]
+    assert said == "northsea/loom: /tidemark rerun of ada on #7 is looked at"
+    with live_server.engine.connect() as c:
+        row = c.execute(text("SELECT kind, key, memory FROM github_outbox")).one()
+        assert (row.kind, row.key, row.memory["words"]) == ("reply", "9", ["rerun"])
