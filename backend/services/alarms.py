@@ -206,7 +206,7 @@ class _Telling:
         series = [int(member.series_id) for member in found.members]
         since = found.onset_position - COMES_BACK
         for row in store.fixed_lately(self.c, arrival.project_id, arrival.testbed_id, series, since):
-            alike = row.lead_change is not None and 0.5 <= found.magnitude / row.lead_change <= 2.0
+            alike = row.lead_change is not None and 0.7 <= found.magnitude / row.lead_change <= 1.4
             if alike and store.reopen(self.c, row.id, arrival.now):
                 store.attach(self.c, row.id, point_ids, arrival.now)
                 self._event(row.id, "reopened", self._place_of(found), state="suspect")

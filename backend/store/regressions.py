@@ -332,6 +332,8 @@ _FIXED_LATELY = text(
     """SELECT g.id, g.lead_change FROM regression g JOIN change_point p ON p.regression_id = g.id
        WHERE g.project_id = :project AND g.testbed_id = :testbed AND g.state = 'fixed' AND g.kind = 'step'
          AND p.state = 'fixed' AND p.fixed_position >= :since AND p.direction = 'regression'
+         AND NOT EXISTS (SELECT FROM change_point q WHERE q.series_id = p.series_id AND q.direction = 'regression'
+                           AND q.onset_position > p.onset_position AND q.regression_id <> g.id)
        GROUP BY g.id
        HAVING 2 * count(*) FILTER (WHERE p.series_id = ANY(:series)) >= greatest(count(*), :many)
        ORDER BY g.id DESC"""
