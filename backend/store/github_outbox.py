@@ -74,7 +74,8 @@ _WANT_REPLY = text(
 # A regression is told anew when it has changed since; those that were never confirmed have no issue.
 _WANT_ISSUES = text(
     """INSERT INTO github_outbox (project_id, kind, key, state, wanted_at, memory)
-       SELECT p.id, 'issue', g.id::text, 'waiting', clock_timestamp(), jsonb_build_object('seen', g.state || ' ' || g.updated_at)
+       SELECT p.id, 'issue', g.id::text, 'waiting', clock_timestamp(),
+         jsonb_build_object('seen', g.state || ' ' || g.updated_at)
        FROM regression g
        JOIN project p ON p.id = g.project_id AND p.settings #>> '{github,issues}' = 'true'
          AND p.settings #> '{github,repository}' IS NOT NULL
