@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from backend.contract import variant_key
-from backend.services.errors import BadRequest, Unavailable
+from backend.services.errors import BadRequest
 from backend.services.history import Points
 
 MLLOG = ":::MLLOG "
@@ -129,9 +128,7 @@ def _cell(value: Any) -> Any:
 
 
 def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    if find_spec("pyarrow") is None:
-        raise Unavailable("Parquet needs pyarrow beside this service (pip install pyarrow); csv is always there")
-    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")  # heavy, and rarely asked for
     listed = list(rows)
     table = pyarrow.table({name: [row[index] for row in listed] for index, name in enumerate(columns)})
     written = io.BytesIO()

@@ -344,7 +344,8 @@ class _Requests:
         wanted: list[Wanted] = []
         self._skip(
             [ids[sha] for sha in new if sha not in recent],
-            f"older than the newest {newest} commits when the branch was first read",
+            f"more than {newest} commits came at once, and this is none of the newest {newest}; "
+            "`tidemark backfill` measures it",
         )
         for sha in new:
             if sha in recent:
