@@ -129,7 +129,10 @@ class Hub:
             # In the order heard: ids follow the order of insertion, and transactions may commit in another.
             after = list(self._recent)
             return after[next(i for i, event in enumerate(after) if event.id == last_seen) + 1 :]
-        return await asyncio.to_thread(self._read_after, last_seen)
+        read = await asyncio.to_thread(self._read_after, last_seen)
+        # What was heard while the thread was reading was handed to the other streams, and this one was not among them.
+        known = {event.id for event in read}
+        return read + [event for event in self._recent if event.id > last_seen and event.id not in known]
 
     def _read_after(self, event_id: int) -> list[EventRow]:
         with self._engine.connect() as c:

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.services import live
+from backend.services.live import Hub
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,30 @@ def test_a_page_misses_nothing_between_its_making_and_its_stream(live_server: An
     meanwhile = publish(live_server, "run", n=2)
     with page(live_server, f"?after={made_at}") as opened:
         assert opened.next().id == meanwhile
+
+
+def test_what_happens_while_a_page_that_comes_back_is_served_is_not_lost(
+    live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = publish(live_server, "run", n=1)
+    missed = publish(live_server, "run", n=2)
+    meanwhile: list[int] = []
+    read_after = Hub._read_after
+
+    def slow(hub: Hub, event_id: int) -> list[Any]:
+        found = read_after(hub, event_id)
+        if not meanwhile:
+            meanwhile.append(publish(live_server, "run", n=3))
+            until = time.monotonic() + 10
+            while meanwhile[0] not in hub._heard and time.monotonic() < until:
+                time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(Hub, "_read_after", slow)
+    with page(live_server, f"?after={first - 1}") as opened:
+        last = publish(live_server, "run", n=4)
+        assert [opened.next().id for _ in range(3)] == [first, missed, *meanwhile]
+        assert opened.next().id == last
 
 
 def test_what_was_missed_while_the_service_was_down_is_told_too(live_server: Any) -> None:
