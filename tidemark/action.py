@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.parse
@@ -24,6 +25,7 @@ FAILS: Mapping[str, frozenset[str]] = {
     "never": frozenset(),
 }
 MAX_ROWS = 50
+MARKUP = re.compile(r"[^\w\s=,.-]|(?<=www)\.", re.IGNORECASE)
 TIMEOUT_S = 30.0
 
 
@@ -105,8 +107,8 @@ def report(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {run['suite']} at {run['commit'][:10]} on {run['testbed']}: {told}")
         lines += [f"    {item['verdict']}: {item['explanation']}" for item in run["changed"][:MAX_ROWS]]
     lines += [f"  left out: {item['where']}: {item['reason']}" for item in answer["problems"][:MAX_ROWS]]
-    # A line that begins with "::" would be a command to the runner.
-    return "\n".join(line.replace("::", ": :") for line in lines)
+    # "::" at the beginning of a line, and "##[" anywhere, would be a command to the runner.
+    return "\n".join(line.replace("::", ": :").replace("##[", "## [") for line in lines)
 
 
 def summary(answer: Mapping[str, Any], verdict: str, url: str) -> str:
@@ -136,7 +138,8 @@ def _nothing_stored(answer: Mapping[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("`", "'").replace("@", "&#64;")
+    """A stranger's text in a cell: no markup, no link, no picture, no mention."""
+    return MARKUP.sub(lambda found: f"&#{ord(found[0])};", " ".join(text.split()))
 
 
 def _command_text(text: str) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from backend.store import pull_requests
 from tests.backend.api.conftest import run_document, sha
+from tidemark import action
 
 WORKFLOWS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(), re.DOTALL)
 
@@ -33,8 +34,12 @@ def step(directory: Path, live: Any, data: str, **inputs: str) -> Step:
         "INPUT_FILE": str(directory / "results.json"), "INPUT_PROJECT": "demo/tinygpt",
         "GITHUB_OUTPUT": str(directory / "output"), "GITHUB_STEP_SUMMARY": str(directory / "summary.md"), **inputs,
     }  # fmt: skip
-    command = [sys.executable, "-S", "-m", "tidemark.action"]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    python, *arguments = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]["run"].split()
+    assert python == "python3"
+    command = [sys.executable, "-S", *arguments]
+    done = subprocess.run(
+        command, env=variables, cwd=directory, capture_output=True, text=True, timeout=60, check=False
+    )
     files = (directory / "output", directory / "summary.md")
     output, summary = (file.read_text() if file.exists() else "" for file in files)
     return done, dict(line.split("=", 1) for line in output.splitlines()), summary
@@ -56,6 +61,42 @@ def test_a_regression_fails_the_job_by_policy_and_is_in_its_summary(
     assert done.returncode == status, done.stdout + done.stderr
     assert outputs["verdict"] == "regression" and outputs["stored"] == "1"
     assert "| gpt.train rung=r03 | step_ms | +" in summary
+
+
+def test_nothing_of_the_working_directory_is_run(live_server: Any, tmp_path: Path) -> None:
+    """Where the results of a fork are unpacked, there may be modules beside them."""
+    (tmp_path / "tidemark").mkdir()
+    for name in ("tidemark/__init__.py", "tidemark/action.py", "json.py", "sitecustomize.py"):
+        (tmp_path / name).write_text("print('a stranger was here')\n")
+    done, outputs, _ = step(tmp_path, live_server, json.dumps(run_document(0)))
+    assert done.returncode == 0 and outputs["stored"] == "1", done.stdout + done.stderr
+    assert "a stranger was here" not in done.stdout
+
+
+def test_artifacts_of_strangers_are_unpacked_beside_the_workspace() -> None:
+    unpacking = [
+        step
+        for workflow in WORKFLOWS
+        for job in yaml.safe_load(workflow)["jobs"].values()
+        for step in job["steps"]
+        if "download-artifact" in step.get("uses", "")
+    ]
+    assert unpacking and all(step["with"]["path"].startswith("${{ runner.temp }}/") for step in unpacking)
+
+
+def test_a_strangers_text_is_no_command_to_the_runner_and_no_markup_in_the_summary() -> None:
+    item = {
+        "benchmark": "a|b [x](https://evil.example) @eve <img> www.evil.example", "variant": "", "metric": "step_ms",
+        "change": 0.1, "verdict": "regression", "explanation": "##[add-mask]x\n::add-mask::y",
+    }  # fmt: skip
+    run = {"suite": "s", "commit": "a" * 40, "testbed": "t", "summary": {}, "error": None, "changed": [item]}
+    answer = {
+        "file": "f", "format": "run", "runs": [run], "problems": [],
+        "counts": {"stored": 1, "duplicate": 0, "refused": 0, "measurements": 1, "problems": 0},
+    }  # fmt: skip
+    assert "##[" not in action.report(answer) and "::" not in action.report(answer)
+    row = next(line for line in action.summary(answer, "regression", "https://t").splitlines() if "step_ms" in line)
+    assert row.count("|") == 5 and not re.search(r"[][()@<]|//|www\.", row)
 
 
 def test_running_the_job_again_stores_nothing_twice_and_says_the_same(history: Any, tmp_path: Path) -> None:
@@ -135,6 +176,12 @@ def test_the_workflows_of_the_documentation_are_valid(number: int, tmp_path: Pat
     assert uses or "OWNER/tidemark" not in WORKFLOWS[number]
     for block in uses:
         assert {line.split(":")[0].strip() for line in block.splitlines()} <= set(known)
+
+
+def test_the_branch_of_a_fork_that_is_gone_does_not_join_our_history() -> None:
+    default = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]["branch"]["default"]
+    first = default.partition("||")[0]
+    assert re.match(r"\$\{\{ github\.event\.workflow_run\s+&& \S*full_name != github\.repository", first), default
 
 
 def test_the_description_of_the_action_is_valid() -> None:
