@@ -1,7 +1,7 @@
 """Addresses of pages. The URL is the state: every control is a link that changes one parameter and keeps the rest."""
 
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus, urlencode
 
 # Parameters that name where one is; they follow the reader from page to page.
 PLACE = ("project", "testbed", "branch", "theme")
@@ -27,6 +27,12 @@ def link(path: str, **parameters: Value) -> str:
         else:
             pairs += [(name, item) for item in value]
     return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def links_to(path: str, name: str, values: Iterable[str]) -> list[str]:
+    """`link` for each of many values of one parameter."""
+    begin = f"{path}?{name}="
+    return [begin + (value if value.isascii() and value.isalnum() else quote_plus(value)) for value in values]
 
 
 class Here:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 MINUS = "−"
 THIN = "\u202f"  # narrow no-break space: between digits' groups and before a unit
 DASH = "–"
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # (factor, unit) from large to small: the first that leaves a value of at least one is shown.
@@ -20,13 +21,19 @@ SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "FLOP": ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
     "1/s": ((1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1, "/s")),
 }
+WRITTEN_UNITS = {"ratio": "", "1": "", "us": "µs", "tflops": "TFLOP/s", "gb_per_s": "GB/s", "GB/s": "GB/s"}
 UNITLESS = frozenset({"", "1", "ratio", "count"})
 # A second is shown as 1,000 ms until it has been two: 1,150 ms beside 980 ms compares at a glance.
 KEEP_UNIT_UP_TO = 2_000
+PLAIN_FROM, PLAIN_BELOW = 1e-3, 9_999.0  # written without an exponent and without groups
 
 
 def significant(value: float, figures: int = 3) -> str:
     """`value` with so many significant figures; whole numbers of more digits keep them all."""
+    if PLAIN_FROM <= value < PLAIN_BELOW and figures < 5:
+        text = f"{value:#.{figures}g}"
+        if "e" not in text:  # of several thousand values on a page nearly all end here
+            return text.removesuffix(".")
     if math.isnan(value) or math.isinf(value):
         return DASH
     if value == 0:
@@ -86,7 +93,7 @@ def quantity(value: float | None, unit: str | None, figures: int = 3) -> str:
 
 def unit_text(unit: str) -> str:
     """The unit as it is written: us → µs, gb_per_s → GB/s."""
-    return {"ratio": "", "1": "", "us": "µs", "tflops": "TFLOP/s", "gb_per_s": "GB/s", "GB/s": "GB/s"}.get(unit, unit)
+    return WRITTEN_UNITS.get(unit, unit)
 
 
 def before_and_after(before: float | None, after: float | None, unit: str | None) -> str:
@@ -188,16 +195,16 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def day(moment: datetime) -> str:
     """18 Nov."""
-    return f"{moment.day} {moment:%b}"
+    return f"{moment.day} {MONTHS[moment.month - 1]}"
 
 
 def stamp(moment: datetime) -> str:
     """18 Nov 11:20, in UTC; the page turns it into the reader's zone."""
     utc = moment.astimezone(UTC)
-    return f"{day(utc)} {utc:%H:%M}"
+    return f"{day(utc)} {utc.hour:02}:{utc.minute:02}"
 
 
 def exact_stamp(moment: datetime) -> str:
     """The whole truth, for hovering: 18 Nov 2026 11:20:04 UTC."""
     utc = moment.astimezone(UTC)
-    return f"{utc.day} {utc:%b %Y %H:%M:%S} UTC"
+    return f"{day(utc)} {utc:%Y %H:%M:%S} UTC"

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from math import isnan
 from typing import Any
+
+import numpy as np
 
 from backend.services.history import ChangePoint, Points
 from frontend import numbers
-from frontend.figures.trend import Marker, Step, Trend, hover_text
-from frontend.links import link
+from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text
+from frontend.links import links_to
 
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
 
@@ -16,7 +17,6 @@ OPEN_STATES = ("suspect", "confirmed", "acknowledged")
 def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
     """The figure's columns. `gate_change` is the policy's smallest regression, drawn above the newest baseline."""
     series, by_commit = points.series, points.granularity == "commit"
-    values = [float(value) for value in points.value]
     baseline = _known(points.baseline)
     newest = next((value for value in reversed(baseline) if value is not None), None)
     lower = series.direction == "lower"
@@ -24,16 +24,16 @@ def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
     if newest is not None and gate_change is not None:
         gate = newest * (1 + gate_change) if lower else newest / (1 + gate_change)
     anchors = [value for value in _known(points.anchor) if value is not None]
-    moments = [moment_of(value) for value in points.committed_at]
+    moments = moments_of(points.committed_at)
     return Trend(
         unit=series.unit,
         metric=series.metric,
         lower_is_better=lower,
-        x=[float(position) for position in points.position] if by_commit else moments,
-        value=values,
+        x=np.asarray(points.position, dtype=float).tolist() if by_commit else moments,
+        value=np.asarray(points.value, dtype=float).tolist(),
         ticks=ticks_of(points, moments),
         hover=hovers_of(points, moments),
-        links=[link(f"/series/{series.id}", commit=sha) for sha in points.sha],
+        links=links_to(f"/series/{series.id}", "commit", points.sha),
         state=list(points.verdict),
         smoothed=_known(points.smoothed),
         band_low=_known(points.band_low),
@@ -55,8 +55,17 @@ def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
     )
 
 
-def _known(values: Iterable[Any]) -> list[float | None]:
-    return [None if value is None or isnan(value) else float(value) for value in values]
+def _known(values: Any) -> list[float | None]:
+    numbers_or_not: list[float] = np.asarray(values, dtype=float).tolist()
+    return [None if value != value else value for value in numbers_or_not]  # noqa: PLR0124 (not a number)
+
+
+def moments_of(values: Any) -> list[datetime]:
+    """Every moment of a column, with its zone."""
+    if isinstance(values, np.ndarray):
+        plain: list[datetime] = values.astype("datetime64[us]").tolist()
+        return [moment.replace(tzinfo=UTC) for moment in plain]
+    return [moment_of(value) for value in values]
 
 
 def moment_of(value: Any) -> datetime:
@@ -75,25 +84,34 @@ def ticks_of(points: Points, moments: list[datetime]) -> list[str]:
 
 
 def hovers_of(points: Points, moments: list[datetime]) -> list[str]:
-    unit, texts = points.series.unit, []
-    for index, value in enumerate(points.value):
-        change = float(points.change[index]) if len(points.change) else float("nan")
-        said = "" if isnan(change) else f", {numbers.signed_percent(change)} of cost"
-        verdict = f"{points.verdict[index]}{said}"
-        shown = numbers.quantity(float(value), unit, 4)
-        if not points.sha:
-            texts.append(
-                hover_text(shown, f"mean of {int(points.runs[index])} runs", verdict, numbers.stamp(moments[index]))
-            )
-            continue
-        message = points.message[index].split("\n")[0]
-        texts.append(
-            hover_text(
-                shown, verdict, f"{points.sha[index][:7]} {message[:70]}{'…' if len(message) > 70 else ''}",
-                f"{points.author[index][:40]}, {numbers.stamp(moments[index])} UTC",
-            )
-        )  # fmt: skip
-    return texts
+    """What is said of each point. Whole columns are escaped at once: a page may have thousands of points."""
+    unit = points.series.unit
+    values: list[float] = np.asarray(points.value, dtype=float).tolist()
+    changes: list[float] = np.asarray(points.change, dtype=float).tolist() or [float("nan")] * len(values)
+    verdicts = [
+        verdict if change != change else f"{verdict}, {numbers.signed_percent(change)} of cost"  # noqa: PLR0124
+        for verdict, change in zip(points.verdict, changes, strict=True)
+    ]
+    shown = [numbers.quantity(value, unit, 4) for value in values]
+    if not points.sha:
+        return [
+            hover_text(value, f"mean of {int(runs)} runs", verdict, numbers.stamp(moment))
+            for value, runs, verdict, moment in zip(shown, points.runs, verdicts, moments, strict=True)
+        ]
+    messages = escaped_all([first_words(message) for message in points.message])
+    authors = escaped_all([author[:40] for author in points.author])
+    return [
+        f"{value}<br>{verdict}<br>{sha[:7]} {message}<br>{author}, {numbers.stamp(moment)} UTC"
+        for value, verdict, sha, message, author, moment in zip(
+            escaped_all(shown), escaped_all(verdicts), points.sha, messages, authors, moments, strict=True
+        )
+    ]
+
+
+def first_words(message: str) -> str:
+    """As much of a commit's first line as a hover holds."""
+    line = message.partition("\n")[0]
+    return f"{line[:70]}…" if len(line) > 70 else line
 
 
 def told(change: ChangePoint) -> bool:

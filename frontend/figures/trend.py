@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from frontend import numbers
-from frontend.render import visible
+from frontend.render import SPECIAL, visible
 
 GREY, LINE, RED, CYAN, AMBER, VIOLET, BAND = (
     "--c-raw",
@@ -75,7 +75,14 @@ class Trend:
 
 def hover_text(*lines: str) -> str:
     """Plotly reads a few HTML tags in hover text: foreign text must be escaped here too."""
-    return "<br>".join(html.escape(visible(line)) for line in lines if line)
+    return "<br>".join(escaped_all([line for line in lines if line]))
+
+
+def escaped_all(texts: Sequence[str]) -> list[str]:
+    """The texts for hovering: one look at all of them, and a second only at a column that has anything to escape."""
+    if SPECIAL.search("".join(texts)) is None:
+        return list(texts)
+    return [html.escape(visible(text)) for text in texts]
 
 
 def trend_figure(trend: Trend, height: int = 340) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
@@ -226,5 +227,6 @@ def whatif_json(points: Points, direction: str) -> Markup:
     """The changes of the points in range: the slider counts those at or past the gate, and where they begin."""
     if points.granularity != "commit" or not len(points):
         return Markup("")
-    change = [None if value != value else round(float(value), 5) for value in points.change]  # noqa: PLR0124
+    changes: list[float] = np.asarray(points.change, dtype=float).tolist()
+    change = [None if value != value else round(value, 5) for value in changes]  # noqa: PLR0124 (not a number)
     return script_json({"change": change, "sha": [sha[:7] for sha in points.sha], "verdict": list(points.verdict)})

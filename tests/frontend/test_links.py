@@ -1,6 +1,6 @@
 """Addresses: the URL is the state."""
 
-from frontend.links import Here, commit_url, web_address
+from frontend.links import Here, commit_url, link, links_to, web_address
 
 
 def test_a_control_changes_one_parameter_and_keeps_the_rest() -> None:
@@ -25,3 +25,8 @@ def test_only_a_web_address_becomes_a_link() -> None:
     assert commit_url("https://github.com/a/b", "f00") == "https://github.com/a/b/commit/f00"
     for other in ("javascript:alert(1)", "file:///etc", "git@github.com:a/b", None, ""):
         assert web_address(other) is None
+
+
+def test_many_addresses_at_once_are_those_made_one_by_one() -> None:
+    shas = ("9f3c2e1", "a b&c", "é")
+    assert links_to("/series/7", "commit", shas) == [link("/series/7", commit=sha) for sha in shas]

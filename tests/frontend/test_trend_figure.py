@@ -2,7 +2,7 @@
 
 from frontend.figures.phases import Phase, growth, phases_svg
 from frontend.figures.small import distribution, forest, sparkline
-from frontend.figures.trend import Marker, Step, Trend, hover_text, trend_figure
+from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text, trend_figure
 
 
 def trend(**changes: object) -> Trend:
@@ -125,3 +125,8 @@ def test_small_pictures_survive_flat_and_missing_data() -> None:
     assert "median" in str(distribution([[1.0, 1.0]], [1.0], "ms"))
     assert str(forest(None, None, None, 0.1)) == ""
     assert "off scale" in str(forest(0.9, 0.8, 1.0, 0.1))
+
+
+def test_one_hostile_text_of_a_column_is_escaped_and_the_others_stay_as_they_are() -> None:
+    assert escaped_all(["plain", "it's <b>", "\x1b[31mred"]) == ["plain", "it&#x27;s &lt;b&gt;", "␛[31mred"]
+    assert escaped_all(["plain", "router: top-k"]) == ["plain", "router: top-k"]
