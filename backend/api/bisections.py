@@ -9,8 +9,8 @@ from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.sessions import Ulid
-from backend.services import bisect
-from backend.services.bisect import BisectionView
+from backend.services import bisect, bisection_views
+from backend.services.bisection_views import BisectionView
 from backend.services.projects import check_regression
 from backend.services.regressions import Page
 from backend.services.scope import find_project
@@ -40,19 +40,19 @@ def list_bisections(
 ) -> Any:
     """Bisections: how far, how sure, steps and time left."""
     project_id = None if project is None else find_project(c, project).id
-    return Json({"items": bisect.list_bisections(c, project_id=project_id, limit=limit), "next": None})
+    return Json({"items": bisection_views.list_bisections(c, project_id=project_id, limit=limit), "next": None})
 
 
 @router.get("/bisections/{bisection_id}", response_model=None, responses=answer(BisectionView, "The bisection"))
 def get(bisection_id: Ulid, c: Transaction, _: Reader) -> Any:
     """A bisection: its steps, and how likely each commit of the range is the first bad one."""
-    return Json(bisect.bisection_view(c, bisection_id))
+    return Json(bisection_views.bisection_view(c, bisection_id))
 
 
 @router.post(
     "/bisections/{bisection_id}/cancel", response_model=None, responses=answer(BisectionView, "Called off")
 )
 def cancel(bisection_id: Ulid, c: Transaction, now: Now, caller: Writer) -> Any:
-    """Call a bisection off; what it asked for and nobody has begun is taken back."""
-    check_regression(c, bisect.bisection_view(c, bisection_id).regression_id, caller)
+    """Call a bisection off; what it asked for and nobody needs any more is taken back."""
+    check_regression(c, bisection_views.bisection_view(c, bisection_id).regression_id, caller)
     return Json(bisect.cancel_bisection(c, bisection_id, f"cancelled by {caller.name}", now))

@@ -9,34 +9,28 @@ where that side began; their arms never enter the history of the series.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
-from statistics import fmean
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
-from backend.regression.bisection import (
-    Candidate,
-    Observation,
-    Standing,
-    looks_bad,
-    processes_a_step,
-    stand,
-)
+from backend.regression.bisection import Observation, Standing, looks_bad, processes_a_step
 from backend.regression.confirmation import process_spread
 from backend.regression.cost import log_cost
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 from backend.services import confirm, dispatch, live, sync
+from backend.services.bisection_evidence import Place, compared, confidence_of, observed, standing_of
+from backend.services.bisection_views import BisectionView, bisection_view, view_of
 from backend.services.config import ServiceConfig
 from backend.services.confirm import Purpose, SessionRequest
 from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import Conflict, NotFound, ServiceError
 from backend.services.repository import GitFailure
 from backend.services.requests import manifest_at
+from backend.services.savepoints import apart
 from backend.store import bisections as store
 from backend.store import commits as commit_store
 from backend.store import projects, queue
@@ -44,86 +38,8 @@ from backend.store import regressions as regression_store
 from backend.store import series as series_store
 
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
-RUN_IN_COMMON = 0.5
-"""However many processes a run has, its error is at least this share of one process's."""
 SESSION_ROUNDS = 3
 """Of one commit on a merged side; the bisection itself weighs what stays unclear."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectionStep:
-    """One commit that was measured, or is to be."""
-
-    sha: str
-    position: int | None
-    state: str
-    change: float | None
-    """Of cost against the good level, as a fraction."""
-    reason: str
-    run_id: str | None
-    session_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectionView:
-    """A bisection as it is shown."""
-
-    id: str
-    state: str
-    regression_id: int
-    project: str
-    testbed: str
-    suite: str
-    last_good_sha: str
-    first_bad_sha: str
-    remaining: int
-    """Commits that are still possible."""
-    steps_done: int
-    steps_left: int
-    eta_s: float | None
-    confidence: float
-    """Of the most likely commit."""
-    culprit_sha: str | None
-    side_of: str | None
-    """The merge whose merged side is searched."""
-    reason: str
-    requested_by: str
-    requested_at: datetime
-    finished_at: datetime | None
-    steps: tuple[BisectionStep, ...]
-    candidates: tuple[tuple[str, float], ...]
-    """(commit, probability to be the first bad one), oldest first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """A candidate with its place in the store."""
-
-    sha: str
-    commit_id: int
-    position: int | None
-    parents: tuple[str, ...]
-    untouched: bool
-
-    def as_json(self, probability: float) -> dict[str, Any]:
-        return {
-            "sha": self.sha,
-            "commit_id": self.commit_id,
-            "position": self.position,
-            "parents": list(self.parents),
-            "untouched": self.untouched,
-            "probability": round(probability, 6),
-        }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> _Place:
-        return cls(
-            sha=stored["sha"],
-            commit_id=stored["commit_id"],
-            position=stored["position"],
-            parents=tuple(stored["parents"]),
-            untouched=stored["untouched"],
-        )
 
 
 # --- started ---------------------------------------------------------------------------------------------------------
@@ -138,7 +54,7 @@ def start_bisection(
         raise NotFound.of("regression", regression_id)
     known = store.newest_of_regression(c, regression_id)
     if known is not None and known["state"] == "running":
-        return _view(c, known)
+        return view_of(c, known)
     places = _range_of(c, asked, config)
     good_level, shift, spread = _levels(c, asked)
     bisection_id = new_run_id()
@@ -169,7 +85,7 @@ def start_bisection(
     return bisection_view(c, bisection_id)
 
 
-def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[_Place]:
+def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[Place]:
     number = asked["id"]
     if asked["state"] not in OPEN_STATES or not asked["still_bad"]:
         raise Conflict(f"regression {number} is {asked['state']}: only open regressions are bisected")
@@ -183,7 +99,7 @@ def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[_
     line = store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
     matters = _paths_that_matter(c, asked, config)
     places = [
-        _Place(
+        Place(
             sha=row["sha"],
             commit_id=row["commit_id"],
             position=row["position"],
@@ -231,7 +147,8 @@ def advance_all(c: Connection, config: ServiceConfig, now: datetime) -> int:
     """Move every running bisection on; how many there are."""
     running = store.running(c)
     for bisection_id in running:
-        advance(c, bisection_id, config, now)
+        with apart(c, f"bisection {bisection_id}"):
+            advance(c, bisection_id, config, now)
     return len(running)
 
 
@@ -241,27 +158,23 @@ def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: dateti
     if row is None or row["state"] != "running":
         return
     if row["regression_state"] not in OPEN_STATES:
-        _end(c, row, "cancelled", f"the regression is {row['regression_state']}", now)
+        _call_off(c, row, f"the regression is {row['regression_state']}", now)
         return
     steps = [_settled(c, row, step, now) for step in store.steps_of(c, bisection_id)]
     if any(state in ("waiting", "running") for state in steps):
         return
     row = store.find_bisection(c, bisection_id)
     assert row is not None
-    places, standing = _standing(c, row)
+    places, standing = standing_of(c, row)
     stored = [place.as_json(p) for place, p in zip(places, standing.probabilities, strict=True)]
-    store.change_bisection(c, bisection_id, candidates=stored, confidence=_confidence(row, standing))
+    store.change_bisection(c, bisection_id, candidates=stored)
+    if row["side_of"] is None:  # beyond a merge, what stands there is how sure it is of the merge
+        store.change_bisection(c, bisection_id, confidence=standing.confidence)
     if standing.next_index is not None:
         _ask_for(c, row, places[standing.next_index], now)
         _tell(c, row, "running")
     else:
         _conclude(c, row, places, standing, config, now)
-
-
-def _confidence(row: RowMapping, standing: Standing) -> float:
-    """On a merged side, the merge itself was named before with some confidence."""
-    before = float(row["confidence"]) if row["side_of"] is not None and row["confidence"] else 1.0
-    return standing.confidence if row["side_of"] is None else min(before, standing.confidence)
 
 
 def _settled(c: Connection, row: RowMapping, step: RowMapping, now: datetime) -> str:
@@ -281,7 +194,7 @@ def _settled(c: Connection, row: RowMapping, step: RowMapping, now: datetime) ->
     if not values or (min(values) <= 0):
         why = "its run is gone" if run is None else run["error"] or f"its run is {run['state']} and measured nothing"
         return _skip(c, row, step, why, now)
-    seen = _observed(row, 0, values)
+    seen = observed(row, 0, values)
     return _answered(c, row, step, seen, len(values), now)
 
 
@@ -295,7 +208,7 @@ def _settled_session(c: Connection, row: RowMapping, step: RowMapping, now: date
     if arms is None or not arms[0] or not arms[1]:
         why = "its session is gone" if session is None else session["reason"] or f"its session is {session['state']}"
         return _skip(c, row, step, why, now)
-    return _answered(c, row, step, _compared(row, 0, *arms), len(arms[1]), now)
+    return _answered(c, row, step, compared(row, 0, *arms), len(arms[1]), now)
 
 
 def _skip(c: Connection, row: RowMapping, step: RowMapping, why: str, now: datetime) -> str:
@@ -319,57 +232,7 @@ def _answered(
     return state
 
 
-def _observed(row: RowMapping, index: int, values: Sequence[float]) -> Observation:
-    direction = Direction(row["direction"])
-    shift = fmean(log_cost(value, direction) for value in values) - row["good_level"]
-    # Processes of one run have their moment in common: more of them do not make it as much surer as one would think.
-    return Observation(index, shift, row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(len(values))))
-
-
-def _compared(row: RowMapping, index: int, base: Sequence[float], head: Sequence[float]) -> Observation:
-    direction = Direction(row["direction"])
-    shift = fmean(log_cost(v, direction) for v in head) - fmean(log_cost(v, direction) for v in base)
-    return Observation(index, shift, row["spread"] * math.sqrt(1 / len(base) + 1 / len(head)))
-
-
-def _standing(c: Connection, row: RowMapping) -> tuple[list[_Place], Standing]:
-    places = [_Place.from_json(stored) for stored in row["candidates"]]
-    index_of = {place.sha: index for index, place in enumerate(places)}
-    steps = [step for step in store.steps_of(c, row["id"]) if step["sha"] in index_of]
-    seen = _seen_on_trunk(c, row, places) if row["side_of"] is None else _seen_on_side(c, row, steps, index_of)
-    unusable = [index_of[step["sha"]] for step in steps if step["state"] == "skipped"]
-    error = row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(processes_a_step(row["shift"], row["spread"])))
-    candidates = [Candidate(place.sha, place.untouched) for place in places]
-    return places, stand(candidates, seen, row["shift"], error, unusable)
-
-
-def _seen_on_trunk(c: Connection, row: RowMapping, places: Sequence[_Place]) -> list[Observation]:
-    """Everything that stands in the series within the range, whoever asked for it; the first bad commit is known."""
-    index_of = {place.position: index for index, place in enumerate(places[:-1])}
-    positions = [position for position in index_of if position is not None]
-    if not positions:
-        return []
-    series = row["series_id"]
-    points = series_store.load_points(c, [series], around=min(positions), before=0, until=max(positions))[series]
-    return [
-        _observed(row, index_of[point.position], point.processes or (point.value,))
-        for point in points
-        if point.position in index_of and min(point.processes or (point.value,)) > 0
-    ]
-
-
-def _seen_on_side(
-    c: Connection, row: RowMapping, steps: Sequence[RowMapping], index_of: Mapping[str, int]
-) -> list[Observation]:
-    seen = []
-    for step in steps:
-        arms = store.arms_of(c, step["session_id"], row["series_id"]) if step["session_id"] else None
-        if step["state"] in ("good", "bad") and arms is not None:
-            seen.append(_compared(row, index_of[step["sha"]], *arms))
-    return seen
-
-
-def _ask_for(c: Connection, row: RowMapping, place: _Place, now: datetime) -> None:
+def _ask_for(c: Connection, row: RowMapping, place: Place, now: datetime) -> None:
     """The next step: an ordinary run on the default branch, a session on a merged side."""
     number = len(store.steps_of(c, row["id"]))
     step: dict[str, Any] = {
@@ -387,7 +250,7 @@ def _ask_for(c: Connection, row: RowMapping, place: _Place, now: datetime) -> No
     store.insert_step(c, step)
 
 
-def _request_run(c: Connection, row: RowMapping, place: _Place, now: datetime) -> str:
+def _request_run(c: Connection, row: RowMapping, place: Place, now: datetime) -> str:
     spec = dict(row["spec"])
     needed = processes_a_step(row["shift"], row["spread"])
     if not spec.get("command") and needed > (spec.get("processes") or 3):
@@ -398,7 +261,7 @@ def _request_run(c: Connection, row: RowMapping, place: _Place, now: datetime) -
         row["project_id"],
         [wanted],
         kind=Kind.CONFIRM,
-        requested_by=f"bisection of regression {row['regression_id']}",
+        requested_by=_asker(row),
         now=now,
         branch=row["default_branch"],
         again=True,
@@ -406,7 +269,7 @@ def _request_run(c: Connection, row: RowMapping, place: _Place, now: datetime) -
     return asked.run_id
 
 
-def _request_session(c: Connection, row: RowMapping, place: _Place, now: datetime) -> str:
+def _request_session(c: Connection, row: RowMapping, place: Place, now: datetime) -> str:
     base = commit_store.ids_of(c, row["project_id"], [row["side_base_sha"]])[row["side_base_sha"]]
     request = SessionRequest(
         project_id=row["project_id"],
@@ -416,7 +279,7 @@ def _request_session(c: Connection, row: RowMapping, place: _Place, now: datetim
         base_commit_id=base,
         head_commit_id=place.commit_id,
         spec=row["spec"],
-        requested_by=f"bisection of regression {row['regression_id']}",
+        requested_by=_asker(row),
         base_setup={},
         head_setup={},
         regression_id=row["regression_id"],
@@ -433,7 +296,7 @@ def _request_session(c: Connection, row: RowMapping, place: _Place, now: datetim
 def _conclude(
     c: Connection,
     row: RowMapping,
-    places: Sequence[_Place],
+    places: Sequence[Place],
     standing: Standing,
     config: ServiceConfig,
     now: datetime,
@@ -452,13 +315,13 @@ def _conclude(
     where = "" if row["side_of"] is None else f", on the side that {row['side_of'][:12]} merged"
     if row["side_of"] == culprit.sha:
         where = ": the merge itself, none of the commits it merged"
-    confidence = _confidence(row, standing)
+    confidence = confidence_of(row, standing)
     reason = f"{culprit.sha[:12]} made it worse{where} ({confidence:.1%} sure)"
     _end(c, row, "done", reason, now, culprit=culprit, confidence=confidence)
 
 
 def _enter_side(
-    c: Connection, row: RowMapping, merge: _Place, standing: Standing, config: ServiceConfig, now: datetime
+    c: Connection, row: RowMapping, merge: Place, standing: Standing, config: ServiceConfig, now: datetime
 ) -> bool:
     """Go on with the commits that the merge brought; False where they cannot be read."""
     project = projects.find(c, row["project"])
@@ -475,7 +338,7 @@ def _enter_side(
     ids = commit_store.ids_of(c, row["project_id"], [base, *side])
     parents = {info.sha: info.parents for info in infos}
     places = [
-        _Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False)
+        Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False)
         for sha in side
     ]
     places.append(merge)
@@ -497,7 +360,7 @@ def _end(
     reason: str,
     now: datetime,
     *,
-    culprit: _Place | None = None,
+    culprit: Place | None = None,
     confidence: float | None = None,
 ) -> None:
     named = {} if culprit is None else {"culprit_sha": culprit.sha, "confidence": confidence}
@@ -515,85 +378,36 @@ def _end(
 
 
 def cancel_bisection(c: Connection, bisection_id: str, reason: str, now: datetime) -> BisectionView:
-    """End a bisection; what it asked for and nobody has begun is taken back."""
-    row = store.find_bisection(c, bisection_id)
+    """End a bisection; what it asked for and nobody needs any more is taken back."""
+    row = store.lock_bisection(c, bisection_id, wait=True)
     if row is None:
         raise NotFound.of("bisection", bisection_id)
     if row["state"] != "running":
         raise Conflict(f"bisection {bisection_id} is {row['state']} already", state=row["state"])
-    for step in store.cancel_steps(c, bisection_id, reason, now):
+    _call_off(c, row, reason, now)
+    return bisection_view(c, bisection_id)
+
+
+def _call_off(c: Connection, row: RowMapping, reason: str, now: datetime) -> None:
+    for step in store.cancel_steps(c, row["id"], reason, now):
         if step["session_id"] is not None:
-            confirm.cancel(c, step["session_id"], reason, now)
-        elif not queue.cancel_queued(c, [step["run_id"]], "cancelled", now, reason):
+            session = store.session_of(c, step["session_id"])
+            if session is not None and session["state"] in ("waiting", "running"):
+                confirm.cancel(c, step["session_id"], reason, now)
+            continue
+        run = store.run_of(c, step["run_id"])
+        if run is None or run["requested_by"] != _asker(row):
+            continue  # somebody else asked for it before, and still waits for it
+        if not queue.cancel_queued(c, [step["run_id"]], "cancelled", now, reason):
             queue.request_cancel(c, step["run_id"])
     _end(c, row, "cancelled", reason, now)
-    return bisection_view(c, bisection_id)
+
+
+def _asker(row: RowMapping) -> str:
+    """By this name a bisection asks for runs and sessions."""
+    return f"bisection of regression {row['regression_id']}"
 
 
 def _tell(c: Connection, row: RowMapping, state: str) -> None:
     payload = {"bisection_id": row["id"], "regression_id": row["regression_id"], "state": state}
     live.publish(c, "bisection", row["project_id"], {**payload, "project": row["project"], "testbed": row["testbed"]})
-
-
-# --- shown -----------------------------------------------------------------------------------------------------------
-
-
-def bisection_of_regression(c: Connection, regression_id: int) -> BisectionView | None:
-    """The newest one."""
-    row = store.newest_of_regression(c, regression_id)
-    return None if row is None else _view(c, row)
-
-
-def bisection_view(c: Connection, bisection_id: str) -> BisectionView:
-    row = store.find_bisection(c, bisection_id)
-    if row is None:
-        raise NotFound.of("bisection", bisection_id)
-    return _view(c, row)
-
-
-def list_bisections(c: Connection, *, project_id: int | None = None, limit: int = 50) -> list[BisectionView]:
-    return [_view(c, row) for row in store.list_bisections(c, project_id, limit)]
-
-
-def _view(c: Connection, row: RowMapping) -> BisectionView:
-    steps = store.steps_of(c, row["id"])
-    running = row["state"] == "running"
-    places, standing = _standing(c, row)
-    waiting = sum(1 for step in steps if step["state"] in ("waiting", "running"))
-    left = max(waiting, standing.steps_left) if running else 0
-    typical = store.typical_duration_s(c, row["project_id"], row["testbed_id"], row["suite"]) if running else None
-    probabilities = standing.probabilities if running else [stored["probability"] for stored in row["candidates"]]
-    return BisectionView(
-        id=row["id"],
-        state=row["state"],
-        regression_id=row["regression_id"],
-        project=row["project"],
-        testbed=row["testbed"],
-        suite=row["suite"],
-        last_good_sha=row["last_good_sha"],
-        first_bad_sha=row["first_bad_sha"],
-        remaining=sum(1 for probability in probabilities if probability > 0.01),
-        steps_done=len(steps) - waiting,
-        steps_left=left,
-        eta_s=None if typical is None else typical * left,
-        confidence=standing.confidence if running else float(row["confidence"]),
-        culprit_sha=row["culprit_sha"],
-        side_of=row["side_of"],
-        reason=row["reason"],
-        requested_by=row["requested_by"],
-        requested_at=row["requested_at"],
-        finished_at=row["finished_at"],
-        steps=tuple(
-            BisectionStep(
-                sha=step["sha"],
-                position=step["position"],
-                state=step["state"],
-                change=step["change"],
-                reason=step["reason"],
-                run_id=step["run_id"],
-                session_id=step["session_id"],
-            )
-            for step in steps
-        ),
-        candidates=tuple((place.sha, float(p)) for place, p in zip(places, probabilities, strict=True)),
-    )

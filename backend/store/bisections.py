@@ -65,6 +65,7 @@ _ROW = """SELECT x.*, p.slug AS project, p.default_branch, t.name AS testbed, b.
        JOIN commit kg ON kg.id = x.last_good_commit_id JOIN commit kb ON kb.id = x.first_bad_commit_id"""
 _FIND = text(f"{_ROW} WHERE x.id = :id")
 _LOCK = text(f"{_ROW} WHERE x.id = :id FOR UPDATE OF x SKIP LOCKED")
+_LOCK_IN_TURN = text(f"{_ROW} WHERE x.id = :id FOR UPDATE OF x")
 _NEWEST = text(f"{_ROW} WHERE x.regression_id = :regression ORDER BY x.requested_at DESC, x.id DESC LIMIT 1")
 _RUNNING = text("SELECT id FROM bisection WHERE state = 'running' ORDER BY requested_at")
 _LIST = text(
@@ -77,9 +78,9 @@ def find_bisection(c: Connection, bisection_id: str) -> RowMapping | None:
     return c.execute(_FIND, {"id": bisection_id}).mappings().one_or_none()
 
 
-def lock_bisection(c: Connection, bisection_id: str) -> RowMapping | None:
-    """None as well where somebody else is moving it on."""
-    return c.execute(_LOCK, {"id": bisection_id}).mappings().one_or_none()
+def lock_bisection(c: Connection, bisection_id: str, *, wait: bool = False) -> RowMapping | None:
+    """None as well where somebody else is moving it on, unless that is to be waited for."""
+    return c.execute(_LOCK_IN_TURN if wait else _LOCK, {"id": bisection_id}).mappings().one_or_none()
 
 
 def newest_of_regression(c: Connection, regression_id: int) -> RowMapping | None:
@@ -112,7 +113,7 @@ def change_step(c: Connection, bisection_id: str, number: int, **values: Any) ->
     c.execute(update(bisection_step).where(*where).values(**values))
 
 
-_RUN = text("SELECT state, status, error FROM run WHERE id = :run")
+_RUN = text("SELECT state, status, error, requested_by FROM run WHERE id = :run")
 _MEASURED = text(
     """SELECT coalesce(m.processes, ARRAY[m.value]) AS processes FROM measurement m JOIN run r ON r.id = m.run_id
        WHERE m.run_id = :run AND m.series_id = :series AND m.measured_at = coalesce(r.started_at, r.received_at)"""

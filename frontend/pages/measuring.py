@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services import backfill, bisect, confirm, schedule
+from backend.services import backfill, bisection_views, confirm, schedule
 from backend.services.backfill import BackfillView, BackfillWish
 from backend.services.confirm import Purpose, SessionView
 from backend.services.scope import find_project
@@ -50,7 +50,7 @@ def measuring_page(visit: Visiting) -> Response:
         project=slug,
         path="/measuring",
         comparisons=[_comparison(it) for it in compared],
-        bisections=bisect.list_bisections(visit.c, project_id=project_id, limit=MOST),
+        bisections=bisection_views.list_bisections(visit.c, project_id=project_id, limit=MOST),
         backfills=backfill.list_backfills(visit.c, project_id=project_id, limit=MOST),
         schedules=schedule.list_schedules(visit.c, project_id),
         looks=LOOKS,

@@ -11,15 +11,11 @@ from markupsafe import Markup
 from backend.regression.policy import Policy
 from backend.services import github_outbox, history, profiles, upstream_report
 from backend.services import regressions as service
-from backend.services.bisect import (
-    BisectionStep,
-    BisectionView,
-    bisection_of_regression,
-    cancel_bisection,
-    start_bisection,
-)
+from backend.services.bisect import cancel_bisection, start_bisection
+from backend.services.bisection_views import BisectionStep, BisectionView, bisection_of_regression
 from backend.services.confirm import sessions_of_regression
 from backend.services.errors import BadRequest, Conflict
+from backend.services.projects import check_regression
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
 from backend.services.upstream_report import UpstreamReport
 from frontend import numbers
@@ -68,6 +64,7 @@ def bisect_action(
 ) -> Response:
     """Close the range between the last good and the first bad commit, or stop closing it."""
     visit.check_action(csrf_token)
+    check_regression(visit.c, regression_id, visit.principal)
     known = bisection_of_regression(visit.c, regression_id)
     if action == "start":
         start_bisection(visit.c, regression_id, visit.principal.name, visit.config, visit.now)

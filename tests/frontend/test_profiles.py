@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from backend.services.bisect import BisectionStep, BisectionView
+from backend.services.bisection_views import BisectionStep, BisectionView
 from backend.services.kernels import difference, read_table
 from backend.services.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
 from frontend.figures.confirming import Measured, sessions_svg

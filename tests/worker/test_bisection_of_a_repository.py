@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import bisect, confirm, dispatch, housekeeping, projects
+from backend.services import bisection_views, confirm, dispatch, housekeeping, projects
 from backend.services.config import ServiceConfig
 from backend.services.publishing import CeleryBroker
 from backend.store import regressions as regression_store
@@ -76,15 +76,15 @@ class House:
     def idle(self) -> bool:
         return bool(self.value("SELECT count(*) = 0 FROM run WHERE state IN ('queued', 'leased', 'running')"))
 
-    def bisect(self, regression_id: int) -> bisect.BisectionView:
+    def bisect(self, regression_id: int) -> bisection_views.BisectionView:
         """Asks for it as a page does, and waits until it is over."""
         with self.server.client("write") as client:
             answer = client.post(f"/api/v1/regressions/{regression_id}/bisect")
             assert answer.status_code == 202, answer.text
 
-        def over() -> bisect.BisectionView | None:
+        def over() -> bisection_views.BisectionView | None:
             with self.server.engine.connect() as c:
-                view = bisect.bisection_of_regression(c, regression_id)
+                view = bisection_views.bisection_of_regression(c, regression_id)
             return view if view is not None and view.state != "running" else None
 
         return wait_until(over, 120)  # type: ignore[no-any-return]
@@ -172,6 +172,7 @@ def test_bisection_goes_into_the_side_that_a_merge_brought(house: House) -> None
     wait_until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
     found = house.bisect(house.value("SELECT id FROM regression"))
     assert (found.state, found.side_of, found.culprit_sha) == ("done", merge, culprit)
+    assert found.confidence >= 0.9, "a merged side begins with many commits; how unsure that was is over"
     assert all(step.session_id for step in found.steps if step.position is None)
     on_board = house.value("SELECT count(*) FROM judgement WHERE superseded_at IS NULL")
     assert on_board == house.value("SELECT count(*) FROM run WHERE status = 'ok'")

@@ -1,0 +1,25 @@
+"""Several things moved on in one transaction, none of them held up by another that cannot be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from backend.store import wire
+
+log = logging.getLogger("tidemark.measuring")
+
+
+@contextmanager
+def apart(c: Connection, what: str) -> Iterator[None]:
+    """What fails in here is undone and logged, and the transaction goes on; a lost database concerns them all."""
+    try:
+        with c.begin_nested():
+            yield
+    except Exception:
+        if c.invalidated or wire.driver(c).closed:
+            raise
+        log.exception("%s could not be moved on", what)
