@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
-from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi import APIRouter, Form
+from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
+from backend.services import access, dispatch, overview
 from backend.services import board as boards
-from backend.services import overview
+from backend.services.access import Scope
 from backend.services.board_model import BoardQuery, Summary
 from backend.services.overview import Canary, Worker, WorkerState
 from frontend import numbers
@@ -32,6 +34,13 @@ WORDS = {
     WorkerState.HELD: "held",
     WorkerState.GONE: "silent",
 }
+# What an administrator may tell a worker: state, word, what comes of it.
+DEEDS = (
+    ("ok", "Resume", "It takes runs again"),
+    ("pause", "Pause", "It ends the run it is at and takes no other until it is resumed"),
+    ("drain", "Drain", "It ends the run it is at and leaves; what started it may start it again"),
+    ("quarantine", "Quarantine", "It takes no runs until somebody has looked at the machine and resumes it"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,22 @@ def worker_page(visit: Visiting, name: str) -> Response:
         runs=detail.runs,
         canaries=by_name(worker.canary),
         flat=flat,
+        deeds=[deed for deed in DEEDS if deed[0] != worker.wanted_state] if visit.principal.may(Scope.ADMIN) else [],
     )
+
+
+@router.post("/fleet/{name}/state")
+def tell_worker(
+    visit: Visiting,
+    name: str,
+    state: Annotated[Literal["ok", "pause", "drain", "quarantine"], Form()],
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Tell a worker what it is to do from now on."""
+    visit.check_action(csrf_token)
+    access.require(visit.principal, Scope.ADMIN)
+    dispatch.set_worker_state(visit.c, name, state)
+    return RedirectResponse(f"/fleet/{quote(name, safe='')}", status_code=303)
 
 
 def describe(fleet: overview.Fleet) -> str:
