@@ -13,6 +13,7 @@ from backend.services import history
 from backend.services import regressions as service
 from backend.services import triage as triage_service
 from backend.services.errors import BadRequest
+from backend.services.projects import check_regression
 from backend.services.regressions import Regression, RegressionFilter
 from frontend import numbers
 from frontend.figures.small import sparkline
@@ -303,6 +304,7 @@ def act(visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: s
     """Do what the form says to every regression chosen, in one transaction."""
     visit.check_action(csrf_token)
     for number in chosen:
+        check_regression(visit.c, number, visit.principal)
         triage_service.triage(
             visit.c, number, action, visit.principal.name, now=visit.now, reason=reason or None, note=note or None
         )

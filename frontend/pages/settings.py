@@ -106,7 +106,9 @@ def read_again(
 ) -> Response:
     """Have the repository read soon."""
     visit.check_action(csrf_token)
-    projects.request_sync(visit.c, projects.find_project(visit.c, project).id, visit.now)
+    found = projects.find_project(visit.c, project)
+    visit.principal.require_project(found.id)
+    projects.request_sync(visit.c, found.id, visit.now)
     return RedirectResponse(link("/settings", project=project), status_code=303)
 
 
