@@ -9,6 +9,7 @@ from backend.api.dependencies import Admin, Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services import policies
+from backend.services.access import require_name
 from backend.services.policies import Preview, ProjectPolicy
 
 router = APIRouter(tags=["projects"])
@@ -29,8 +30,10 @@ def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
     response_model=None,
     responses=answer(Preview, "What would have been told of the last days"),
 )
-def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, _: Reader) -> Any:
-    """What other thresholds would have told of the last 90 days, beside what is told now. Nothing is changed."""
+def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, caller: Reader) -> Any:
+    """What other thresholds would have told of the last 90 days, beside what is told now. Nothing is changed. One at a
+    time for each project: it judges months of history twice, so it is not for strangers either."""
+    require_name(caller)
     compare = policies.preview_declared if body.declared else policies.preview
     return Json(compare(c, project, body.policy, now=now, days=body.days))
 

@@ -231,6 +231,12 @@ def require(principal: Principal, scope: Scope) -> None:
     raise Forbidden(f"{principal.via.value} {principal.name!r} has scopes {held}; this needs {scope.value!r}")
 
 
+def require_name(principal: Principal) -> None:
+    """Refuse strangers what costs more than reading, where they may read."""
+    if principal.via is Via.ANONYMOUS:
+        raise Unauthenticated("this needs a token (header `Authorization: Bearer <token>`) or signing in")
+
+
 # --- page actions ----------------------------------------------------------------------------------------------------
 
 

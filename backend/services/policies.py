@@ -19,7 +19,7 @@ from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, 
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services import judging, live, projects
 from backend.services.access import Principal
-from backend.services.errors import BadRequest
+from backend.services.errors import BadRequest, Unavailable
 from backend.services.replay import POINTS_BEFORE, judgeable, kind_of, replay
 from backend.store import policies as store
 from backend.store import projects as project_store
@@ -154,16 +154,24 @@ def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
 
 def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
     """What would have been told over the last days had this been chosen. Nothing is changed."""
-    project = projects.find_project(c, slug)
+    project = _begun(c, slug)
     tables = store.tables(c, project.id)
     return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
 
 
 def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
     """The same for another [policy] of its tidemark.toml."""
-    project = projects.find_project(c, slug)
+    project = _begun(c, slug)
     tables = store.tables(c, project.id)
     return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), now, days)
+
+
+def _begun(c: Connection, slug: str) -> ProjectRow:
+    """The project, if no other preview of it is being worked on: each judges months of history, twice."""
+    project = projects.find_project(c, slug)
+    if not store.claim_preview(c, project.id):
+        raise Unavailable(f"another preview for {project.slug} is being worked on; try again when it is done")
+    return project
 
 
 def _compared(

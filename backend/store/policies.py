@@ -71,6 +71,12 @@ _TO_REJUDGE = text(
 )
 
 
+def claim_preview(c: Connection, project_id: int) -> bool:
+    """Whether nobody else works on a preview of this project; held for the rest of the transaction."""
+    statement = text("SELECT pg_try_advisory_xact_lock(hashtext('tidemark preview'), :project)")
+    return bool(c.scalar(statement, {"project": project_id}))
+
+
 def tables(c: Connection, project_id: int) -> Tables:
     declared, chosen, points = c.execute(_TABLES, {"project": project_id}).one()
     return Tables(declared, chosen, points or 0.0)

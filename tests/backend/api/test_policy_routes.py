@@ -1,4 +1,7 @@
-"""The policy over HTTP: read by anybody who may read, tried by them, chosen by administrators."""
+"""The policy over HTTP: read by anybody who may read, tried by them with a token, chosen by administrators."""
+
+import httpx
+from sqlalchemy import text
 
 PATH = "/api/v1/projects/demo/tinygpt/policy"
 
@@ -32,3 +35,21 @@ def test_a_policy_that_cannot_be_is_refused_by_its_field(seeded):
 def test_the_policy_of_a_project_that_is_none_is_not_found(seeded):
     with seeded.client("read") as reader:
         assert reader.get("/api/v1/projects/no/such/policy").status_code == 404
+
+
+def test_a_preview_is_not_for_strangers_although_they_may_read(seeded):
+    assert httpx.get(f"{seeded.url}{PATH}").status_code == 200
+    refused = httpx.post(f"{seeded.url}{PATH}/preview", json={"policy": {"min_change": 0.5}})
+    assert refused.status_code == 401 and "token" in refused.json()["detail"]
+
+
+def test_one_preview_of_a_project_is_worked_on_at_a_time(seeded):
+    body = {"policy": {"min_change": 0.5}, "days": 1}
+    with seeded.client("read") as reader:
+        with seeded.engine.begin() as c:
+            project = c.scalar(text("SELECT id FROM project WHERE slug = 'demo/tinygpt'"))
+            held = text("SELECT pg_advisory_xact_lock(hashtext('tidemark preview'), :project)")
+            c.execute(held, {"project": project})
+            refused = reader.post(f"{PATH}/preview", json=body)
+            assert refused.status_code == 503 and "another preview" in refused.json()["detail"]
+        assert reader.post(f"{PATH}/preview", json=body).status_code == 200
