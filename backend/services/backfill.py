@@ -27,6 +27,7 @@ from backend.services.errors import BadRequest, Conflict, NotFound
 from backend.services.manifest import Suite
 from backend.services.projects import find_project
 from backend.services.requests import manifest_at
+from backend.services.savepoints import apart
 from backend.services.scope import find_commit, find_scope
 from backend.store import backfills as store
 from backend.store import queue
@@ -158,7 +159,8 @@ def _range(c: Connection, wish: BackfillWish, newest: int | None) -> tuple[int, 
 def advance_all(c: Connection, now: datetime) -> int:
     running = store.running(c)
     for backfill_id in running:
-        advance(c, backfill_id, now)
+        with apart(c, f"backfill {backfill_id}"):
+            advance(c, backfill_id, now)
     return len(running)
 
 
@@ -252,7 +254,7 @@ def _tell(c: Connection, row: RowMapping, state: str) -> None:
 
 def cancel_backfill(c: Connection, backfill_id: str, principal: Principal, now: datetime) -> BackfillView:
     """Ask for no more; runs of it that wait are taken back, one that runs is let finish."""
-    row = store.find_backfill(c, backfill_id)
+    row = store.lock_backfill(c, backfill_id, wait=True)
     if row is None:
         raise NotFound.of("backfill", backfill_id)
     principal.require_project(row["project_id"])

@@ -254,10 +254,15 @@ def cancel(c: Connection, session_id: str, reason: str, now: datetime) -> None:
         raise NotFound.of("session", session_id)
     if session["state"] not in store.OPEN:
         raise Conflict(f"session {session_id} is {session['state']} already", state=session["state"])
-    for run in store.runs_of(c, session_id):
-        if not queue.cancel_queued(c, [run["id"]], "cancelled", now, reason):
-            queue.request_cancel(c, run["id"])
+    take_back(c, store.rounds_at_hand(c, session_id), reason, now)
     end(c, session, "cancelled", reason, now)
+
+
+def take_back(c: Connection, run_ids: Iterable[str], reason: str, now: datetime) -> None:
+    """Rounds that nobody needs any more, which the caller has locked."""
+    for run_id in run_ids:
+        if not queue.cancel_queued(c, [run_id], "cancelled", now, reason):
+            queue.request_cancel(c, run_id)
 
 
 def end(

@@ -9,14 +9,15 @@ from sqlalchemy import Connection
 
 from backend.services import backfill, bisect, confirm, schedule
 from backend.services.config import ServiceConfig
+from backend.services.savepoints import apart
 from backend.store import sessions as session_store
 
 PATIENCE = timedelta(hours=24)
-"""A session that no worker took for so long is not waited for any more."""
+"""A session of which no worker took the next round for so long is not waited for any more."""
 
 
 def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
-    """Sessions whose round ended without a delivery (lost too often, cancelled), and those that nobody took."""
+    """Sessions whose round ended without a delivery (lost too often, cancelled), or is taken by nobody."""
     ended = []
     for session_id, state, error in session_store.lost_rounds(c):
         session = session_store.find_session(c, session_id, lock=True)
@@ -25,8 +26,10 @@ def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
             confirm.end(c, session, reached, error or f"its round is {state}", now)
             ended.append(session_id)
     for session_id in session_store.forgotten(c, now - PATIENCE):
-        confirm.cancel(c, session_id, f"no worker took it for {PATIENCE.total_seconds() / 3600:.0f} hours", now)
-        ended.append(session_id)
+        with apart(c, f"session {session_id}"):  # a worker may take it this very moment
+            confirm.cancel(c, session_id, f"no worker took it for {PATIENCE.total_seconds() / 3600:.0f} hours", now)
+            ended.append(session_id)
+    confirm.take_back(c, session_store.rounds_without_session(c), "its session is over", now)
     return ended
 
 

@@ -289,6 +289,9 @@ class _Taking:
     def _decide(self, metrics: Sequence[_Metric], done: int) -> None:
         """The lead's word ends the session; the other metrics are told of where they are clear as well."""
         lead = self._lead(metrics)
+        if lead is None:
+            self._finish("failed", f"base and head did not both measure {self._asked()}, which is in question")
+            return
         assert lead.step is not None
         if lead.step.decision is Decision.CONTINUE and done < self.session["max_rounds"]:
             self._again()
@@ -298,9 +301,13 @@ class _Taking:
         if self.purpose is Purpose.CONFIRM:
             conclude(self.c, self.session, metrics, self.now)
 
-    def _lead(self, metrics: Sequence[_Metric]) -> _Metric:
-        lead = self.session["lead_series_id"]
-        return next((m for m in metrics if m.series_id == lead), metrics[0])
+    def _lead(self, metrics: Sequence[_Metric]) -> _Metric | None:
+        return next((m for m in metrics if m.series_id == self.session["lead_series_id"]), None)
+
+    def _asked(self) -> str:
+        """The metric whose change is to be decided."""
+        found = lookup.series_name(self.c, self.session["lead_series_id"])
+        return "a series that is gone" if found is None else " ".join(filter(None, found))
 
     # --- compare
 

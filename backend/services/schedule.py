@@ -21,6 +21,7 @@ from backend.services.errors import NotFound, ServiceError
 from backend.services.manifest import Manifest, Suite
 from backend.services.projects import find_project
 from backend.services.requests import manifest_at
+from backend.services.savepoints import apart
 from backend.services.schedule_manifest import Schedule
 from backend.services.scope import find_commit, find_scope
 from backend.store import schedules as store
@@ -71,13 +72,18 @@ def serve_due(c: Connection, config: ServiceConfig, now: datetime) -> int:
     """Serve every schedule whose turn has come; how many."""
     due = store.due(c, now)
     for row in due:
-        schedule = Schedule.from_json(row["definition"])
-        # After a long absence the last slot is served, not every one that was missed.
-        slot_at = _last_slot(schedule, row["next_at"], now)
-        if store.take_slot(c, row["project_id"], schedule.name, slot_at, now):
-            _serve(c, row, schedule, slot_at, config, now)
-        store.set_next(c, row["project_id"], schedule.name, schedule.next_after(now))
+        with apart(c, f"schedule {row['name']} of {row['project']}"):
+            _serve_one(c, row, config, now)
     return len(due)
+
+
+def _serve_one(c: Connection, row: RowMapping, config: ServiceConfig, now: datetime) -> None:
+    schedule = Schedule.from_json(row["definition"])
+    # After a long absence the last slot is served, not every one that was missed.
+    slot_at = _last_slot(schedule, row["next_at"], now)
+    if store.take_slot(c, row["project_id"], schedule.name, slot_at, now):
+        _serve(c, row, schedule, slot_at, config, now)
+    store.set_next(c, row["project_id"], schedule.name, schedule.next_after(now))
 
 
 def _last_slot(schedule: Schedule, first: datetime, now: datetime) -> datetime:

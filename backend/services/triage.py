@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping
 
 from backend.regression.terms import Reason, Verdict
-from backend.services import live
+from backend.services import confirm, live
 from backend.services.errors import BadRequest, Conflict, NotFound
 from backend.services.judging import rejudge_series, state_of
 from backend.services.regressions import DECIDED, OPEN, Action, RegressionDetail, get_regression, possible_actions
@@ -62,6 +62,7 @@ def triage(
         "testbed": row["testbed"],
     }
     live.publish(c, "regression", row["project_id"], payload)
+    confirm.follow(c, [regression_id], now)
     return get_regression(c, regression_id)
 
 

@@ -15,6 +15,7 @@ _ROW = """SELECT x.*, p.slug AS project, p.default_branch, t.name AS testbed, b.
        LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch"""
 _FIND = text(f"{_ROW} WHERE x.id = :id")
 _LOCK = text(f"{_ROW} WHERE x.id = :id FOR UPDATE OF x SKIP LOCKED")
+_LOCK_IN_TURN = text(f"{_ROW} WHERE x.id = :id FOR UPDATE OF x")
 _RUNNING = text("SELECT id FROM backfill WHERE state = 'running' ORDER BY requested_at")
 _LIST = text(
     f"""{_ROW} WHERE (CAST(:project AS integer) IS NULL OR x.project_id = :project)
@@ -57,9 +58,9 @@ def find_backfill(c: Connection, backfill_id: str) -> RowMapping | None:
     return c.execute(_FIND, {"id": backfill_id}).mappings().one_or_none()
 
 
-def lock_backfill(c: Connection, backfill_id: str) -> RowMapping | None:
-    """None as well where somebody else is moving it on."""
-    return c.execute(_LOCK, {"id": backfill_id}).mappings().one_or_none()
+def lock_backfill(c: Connection, backfill_id: str, *, wait: bool = False) -> RowMapping | None:
+    """None as well where somebody else is moving it on, unless that is to be waited for."""
+    return c.execute(_LOCK_IN_TURN if wait else _LOCK, {"id": backfill_id}).mappings().one_or_none()
 
 
 def running(c: Connection) -> list[str]:

@@ -145,3 +145,12 @@ def series_by_keys(
     values = {name: list(column) for name, column in zip(names, columns, strict=True)}
     rows = connection.execute(_SERIES_BY_KEYS, {**values, "project": project_id, "testbed": testbed_id})
     return {(r.benchmark, r.variant_key, r.preset, r.metric, r.suite_version): r.id for r in rows}
+
+
+_SERIES_NAME = text("SELECT benchmark, variant_key, metric FROM series WHERE id = :id")
+
+
+def series_name(connection: Connection, series_id: int | None) -> tuple[str, ...] | None:
+    """Benchmark, variant and metric."""
+    row = connection.execute(_SERIES_NAME, {"id": series_id}).one_or_none()
+    return None if row is None else tuple(row)

@@ -224,7 +224,23 @@ _LOST = text(
                      ORDER BY requested_at DESC, id DESC LIMIT 1) AS r ON r.received_at IS NULL
        WHERE x.state IN ('waiting', 'running') AND r.state IN ('failed', 'cancelled', 'superseded')"""
 )
-_FORGOTTEN = text("SELECT id FROM session WHERE state = 'waiting' AND requested_at < :before")
+_FORGOTTEN = text(
+    """SELECT x.id FROM session x
+       JOIN LATERAL (SELECT state, requested_at FROM run WHERE session_id = x.id
+                     ORDER BY requested_at DESC, id DESC LIMIT 1) AS r
+         ON r.state = 'queued' AND r.requested_at < :before
+       WHERE x.state IN ('waiting', 'running') AND x.requested_at < :before"""
+)
+_AT_HAND = text(
+    """SELECT id FROM run WHERE session_id = :session AND state IN ('queued', 'leased', 'running')
+       FOR UPDATE SKIP LOCKED"""
+)
+_OVER = text(
+    """SELECT r.id FROM run r JOIN session x ON x.id = r.session_id
+       WHERE r.session_id IS NOT NULL AND r.state IN ('queued', 'leased', 'running') AND NOT r.cancel_requested
+         AND x.state NOT IN ('waiting', 'running')
+       FOR UPDATE OF r SKIP LOCKED"""
+)
 _ROUND = text(
     """SELECT r.id, r.state, r.session_id, r.project_id, r.testbed_id, r.commit_id, r.lease_hash, r.body_sha256,
          r.attempt, t.name AS testbed, p.slug AS project
@@ -243,6 +259,17 @@ _END_ROUND = text(
 def runs_of(c: Connection, session_id: str) -> Sequence[RowMapping]:
     """The queue entries of its rounds."""
     return c.execute(_RUNS, {"session": session_id}).mappings().all()
+
+
+def rounds_at_hand(c: Connection, session_id: str) -> list[str]:
+    """Open rounds of a session, locked, less those that somebody is leasing or delivering this very moment: a delivery
+    holds its round and waits for the series, which whoever calls a session off may hold."""
+    return list(c.execute(_AT_HAND, {"session": session_id}).scalars())
+
+
+def rounds_without_session(c: Connection) -> list[str]:
+    """Open rounds, locked, of sessions that are over."""
+    return list(c.execute(_OVER).scalars())
 
 
 def lock_round(c: Connection, run_id: str) -> RowMapping | None:
@@ -269,5 +296,5 @@ def lost_rounds(c: Connection) -> list[tuple[str, str, str | None]]:
 
 
 def forgotten(c: Connection, before: datetime) -> list[str]:
-    """Sessions that nobody took since then."""
+    """Sessions whose next round nobody took since then."""
     return list(c.execute(_FORGOTTEN, {"before": before}).scalars())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -161,6 +162,36 @@ def test_one_that_is_called_off_takes_back_what_waits(past: Past) -> None:
     assert ended.state == "cancelled" and not past.waiting()
     with past.engine.begin() as c, pytest.raises(Conflict, match="cancelled already"):
         backfill.cancel_backfill(c, view.id, ADA, NOW)
+
+
+def test_a_run_that_is_asked_for_while_it_is_called_off_is_taken_back_too(past: Past) -> None:
+    past.measure()
+    view = past.request()
+    first = past.waiting()[0].id
+
+    def call_off() -> None:
+        with past.engine.begin() as c:
+            backfill.cancel_backfill(c, view.id, ADA, NOW)
+
+    with past.engine.begin() as c:
+        c.execute(text("UPDATE run SET state = 'failed' WHERE id = :id"), {"id": first})
+        backfill.advance(c, view.id, NOW)  # asks for one more, which nobody sees yet
+        other = threading.Thread(target=call_off)
+        other.start()
+        other.join(0.5)
+    other.join(10)
+    assert past.view(view.id).state == "cancelled" and not past.waiting()
+
+
+def test_a_backfill_that_cannot_go_on_does_not_hold_up_the_others(past: Past) -> None:
+    past.measure()
+    stuck = past.request(runs=3)
+    with past.engine.begin() as c:
+        c.execute(text("UPDATE run SET state = 'failed' WHERE state = 'queued'"))
+        c.execute(text("UPDATE backfill SET spec = '{\"paths\": 5}'"))
+    past.request(runs=6)
+    assert past.measure() and past.waiting()
+    assert past.view(stuck.id).state == "running"
 
 
 def test_what_cannot_be_filled_is_refused_with_the_reason(past: Past) -> None:

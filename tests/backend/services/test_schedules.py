@@ -161,6 +161,18 @@ def test_after_an_absence_only_the_last_slot_is_made_up_for(scheduled: Engine, s
     assert [(name, slot.astimezone(UTC).day) for name, slot in slots] == [("torch-nightly", 19), ("nightly", 20)]
 
 
+def test_a_schedule_that_cannot_be_read_does_not_keep_the_others_from_their_turn(
+    scheduled: Engine, service_config: ServiceConfig
+) -> None:
+    with scheduled.begin() as c:
+        c.execute(text("UPDATE schedule SET definition = '{}', next_at = :past WHERE name = 'torch-nightly'"),
+                  {"past": MONDAY})
+    serve(scheduled, service_config, datetime(2026, 11, 17, 3, 31, tzinfo=UTC))
+    with scheduled.connect() as c:
+        assert c.scalars(text("SELECT name FROM schedule_slot")).all() == ["nightly"]
+        assert c.scalar(text("SELECT count(*) FROM run WHERE state = 'queued'")) == 1
+
+
 def test_a_slot_that_cannot_be_served_says_why_and_the_next_one_is_tried(
     scheduled: Engine, service_config: ServiceConfig
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import confirm, dispatch, measuring, rounds
+from backend.services import confirm, dispatch, measuring, rounds, triage
 from backend.services.access import Principal, Via
 from backend.services.dispatch import Protection, WorkerHello
 from backend.services.errors import BadRequest, Conflict
@@ -355,4 +355,43 @@ def test_a_session_that_nobody_takes_is_not_waited_for_for_ever(watched: Any) ->
     asked_run(watched, 24, 120.0)
     later = watched.now + measuring.PATIENCE + timedelta(minutes=1)
     measuring.give_up_lost_sessions(watched.connection, later)
+    assert sessions(watched) == [("cancelled", None)] and not waiting(watched)
+
+
+def test_a_session_whose_next_round_nobody_takes_is_not_waited_for_for_ever(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    said = round_of(watched, 100.0, 120.0, status="quarantined", error="the canary moved")
+    lease(watched)
+    taken = deliver(watched, said, "a lease")
+    assert taken.state == "running" and len(waiting(watched)) == 1
+    later = watched.now + measuring.PATIENCE + timedelta(minutes=1)
+    run_id = lease(watched)
+    assert measuring.give_up_lost_sessions(watched.connection, later) == []  # somebody is at it
+    watched.connection.execute(text("UPDATE run SET state = 'queued' WHERE id = :id"), {"id": run_id})
+    assert len(measuring.give_up_lost_sessions(watched.connection, later)) == 1
+    assert sessions(watched) == [("cancelled", None)] and not waiting(watched)
+
+
+def test_a_session_is_decided_by_the_metric_that_raised_the_suspect_or_not_at_all(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    said = round_of(watched, 100.0, 120.0)
+    for turn in said["turns"]:
+        turn["run"]["results"][0]["measurements"][0]["metric"] = "another_ms"
+    taken = deliver(watched, said)
+    assert (taken.state, taken.decision) == ("failed", None)
+    assert "step_ms" in taken.reason and states(watched) == ["suspect"]
+
+
+def test_a_round_that_was_at_hand_for_nobody_when_its_session_ended_is_stopped_later(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    run_id = lease(watched)
+    watched.connection.execute(text("UPDATE session SET state = 'cancelled'"))
+    measuring.give_up_lost_sessions(watched.connection, watched.now)
+    assert watched.value("SELECT cancel_requested FROM run WHERE id = :id", id=run_id)
+
+
+def test_a_person_who_settles_the_suspect_takes_the_session_back(watched: Any) -> None:
+    asked_run(watched, 24, 120.0)
+    number = watched.value("SELECT id FROM regression")
+    triage.triage(watched.connection, number, "expected", "ada", now=watched.now, reason="worth it")
     assert sessions(watched) == [("cancelled", None)] and not waiting(watched)
