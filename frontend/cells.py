@@ -90,18 +90,17 @@ class Face:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A face at its place in a row. `column`: None for a suite's roll-up, `wide` where it stands for folded columns."""
+class Place:
+    """A place in every row. `column`: None for a suite's roll-up, `wide` where it stands for folded columns."""
 
     key: str
     column: int | None
-    face: Face
     wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The states of a board as one array of numbers, rows by columns; a cell is made when it is shown."""
+    """The states of a board as one array of numbers, rows by columns; a cell is made when it says more than that."""
 
     codes: NDArray[np.int8]
     rows: Sequence[RowCells | Sequence[Cell]]
@@ -190,8 +189,6 @@ LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, largest: float | None = None) -> Face:
     """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter."""
-    if cell.state is CellState.UNCHANGED and mode is CellMode.VERDICT and largest is None:
-        return QUIET["s"]  # nearly all of a large board
     css, text = LOOKS[cell.state].css, _content(cell, mode)
     if largest is not None and mode is CellMode.VERDICT:
         text = _wide(cell, text, largest)
@@ -203,6 +200,14 @@ def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, largest: float
 
 
 QUIET = {look.css: Face(look.css, "", "", "", False) for look in LOOKS.values()}
+# States that show nothing but their colour while cells show verdicts, whatever else is known of the cell.
+SILENT = (CellState.UNCHANGED, CellState.NOT_APPLICABLE, CellState.EMPTY)
+
+
+def silent_faces(layout: Layout) -> list[Face | None]:
+    """By the number of a state the face that all its cells have; None where each has its own."""
+    alike = SILENT if layout.mode is CellMode.VERDICT and layout.size != "few" else (CellState.EMPTY,)
+    return [QUIET[LOOKS[state].css] if state in alike else None for state in STATES]
 
 
 def _about(cell: Cell | None) -> str:
@@ -315,6 +320,8 @@ def rolls_of(sheet: Sheet, group: Group) -> Rolls:
 
 def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, row: Row) -> Face:
     look = LOOKS[state]
+    if state in SILENT:
+        return QUIET[look.css]
     if state is CellState.RUNNING:
         text = '<i class="pie"></i>'
     elif state is CellState.INSUFFICIENT:
@@ -327,42 +334,57 @@ def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, ro
     return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD, _about(worst))
 
 
-def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Placed]]:
-    """Row by row every cell in the order of the table: each shown column, and per suite its roll-up."""
-    shown, columns = wanted_columns(sheet, layout), board.columns
+def places_of(board: Board, layout: Layout) -> list[Place]:
+    """The places of a row in the order of the table: each shown column, and per suite its roll-up."""
+    places = []
+    for group in layout.groups:
+        if not group.folded:
+            places += [Place(board.columns[index].key, index) for index in group.columns]
+        places.append(Place(f"suite:{group.suite}", None, group.folded))
+    return places
+
+
+def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]:
+    """Row by row the face at every place.
+
+    The state alone is the face of nearly all cells of a large board: only the others are made.
+    """
+    shown, silent = list(layout.shown), silent_faces(layout)
+    telling = np.array([face is None for face in silent])[sheet.codes]
+    told = telling & wanted_columns(sheet, layout)
     rolls = [(group, rolls_of(sheet, group)) for group in layout.groups]
-    for number, row in enumerate(board.rows):
-        wanted = shown.copy()
-        wanted[[each.columns[number] for _, each in rolls]] = True
+    for number, (row, codes) in enumerate(zip(board.rows, sheet.codes[:, shown].tolist(), strict=True)):
+        worst = [roll.columns[number] for _, roll in rolls]
+        wanted = told[number]
+        wanted[worst] = telling[number, worst]
         cells = sheet.cells(number, wanted)
-        placed = []
-        for group, roll in rolls:
+        mine = [
+            silent[code] or _face_at(cells.get(index), index, board, row, layout)
+            for index, code in zip(shown, codes, strict=True)
+        ]
+        faces, start = list[Face](), 0
+        for (group, roll), column in zip(rolls, worst, strict=True):
             if not group.folded:
-                for index in group.columns:
-                    cell = cells.get(index)
-                    face = (
-                        QUIET["e"]
-                        if cell is None
-                        else face_of(cell, columns[index], row, layout.mode, layout.largest.get(index))
-                    )
-                    placed.append(Placed(columns[index].key, index, face))
-            worst = cells.get(roll.columns[number])
+                faces += mine[start : start + len(group.columns)]
+                start += len(group.columns)
             state = STATES[roll.codes[number]]
-            face = _roll_face(group.suite, state, roll.numbers[number], worst, row)
-            placed.append(Placed(f"suite:{group.suite}", None, face, group.folded))
-        yield placed
+            faces.append(_roll_face(group.suite, state, roll.numbers[number], cells.get(column), row))
+        yield faces
+
+
+def _face_at(cell: Cell | None, index: int, board: Board, row: Row, layout: Layout) -> Face:
+    if cell is None:
+        return QUIET["e"]
+    return face_of(cell, board.columns[index], row, layout.mode, layout.largest.get(index))
 
 
 def patch(board: Board, sheet: Sheet, layout: Layout) -> dict[str, Any]:
     """The faces of every row as data, for open pages: a quiet cell is its class, a loud one is everything it shows."""
-    keys: list[str] = []
-    rows = {}
-    for row, placed in zip(board.rows, faces_of(board, sheet, layout), strict=True):
-        keys = keys or [each.key for each in placed]
-        rows[row.sha] = [
-            [each.face.css, each.face.html, each.face.label, each.face.href, each.face.about]
-            if each.face.loud
-            else [each.face.css, each.face.html]
-            for each in placed
+    rows = {
+        row.sha: [
+            [face.css, face.html, face.label, face.href, face.about] if face.loud else [face.css, face.html]
+            for face in faces
         ]
-    return {"keys": keys, "rows": rows}
+        for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True)
+    }
+    return {"keys": [place.key for place in places_of(board, layout)] if rows else [], "rows": rows}

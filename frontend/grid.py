@@ -17,7 +17,7 @@ from backend.services.board_model import Board, Row
 from backend.services.cells import CellState
 from backend.services.columns import Column
 from backend.services.notices import Notice, NoticeKind
-from frontend.cells import Layout, Placed, Sheet, codes_of, faces_of, wanted_columns
+from frontend.cells import Face, Layout, Place, Sheet, codes_of, faces_of, places_of, wanted_columns
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
@@ -41,12 +41,13 @@ def grid_html(
         "</thead><tbody>",
     ]
     edges = _edges(board.columns, layout)
+    places = [_place_css(place, edges) for place in places_of(board, layout)]
     previous = ""
     for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         at = row.bucket or row.committed_at
         day = at.strftime("%Y-%m-%d") if at else previous
         parts.append(
-            _row(row, faces, layout, edges, here, now, repository_url, bool(previous) and day != previous)
+            _row(row, faces, layout, places, here, now, repository_url, bool(previous) and day != previous)
         )
         parts += [_notice(notice, width, layout) for notice in row.notices]
         previous = day
@@ -185,9 +186,9 @@ def slower_now(sheet: Sheet) -> frozenset[int]:
 
 def _row(
     row: Row,
-    faces: Sequence[Placed],
+    faces: Sequence[Face],
     layout: Layout,
-    edges: Mapping[int, str],
+    places: Sequence[str],
     here: Here,
     now: datetime,
     repository_url: str | None,
@@ -207,19 +208,20 @@ def _row(
     ]
     if layout.pull_requests:
         parts.append(f'<td class="fz f5 last">{_pull_request(row.pull_request, repository_url)}')
-    for placed in faces:
-        parts.append(_td(placed, edges))
+    parts += [
+        _link(face, place) if face.loud and face.href else f'<td class="{face.css} c{place}">{face.html}'
+        for face, place in zip(faces, places, strict=True)
+    ]
     return "".join(parts)
 
 
-def _td(placed: Placed, edges: Mapping[int, str]) -> str:
-    face = placed.face
-    if placed.column is None:
-        place = " roll wide g1" if placed.wide else " roll"
-    else:
-        place = " vc" + edges.get(placed.column, "")
-    if not face.loud or not face.href:
-        return f'<td class="{face.css} c{place}">{face.html}'
+def _place_css(place: Place, edges: Mapping[int, str]) -> str:
+    if place.column is None:
+        return " roll wide g1" if place.wide else " roll"
+    return " vc" + edges.get(place.column, "")
+
+
+def _link(face: Face, place: str) -> str:
     return (
         f'<td class="{face.css} c{place}" data-a="{cell_escape(face.about)}" aria-label="{cell_escape(face.label)}">'
         f'<a href="{cell_escape(face.href)}" tabindex="-1">{face.html}</a>'

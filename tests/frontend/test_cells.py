@@ -2,13 +2,28 @@
 
 # ruff: noqa: E501 (a line of data stays one line)
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from backend.services.board_model import Row
+from backend.services.board_model import Board, Row, Summary
 from backend.services.cells import STATES, Cell, CellState
 from backend.services.columns import Column
-from frontend.cells import CellMode, Group, face_of, moved_columns, rolls_of, sheet_of_cells
+from backend.services.scope import TimeRange
+from frontend.cells import (
+    CellMode,
+    Face,
+    Group,
+    Lens,
+    face_of,
+    faces_of,
+    moved_columns,
+    places_of,
+    plan_layout,
+    rolls_of,
+    sheet_of_cells,
+)
 from frontend.grid import slower_now
 from frontend.words import LOOKS
 
@@ -105,3 +120,36 @@ def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:
 def test_cells_are_made_for_the_columns_that_are_wanted() -> None:
     sheet = sheet_of_cells([[Cell(column, CellState.UNCHANGED) for column in range(4)]], 4)
     assert list(sheet.cells(0, np.array([False, True, False, True]))) == [1, 3]
+
+
+def board_of(rows: list[list[Cell]], width: int) -> Board:
+    columns = tuple(replace(COLUMN, key=f"moe/moe.layer/e={n}/cpu", label=f"e={n}", series=(n,)) for n in range(width))
+    return Board(
+        project="a/b", branch="main", testbed="cpu", granularity="commit", testbeds=("cpu",), branches=("main",),
+        suites=("moe",), metrics=("step_ms",), columns=columns, rows=tuple(ROW for _ in rows), summary=Summary(),
+        next=None, range=TimeRange(None, None), commits_in_range=len(rows),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", list(CellMode))
+@pytest.mark.parametrize("width", [4, len(CellState)])
+def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: CellMode, width: int) -> None:
+    known = {"change": 0.07, "value": 26.0, "unit": "ms", "series_id": 7, "run_id": "r1", "have": 2, "need": 5}
+    states = list(CellState)
+    rows = [
+        [Cell(column, states[(column + row) % len(states)], **known) for column in range(width)]  # type: ignore[arg-type]
+        for row in range(len(states))
+    ]
+    rows.append(rows[0][::2])  # a row in which some columns have no cell
+    board, sheet = board_of(rows, width), sheet_of_cells(rows, width)
+    layout = plan_layout(board, sheet, Lens.ALL, mode, (), ())
+    places = places_of(board, layout)
+    nothing = Face("e", "", "", "", False)
+    for cells, faces in zip(rows, faces_of(board, sheet, layout), strict=True):
+        by_column = {cell.column: cell for cell in cells}
+        for place, face in zip(places, faces, strict=True):
+            if place.column is None:
+                continue
+            cell, column = by_column.get(place.column), board.columns[place.column]
+            alone = face_of(cell, column, ROW, mode, layout.largest.get(place.column)) if cell else nothing
+            assert face == alone, (cell, place)
