@@ -20,7 +20,10 @@ def _opening(j: Judgement, metric: str, unit: str) -> str:
     if j.change is None or j.baseline is None:
         return f"{value}: not judged."
     base = f"{number(j.baseline)}{_after(unit)}"
-    return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {j.verdict.value}."
+    verdict = j.verdict.value
+    if j.verdict is Verdict.IMPROVEMENT and j.change >= 0:  # the baseline is that of before a regression which ends here
+        verdict += " over the runs before it"
+    return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {verdict}."
 
 
 def _reason(j: Judgement, names: Mapping[int, str]) -> str:
@@ -30,6 +33,8 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     gate = percent(n.get("min_change", n.get("exact_min_change", 0.0)), sign=False)
     since = "" if j.since_position is None else names.get(j.since_position, f"position {j.since_position}")
     step, evidence = n.get("step", 0.0), n.get("evidence", 0.0)
+    # A point that is restated because of a later one was judged before the size of the step was known.
+    fell = f" by {percent(abs(step), sign=False)}" if "step" in n else ""
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {_more(j.needed_runs)}.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
@@ -47,7 +52,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.STILL_WORSE: f"It is part of the regression that began at {since}.",
         Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
-        Reason.SUSTAINED_IMPROVEMENT: f"The level fell by {percent(abs(step), sign=False)} at {since} and stayed; "
+        Reason.SUSTAINED_IMPROVEMENT: f"The level fell{fell} at {since} and stayed; "
         "it is the baseline from now on.",
         Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but under the {gate} that count.",
         Reason.KNOWN_MODE: "The series goes back and forth between values it has had before.",

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 from judge_histories import points
@@ -6,7 +7,7 @@ from judge_histories import points
 from backend.regression.explain import explain
 from backend.regression.judge import judge_all
 from backend.regression.policy import Policy
-from backend.regression.terms import Direction, Reason, SeriesKind
+from backend.regression.terms import Direction, Reason, SeriesKind, Verdict
 
 NAMES = {20: "abc1234", 26: "def5678"}
 
@@ -25,6 +26,18 @@ def test_every_point_of_a_history_is_explained_with_its_numbers():
     assert "It is part of the regression that began at abc1234" in told[24]
     assert "ended at def5678" in told[27]
     assert all("None" not in text and "nan" not in text for text in told)
+
+
+def test_the_commit_that_ends_a_regression_is_no_improvement_by_nothing():
+    judged, _ = paragraphs([10.0] * 20)
+    fix = replace(
+        judged[-1], verdict=Verdict.IMPROVEMENT, reason=Reason.SUSTAINED_IMPROVEMENT, change=0.02, since_position=26
+    )
+    told = explain(fix, "step_ms", "ms", NAMES)
+    assert "+2.0 % against" in told and "improvement over the runs before it." in told
+    assert "The level fell at def5678 and stayed" in told
+    told = explain(replace(fix, change=-0.3, numbers=fix.numbers | {"step": -0.3}), "step_ms", "ms", NAMES)
+    assert "improvement." in told and "The level fell by 30.0 % at def5678" in told
 
 
 @pytest.mark.parametrize("reason", list(Reason))
