@@ -39,7 +39,12 @@ NAME = "Tidemark"
 AT_ONCE = 20
 MOST_ISSUES = 200  # open ones that are looked through for one of ours
 MOST_ATTEMPTS = 8
+GROWS = 4.0  # the waits after failures: 1 s, 4 s, 16 s … an hour; together longer than most outages
+LONGEST_WAIT_S = 3600.0
+UNEXPECTED_WAIT_S = 10.0
 GONE = (404, 410)
+# Whose comments count as ours where no app says so: a stranger could begin one with our mark.
+OURS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 
 
 class Api(Protocol):
@@ -55,6 +60,16 @@ class Place:
     api: Api
     repository: str
     is_app: bool
+    app_id: str | None = None
+
+    def wrote(self, item: Mapping[str, Any]) -> bool:
+        """Whether a comment or an issue is ours: of the app, or of somebody who belongs to the repository."""
+        app = item.get("performed_via_github_app")
+        if self.is_app:
+            return isinstance(app, dict) and self.app_id in (str(app.get("id")), app.get("client_id"))
+        user = item.get("user")
+        is_bot = isinstance(user, dict) and user.get("type") == "Bot"  # as whom a workflow's own token writes
+        return is_bot or item.get("author_association") in OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +109,10 @@ class Teller:
                 break
             except Refused as refused:
                 self._give_up(row, str(refused))
+            except Exception as error:
+                # Whatever is wrong with one must not keep the others waiting for ever.
+                log.exception("GitHub %s %s failed", row.kind, row.key)
+                self._not_now(row, Later(f"unexpected: {type(error).__name__}", UNEXPECTED_WAIT_S), now())
         return sent
 
     def close(self) -> None:
@@ -128,6 +147,7 @@ class Teller:
         """Follow a command of a comment once, and answer it until GitHub has the answer."""
         asked = Asked.of_memory(row.key, row.memory)
         answered = row.memory.get("answered")
+        was_followed = isinstance(answered, dict)
         if not isinstance(answered, dict):
             permission = _permission(place, asked.author)
             with self.engine.begin() as c:
@@ -137,7 +157,7 @@ class Teller:
                     found = comment_commands.refused(asked.author, permission)
                 answered = {"reaction": found.reaction.value, "text": found.text}
                 store.remember(c, row, {**row.memory, "answered": answered})
-        tell_answer(place, asked, answered, may_be_there=row.attempts > 0)
+        tell_answer(place, asked, answered, may_be_there=was_followed)
         return Told(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
 
     def _place(self, connected: Mapping[str, Any] | None) -> Place | None:
@@ -154,13 +174,13 @@ class Teller:
             if is_app:
                 credentials = AppInstallation(app_id or "", key or "", number)
             self._apis[number] = GitHub(credentials, api_url=self.config.github_api_url)
-        return Place(api=self._apis[number], repository=str(connected["repository"]), is_app=is_app)
+        return Place(api=self._apis[number], repository=str(connected["repository"]), is_app=is_app, app_id=app_id)
 
     def _not_now(self, row: OutboxRow, later: Later, now: datetime) -> None:
         if row.attempts + 1 >= MOST_ATTEMPTS:
             self._give_up(row, f"{later} (tried {row.attempts + 1} times)")
             return
-        wait = max(later.after_s, 2.0**row.attempts)
+        wait = max(later.after_s, min(GROWS**row.attempts, LONGEST_WAIT_S))
         with self.engine.begin() as c:
             store.set_failed(c, row, str(later), now + timedelta(seconds=wait))
         log.info("GitHub %s %s: again in %.0f s: %s", row.kind, row.key, wait, later)
@@ -274,7 +294,7 @@ def _issue_of(place: Place, path: str, said: Issue) -> str | None:
     """An issue of ours that an earlier attempt left without our hearing of it."""
     mark = said.body.partition("\n")[0]
     newest = itertools.islice(place.api.pages(f"{path}?state=open&sort=created"), MOST_ISSUES)
-    return next((_number(item) for item in newest if str(item.get("body") or "").startswith(mark)), None)
+    return next((_number(it) for it in newest if str(it.get("body") or "").startswith(mark) and place.wrote(it)), None)
 
 
 def tell_answer(place: Place, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
@@ -313,7 +333,7 @@ def _regression(c: Connection, row: OutboxRow) -> RegressionDetail | None:
 def _comment_of(place: Place, path: str, marker: str) -> str | None:
     """A comment of ours that an earlier attempt left without our hearing of it."""
     for item in place.api.pages(path):
-        if isinstance(item, dict) and str(item.get("body", "")).startswith(marker):
+        if isinstance(item, dict) and str(item.get("body", "")).startswith(marker) and place.wrote(item):
             return _id(item)
     return None
 

@@ -145,14 +145,17 @@ def set_sent(c: Connection, row: OutboxRow, *, remote_id: str | None, memory: Ma
 
 
 def set_failed(c: Connection, row: OutboxRow, error: str, send_after: datetime | None) -> None:
-    """Not told: tried again at `send_after`, or given up (None) until something new is wanted."""
+    """Not told: tried again at `send_after`, or given up (None). What was wanted meanwhile is tried all the same."""
     state = "gave_up" if send_after is None else "waiting"
     values = {"state": state, "error": error[:2000], "send_after": send_after, "attempts": row.attempts + 1}
-    c.execute(update(github_outbox).where(_this(row)).values(values))
+    unchanged = github_outbox.c.wanted_at == row.wanted_at
+    c.execute(update(github_outbox).where(_this(row), unchanged).values(values))
 
 
 def prune(c: Connection, before: datetime) -> int:
-    return c.execute(delete(github_outbox).where(github_outbox.c.wanted_at < before)).rowcount
+    """Forget what was told long ago. Not issues: a regression may stay open for years, and has but one."""
+    old = and_(github_outbox.c.wanted_at < before, github_outbox.c.kind != "issue")
+    return c.execute(delete(github_outbox).where(old)).rowcount
 
 
 def connected(c: Connection, project_id: int) -> Mapping[str, Any] | None:

@@ -30,6 +30,18 @@ APP_PERMISSIONS = {
 CONCLUSIONS = {"success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"}
 REACTIONS = {"+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"}
 
+# How GitHub tells who wrote a comment or an issue.
+BY_APP: dict[str, Any] = {
+    "user": {"login": "tidemark[bot]", "type": "Bot"}, "author_association": "NONE",
+    "performed_via_github_app": {"id": 1, "client_id": "Iv1.abc"},
+}  # fmt: skip
+BY_OWNER: dict[str, Any] = {
+    "user": {"login": "ada", "type": "User"}, "author_association": "OWNER", "performed_via_github_app": None,
+}  # fmt: skip
+BY_STRANGER: dict[str, Any] = {
+    "user": {"login": "eve", "type": "User"}, "author_association": "CONTRIBUTOR", "performed_via_github_app": None,
+}  # fmt: skip
+
 Answer = tuple[int, dict[str, str], Any]
 # What GitHub requires of each body: field -> accepted type; a trailing "?" marks what may be left out.
 BODIES: dict[str, dict[str, type]] = {
@@ -71,6 +83,7 @@ class StandIn:
     trouble: list[Answer] = field(default_factory=list)
     app_tokens_sold: int = 0
     _next: int = 100
+    _author: dict[str, Any] = field(default_factory=dict)
     _written: int = 0
 
     def answer(self, method: str, address: str, headers: Any, body: Any) -> Answer:
@@ -121,6 +134,7 @@ class StandIn:
                 return 403, {"Retry-After": "60"}, {"message": message}
         if parts == ["check-runs"] and headers.get("Authorization") != f"Bearer {INSTALLATION}":
             return 403, {}, {"message": "You must authenticate via a GitHub App."}
+        self._author = BY_APP if headers.get("Authorization") == f"Bearer {INSTALLATION}" else BY_OWNER
         return self._route(method, parts, parse_qs(urlsplit(address).query), body)
 
     def _route(self, method: str, parts: list[str], query: dict[str, list[str]], body: Any) -> Answer:  # noqa: PLR0911
@@ -137,7 +151,7 @@ class StandIn:
             case "GET", ["issues", number, "comments"]:
                 return self._page([it for it in self.comments.values() if it["issue"] == int(number)], parts, query)
             case "POST", ["issues", number, "comments"]:
-                return 201, {}, self._keep(self.comments, {**body, "issue": int(number)})
+                return 201, {}, self._keep(self.comments, {**body, **self._author, "issue": int(number)})
             case "PATCH", ["issues", "comments", number] if int(number) in self.comments:
                 return 200, {}, self._change(self.comments, int(number), body)
             case "POST", ["issues", "comments", number, "reactions"]:
@@ -146,7 +160,7 @@ class StandIn:
             case "GET", ["issues"]:
                 return self._page(list(self.issues.values()), parts, query)
             case "POST", ["issues"]:
-                made = self._keep(self.issues, {"state": "open", **body})
+                made = self._keep(self.issues, {"state": "open", **self._author, **body})
                 made["number"] = made["id"]
                 return 201, {}, made
             case "PATCH", ["issues", number] if int(number) in self.issues:

@@ -164,6 +164,16 @@ def test_an_answer_that_was_lost_is_given_again_and_the_command_is_not_followed_
     assert talk.reactions and len(talk.hub.runs()) == 1
 
 
+def test_an_answer_that_was_written_just_before_we_fell_is_not_written_twice(talk: Talk, github: StandIn) -> None:
+    talk.hub.tell("opened", talk.hub.push(7, **{"src/a.py": "2"}))
+    talk.hub.prepare()
+    talk.say("/tidemark help")
+    with talk.engine.begin() as c:  # as where the last transaction was lost
+        c.execute(text("UPDATE github_outbox SET state = 'waiting', attempts = 0 WHERE kind = 'reply'"))
+    talk.teller.send_due(lambda: talk.hub.clock)
+    assert len(talk.answers) == 1
+
+
 @pytest.mark.parametrize("payload", [{}, {"issue": {}, "comment": 3}, {"issue": {}, "comment": {"body": "/tidemark"}}])
 def test_what_is_no_comment_is_refused(talk: Talk, payload: dict[str, Any]) -> None:
     with pytest.raises(BadRequest), talk.engine.begin() as c:

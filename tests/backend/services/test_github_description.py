@@ -21,7 +21,7 @@ from backend.store import projects as project_store
 from tests.backend.api.conftest import run_document, sha
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github_openapi import Unobtainable, checker, fetched
-from tests.backend.services.github_stand_in import StandIn, stand_in
+from tests.backend.services.github_stand_in import BY_APP, StandIn, stand_in
 from tests.backend.services.test_github_outbox import FIX, HEAD, HISTORY, House
 
 Validate = Callable[[str, str, Any], str | None]
@@ -93,7 +93,7 @@ def test_a_comment_of_ours_is_found_on_a_later_page(house: House, github: StandI
     github.page_size = 3
     for number in range(8):
         github._keep(github.comments, {"body": f"chatter {number}", "issue": 7})
-    ours = github._keep(github.comments, {"body": "<!-- tidemark:demo/tinygpt -->\nold", "issue": 7})
+    ours = github._keep(github.comments, {"body": "<!-- tidemark:demo/tinygpt -->\nold", "issue": 7, **BY_APP})
     house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
     house.tell()
     assert "slower" in github.comments[ours["id"]]["body"] and len(github.comments) == 9

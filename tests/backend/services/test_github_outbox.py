@@ -24,11 +24,12 @@ from backend.services.github_outbox import MOST_ATTEMPTS, Teller
 from backend.services.github_text import comment, plain, remembered
 from backend.services.ingest import record_run
 from backend.services.pull_requests import confirm_all
+from backend.store import github_outbox as outbox_store
 from backend.store import projects as project_store
 from backend.store import pull_requests
 from tests.backend.api.conftest import START, run_document, sha
 from tests.backend.github.test_oidc import private_key
-from tests.backend.services.github_stand_in import StandIn, stand_in
+from tests.backend.services.github_stand_in import BY_STRANGER, StandIn, stand_in
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "pull-request-comment.md"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -229,6 +230,68 @@ def test_an_outage_is_given_up_after_a_while(house: House, github: StandIn) -> N
     for _ in range(2 * MOST_ATTEMPTS):
         house.tell(timedelta(hours=1))
     assert all(row.state == "gave_up" and f"tried {MOST_ATTEMPTS} times" in row.error for row in house.rows())
+
+
+def test_an_outage_of_an_hour_is_outlasted(house: House, github: StandIn) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.0)
+    until = house.now + timedelta(hours=1)
+    while house.now < until:
+        github.trouble = [(502, {}, {"message": "Bad Gateway"})] * 9
+        house.tell(timedelta(seconds=30))
+    github.trouble = []
+    for _ in range(4):
+        house.tell(timedelta(hours=1))
+    assert {row.state for row in house.rows()} == {"sent"} and len(github.checks) == 1
+
+
+def test_one_that_cannot_be_told_keeps_no_other_waiting(
+    house: House, github: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
+    told = github_outbox.tell_check
+
+    def tell_check(place: Any, row: Any, report: Any) -> Any:
+        if row.key == HEAD:
+            raise KeyError("benchmark")
+        return told(place, row, report)
+
+    monkeypatch.setattr(github_outbox, "tell_check", tell_check)
+    house.tell()
+    assert github.comments, "the comment is told although the check could not be"
+    (failed,) = [row for row in house.rows() if row.key == HEAD]
+    assert failed.state == "waiting" and failed.attempts == 1 and "KeyError" in failed.error and caplog.records
+    for _ in range(MOST_ATTEMPTS):
+        house.tell(timedelta(hours=1))
+    assert [row.state for row in house.rows() if row.key == HEAD] == ["gave_up"]
+
+
+def test_what_is_wanted_while_it_fails_is_tried_all_the_same(house: House, github: StandIn) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.0)
+    with house.engine.begin() as c:
+        (row, *_) = outbox_store.due(c, house.now, 1)
+        outbox_store.want_check(c, house.project.id, row.key)
+    with house.engine.begin() as c:
+        outbox_store.set_failed(c, row, "no", None)
+    assert all(row.state == "waiting" for row in house.rows())
+
+
+@pytest.mark.parametrize("is_app", [True, False])
+def test_a_strangers_comment_that_begins_like_ours_is_left_alone(house: House, github: StandIn, is_app: bool) -> None:
+    if not is_app:
+        house.teller.config = replace(house.config, github_app_id=None, github_token="a-plain-token")
+    mark = "<!-- tidemark:demo/tinygpt -->\nnothing is slower"
+    theirs = github._keep(github.comments, {"body": mark, "issue": 7, **BY_STRANGER})
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
+    house.tell()
+    assert github.comments[theirs["id"]]["body"] == mark and len(github.comments) == 2
+
+
+def test_an_old_issue_is_not_forgotten_with_what_was_told_of_commits(house: House) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
+    with house.engine.begin() as c:
+        c.execute(text("UPDATE github_outbox SET kind = 'issue', key = '1' WHERE kind = 'comment'"))
+        outbox_store.prune(c, datetime.now(UTC) + timedelta(days=400))
+    assert [(row.kind, row.key) for row in house.rows()] == [("issue", "1")]
 
 
 def test_a_comment_that_somebody_removed_is_made_anew(house: House, github: StandIn) -> None:
