@@ -26,7 +26,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import BadRequest, Conflict, NotFound
 from backend.services.manifest import Suite
 from backend.services.projects import find_project
-from backend.services.requests import manifest_at
+from backend.services.requests import check_may_run, manifest_at
 from backend.services.savepoints import apart
 from backend.services.scope import find_commit, find_scope
 from backend.store import backfills as store
@@ -99,6 +99,7 @@ def request_backfill(
     newest = find_commit(c, scope, project.default_branch)
     first, last = _range(c, wish, newest.default_position)
     declared = newest if wish.declared_at is None else find_commit(c, scope, wish.declared_at)
+    check_may_run(c, config, project, declared)
     suites = {suite.name: suite for suite in manifest_at(config, project, declared.sha).suites}
     if wish.suite not in suites:
         raise NotFound.of("suite", wish.suite, list(suites))

@@ -15,7 +15,7 @@ from backend.services.config import ServiceConfig
 from backend.services.confirm import MOST_ROUNDS, Purpose, SessionRequest, request_session
 from backend.services.errors import BadRequest, NotFound
 from backend.services.projects import find_project
-from backend.services.requests import manifest_at
+from backend.services.requests import check_may_run, manifest_at
 from backend.services.scope import find_commit, find_scope
 from backend.store import queue
 
@@ -56,6 +56,8 @@ def request_comparison(
         require(principal, Scope.ADMIN)
     scope = find_scope(c, wish.project)
     base, head = (find_commit(c, scope, name) for name in (wish.base, wish.head))
+    for commit in (base, head):
+        check_may_run(c, config, project, commit)
     if base.id == head.id and wish.base_setup == wish.head_setup:
         raise BadRequest(
             "base and head are the same commit in the same environment; give another head, or what one side installs"

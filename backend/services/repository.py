@@ -189,6 +189,11 @@ class Mirror:
                 found[expected[at]].append(text.replace("\x00", "\ufffd"))
         return {sha: tuple(paths) for sha, paths in found.items()}
 
+    def has_commit(self, sha: str) -> bool:
+        """Whether a branch, or a pull request that was let in, has brought this commit."""
+        said = self._git("cat-file", "--batch-check", stdin=f"{_checked(sha)}^{{commit}}\n".encode())
+        return len(said.split()) == 3 and said.split()[1] == b"commit"
+
     def blobs_at(self, shas: Sequence[str], path: str) -> dict[str, Blob | None]:
         """The file of this name in each commit. None: it has none."""
         asked = "".join(f"{_checked(sha)}:{path}\n" for sha in shas).encode()

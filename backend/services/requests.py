@@ -15,6 +15,8 @@ from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid, Suit
 from backend.services.projects import find_project
 from backend.services.repository import GitFailure
 from backend.services.scope import find_commit, find_scope
+from backend.store import pull_requests
+from backend.store.lookup import CommitRow
 from backend.store.projects import ProjectRow
 
 
@@ -44,6 +46,7 @@ def request_commit(
     project = find_project(c, request.project)
     principal.require_project(project.id)
     commit = find_commit(c, find_scope(c, request.project), request.commit)
+    check_may_run(c, config, project, commit)
     suites = _chosen(manifest_at(config, project, commit.sha), request.suites)
     wanted = [
         Wanted(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
@@ -62,6 +65,31 @@ def request_commit(
         again=request.again,
     )
     return Accepted(project=project.slug, commit=commit.sha, runs=tuple(runs))
+
+
+def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, commit: CommitRow) -> None:
+    """Refuse what nobody has let onto the workers: code of a fork before a maintainer approved exactly that commit.
+
+    A delivered result names any commit it likes, and a worker would fetch it from wherever the host has it.
+    """
+    if commit.default_position is not None:
+        return
+    number = commit.pull_request
+    found = None if number is None else pull_requests.find(c, project.id, number)
+    if found is not None and found.is_fork and found.head_sha == commit.sha != found.approved_sha:
+        raise Conflict(
+            f"{commit.sha[:12]} is the head of #{number}, which comes from a fork: a maintainer approves exactly that "
+            "commit before any of it runs"
+        )
+    try:
+        known = project.repository_url is None or sync.mirror_of(config, project).has_commit(commit.sha)
+    except GitFailure as failure:
+        raise Unavailable(f"the mirror of {project.slug} cannot be read: {failure}") from None
+    if not known:
+        raise Conflict(
+            f"{commit.sha[:12]} is in no branch of {project.slug} and in no pull request that may run: "
+            "it is known only from a result that somebody delivered"
+        )
 
 
 def manifest_at(config: ServiceConfig, project: ProjectRow, sha: str) -> Manifest:

@@ -20,7 +20,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import NotFound, ServiceError
 from backend.services.manifest import Manifest, Suite
 from backend.services.projects import find_project
-from backend.services.requests import manifest_at
+from backend.services.requests import check_may_run, manifest_at
 from backend.services.savepoints import apart
 from backend.services.schedule_manifest import Schedule
 from backend.services.scope import find_commit, find_scope
@@ -122,6 +122,7 @@ def _ask(
     project = find_project(c, slug)
     branch = schedule.branch or project.default_branch
     commit = find_commit(c, find_scope(c, slug), schedule.commit or branch)
+    check_may_run(c, config, project, commit)
     suites = _chosen(manifest_at(config, project, commit.sha), schedule)
     by = f"schedule {schedule.name}"
     if schedule.against:

