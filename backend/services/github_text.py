@@ -6,7 +6,7 @@ Pure: a report in, text out. Names of benchmarks and errors come from strangers'
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 
 from backend.regression.compare import CONFIDENCE
 from backend.services.commit_report import CommitReport, Line, Waiting
@@ -31,7 +31,10 @@ CONCLUSIONS = {
     CommitVerdict.FAILED: "neutral",
 }
 SOURCE = re.compile(r"(?P<path>[^/\\:\x00-\x1f][^:\\\x00-\x1f]{0,299})(:(?P<line>[1-9][0-9]{0,6}))?")
-MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~@])")
+MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~])")
+# Where GitHub, in the text as it is shown, would see somebody mentioned, an issue, or an address.
+TIE = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+JOINER = "\u2060"  # has no width
 SIGNS = {"regression": "▼", "suspect": "?", "improvement": "▲"}
 
 
@@ -70,8 +73,12 @@ def plain(text: str, limit: int = 200) -> str:
     """A stranger's text in a line of Markdown: no markup, no link, no mention."""
     shortened = " ".join(text.split())
     shortened = shortened if len(shortened) <= limit else f"{shortened[: limit - 1]}…"
-    # A backslash before `@` does not keep GitHub from notifying people; an entity does.
-    return MARKDOWN.sub(lambda found: "&#64;" if found[0] == "@" else f"\\{found[0]}", escape(shortened, quote=False))
+    return MARKDOWN.sub(r"\\\1", escape(untied(shortened), quote=False))
+
+
+def untied(text: str) -> str:
+    """The same to the eye, but it notifies nobody and leads nowhere (GitHub looks for that after undoing escapes)."""
+    return TIE.sub(JOINER, text)
 
 
 def percent(change: float | None) -> str:
@@ -375,7 +382,7 @@ def _pending(report: CommitReport) -> str:
 
 def _title(report: CommitReport) -> str:
     if report.of("regression") or report.of("suspect") or report.failed:
-        return headline(report).replace("\\", "")[:MAX_STATUS]
+        return unescape(re.sub(r"\\(.)", r"\1", headline(report)))[:MAX_STATUS]  # a title is no Markdown
     faster = len(report.of("improvement"))
     return f"{report.counts.get('unchanged', 0)} unchanged" + (f", {faster} faster" if faster else "")
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from backend.services import profiles
 from backend.services.config import ServiceConfig
 from backend.services.errors import Conflict
-from backend.services.github_text import percent, value
+from backend.services.github_text import percent, untied, value
 from backend.services.notices import Difference, differences
 from backend.services.profiles import Variant
 from backend.services.regressions import AffectedSeries, RegressionDetail, get_regression
@@ -74,7 +74,8 @@ def draft(c: Connection, config: ServiceConfig, regression_id: int) -> UpstreamR
     variant = Variant(benchmark=lead.benchmark, variant_key=lead.variant, preset=lead.preset)
     kernels = profiles.around(c, config, it.series_id, variant, onset).kernels
     named = upstream_of(changed)
-    title = f"{lead.benchmark} {percent(lead.change)} slower with {_versions(changed, 1) or 'a newer environment'}"
+    newer = _versions(changed, 1) or "a newer environment"
+    title = f"{_cell(lead.benchmark)} {percent(lead.change)} slower with {newer}"
     text = "\n".join(
         [
             f"# {title}",
@@ -113,7 +114,8 @@ def _versions(changed: Sequence[Difference], most: int) -> str:
 def _summary(detail: RegressionDetail, lead: AffectedSeries, changed: Sequence[Difference]) -> str:
     it = detail.regression
     return (
-        f"On {it.testbed}, {lead.benchmark} {lead.variant or ''} takes {percent(lead.change)} more ({lead.metric}: "
+        f"On {_cell(it.testbed)}, {_cell(f'{lead.benchmark} {lead.variant}')} takes {percent(lead.change)} more "
+        f"({_cell(lead.metric)}: "
         f"{_value(lead, lead.before)} → {_value(lead, lead.after)}) since {_versions(changed, 3)}. "
         f"{'It is so to this day.' if it.still_bad else 'The newest runs do not show it any more.'}"
     ).replace("  ", " ")
@@ -147,7 +149,8 @@ def _phases(detail: RegressionDetail) -> list[str]:
     if not known:
         return ["## Phases", "", "Not recorded for this benchmark.", ""]
     rows = [
-        f"| {_cell(phase.metric)} | {phase.before:.4g} | {phase.after:.4g} | {phase.difference:+.3g} {phase.unit} |"
+        f"| {_cell(phase.metric)} | {phase.before:.4g} | {phase.after:.4g} "
+        f"| {phase.difference:+.3g} {_cell(phase.unit)} |"
         for phase in sorted(known, key=lambda phase: -abs(phase.difference or 0.0))
     ]
     return ["## Phases", "", "| phase | before | after | moved by |", "|---|--:|--:|--:|", *rows, ""]
@@ -157,7 +160,7 @@ def _kernels(found: Any) -> list[str]:
     if found is None:
         return ["## Kernels", "", "No run near the onset was profiled on both sides.", ""]
     rows = [
-        f"| {_cell(it.phase)} | `{_cell(it.name)}` | {it.before_us:.4g} | {it.after_us:.4g} | {it.before_calls:.4g} "
+        f"| {_cell(it.phase)} | `{_code(it.name)}` | {it.before_us:.4g} | {it.after_us:.4g} | {it.before_calls:.4g} "
         f"→ {it.after_calls:.4g} | {_cell(it.words)} |"
         for it in found.changes[:MAX_KERNELS]
     ]
@@ -209,5 +212,11 @@ def _value(row: AffectedSeries, number: float | None) -> str:
 
 
 def _cell(text: object) -> str:
-    """In a cell of a table; the names come from runs, and reach nobody."""
-    return str(text).replace("|", "\\|").replace("<", "&lt;").replace("@", "&#64;").replace("\n", " ").strip()
+    """A stranger's text, also in a cell of a table: no markup, no link, no mention."""
+    said = " ".join(untied(str(text)).split()).replace("\\", "\\\\").replace("`", "'")
+    return said.replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    """The same between backticks, where an escape would be shown as it is."""
+    return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from backend.services.kernels import KernelChange
+from backend.services.upstream_report import _kernels
 from tests.backend.api.conftest import BROKEN_AT, run_document
 
 NEWER = {"torch": "2.14.0", "python": "3.11", "driver": "575.10 <b>|</b> @team"}
@@ -35,6 +38,17 @@ def test_a_newer_torch_that_is_slower_gets_a_report_with_versions_command_figure
     assert "torch changed from 2.13.0 to 2.14.0" in text
     assert "No run near the onset was profiled on both sides." in text
     assert "@team" not in text and "<b>" not in text
+
+
+def test_names_of_kernels_stand_as_they_are_and_others_are_no_markup() -> None:
+    name = "void elementwise<4, at::`lambda'|float>(@x)"
+    moved = KernelChange(
+        name=name, phase="forward [x](https://evil.example)", replaces="#12", before_us=1.0, after_us=2.0,
+        before_calls=1.0, after_calls=1.0,
+    )  # fmt: skip
+    row = _kernels(SimpleNamespace(changes=(moved,)))[-2]
+    assert "`void elementwise<4, at::'lambda'\\|float>(@x)`" in row
+    assert "](" not in row.replace("\\[x](", "") and "://" not in row and "#12" not in row and "replaces #" in row
 
 
 def test_there_is_nothing_to_report_upstream_when_it_is_our_code(live_server: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from backend.services.commit_report import load_report
 from backend.services.commit_verdict import commit_verdict
 from backend.services.config import ServiceConfig
 from backend.services.github_outbox import MOST_ATTEMPTS, Teller
-from backend.services.github_text import comment, plain, remembered
+from backend.services.github_text import check, comment, plain, remembered
 from backend.services.ingest import record_run
 from backend.services.pull_requests import confirm_all
 from backend.store import github_outbox as outbox_store
@@ -313,6 +314,21 @@ def test_a_project_that_is_not_connected_leaves_nothing_to_tell(house: House) ->
 def test_text_from_a_strangers_file_is_no_markup() -> None:
     said = plain("<img src=x> [a](javascript:b) @team `code` | cell")
     assert "<img" not in said and "](" not in said and "@team" not in said and " | " not in said
+
+
+def test_text_from_a_strangers_file_notifies_nobody_and_leads_nowhere() -> None:
+    said = html.unescape(plain("see https://evil.example, www.evil.example, #12, up/stream#3 and @eve"))
+    shown = re.sub(r"\\(.)", r"\1", said)  # as it is when GitHub looks for links and mentions
+    assert not re.search(r"://|www\.|#\d|@\w", shown)
+    assert shown.replace("\u2060", "") == "see https://evil.example, www.evil.example, #12, up/stream#3 and @eve"
+
+
+def test_the_title_of_a_check_is_no_markdown(house: House, github: StandIn) -> None:
+    house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
+    with house.engine.begin() as c:
+        report = load_report(c, house.project, HEAD, "https://t.example")
+    lines = tuple(replace(line, benchmark="test_route[a&b<c>]") for line in report.lines)
+    assert "test_route[a&b<c>] rung=r03" in check(replace(report, lines=lines)).title
 
 
 def test_only_what_is_red_is_remembered(house: House) -> None:
