@@ -156,9 +156,15 @@ def read_run(file: Path) -> bytes:
 
 
 def address_of(repository: str) -> str:
-    """A directory of this machine as the file:// address git reads it by; anything else as it is."""
+    """A directory of this machine as the file:// address git reads it by; other addresses as they are."""
     path = Path(repository).expanduser()
-    return path.resolve().as_uri() if "://" not in repository and path.is_dir() else repository
+    if "://" in repository:
+        return repository
+    if path.is_dir():
+        return path.resolve().as_uri()
+    if ":" not in repository:
+        raise Refusal(f"{path.absolute()} is no directory; accepted: a directory, https://, ssh://, user@host:path")
+    return repository
 
 
 def regressed(answer: Mapping[str, Any]) -> bool:
@@ -178,10 +184,10 @@ def describe_verdicts(answer: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_regressions(answer: Mapping[str, Any]) -> str:
+def describe_regressions(answer: Mapping[str, Any], *, narrowed: bool = False) -> str:
     items = answer.get("items", [])
     if not items:
-        return "no regressions"
+        return "no such regressions (`tidemark regressions` lists all)" if narrowed else "no regressions"
     lines = []
     for item in items:
         change = item.get("change") if item.get("change") is not None else item.get("magnitude")

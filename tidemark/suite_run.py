@@ -22,6 +22,8 @@ def run_suite(name: str, directory: Path, out: Path) -> int:
     suite = read_suite(name, directory)
     environment = {
         **os.environ,
+        # As a worker does it: `python` is the one that has the suite, also where no virtual environment is active.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         **suite.env,
         "TIDEMARK_RUN_JSON": str(out.absolute()),
         "TIDEMARK_SUITE": name,

@@ -120,7 +120,7 @@ def check_url(url: str, *, trusted: bool) -> None:
         raise BadRequest.field("repository_url", url, accepted)
     if split.scheme == "file" and split.path.startswith("/") and not split.netloc:
         if not trusted:
-            raise BadRequest.field("repository_url", url, f"{accepted}; file:// only for trusted projects")
+            raise BadRequest.field("repository_url", url, f"{accepted}; file:// only for trusted projects (--trusted)")
         return
     if split.password is not None or (split.scheme == "https" and split.username is not None):
         # It would be shown on pages and sent to workers.

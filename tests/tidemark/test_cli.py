@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
 
+from tidemark.suite_run import run_suite
+
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
@@ -183,3 +185,13 @@ def test_a_data_directory_is_named_once_for_every_command(tmp_path: Path) -> Non
     done = tidemark("--data-dir", str(tmp_path / "elsewhere"), "regressions", TIDEMARK_URL="")
     assert done.returncode == 1
     assert f"no service is running on {tmp_path / 'elsewhere'}" in done.stderr
+
+
+def test_a_suite_run_here_finds_the_python_that_has_tidemark_without_an_active_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "command -v python > $TIDEMARK_RUN_JSON"
+    (tmp_path / "tidemark.toml").write_text(f'[suite.own]\ncommand = "{command}"\ntestbeds = ["cpu"]\n')
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert run_suite("own", tmp_path, tmp_path / "run.json") == 0
+    assert (tmp_path / "run.json").read_text().strip() == str(Path(sys.executable).parent / "python")

@@ -125,7 +125,8 @@ def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(servi
     listed = tidemark("regressions", TIDEMARK_DATA_DIR=str(service.data))
     assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
     listed = tidemark("regressions", "--still-bad", TIDEMARK_DATA_DIR=str(service.data))
-    assert (listed.returncode, listed.stdout.strip()) == (0, "no regressions"), listed.stderr
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.strip() == "no such regressions (`tidemark regressions` lists all)"
 
 
 def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trusted(
@@ -135,6 +136,8 @@ def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trust
     refused = tidemark(*add, TIDEMARK_DATA_DIR=str(service.data))
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "file:// only for trusted projects" in refused.stderr
+    nowhere = tidemark("project", "add", "me/words", str(tmp_path / "typo"), TIDEMARK_DATA_DIR=str(service.data))
+    assert (nowhere.returncode, f"{tmp_path / 'typo'} is no directory" in nowhere.stderr) == (1, True)
     done = tidemark(*add, "--trusted", TIDEMARK_DATA_DIR=str(service.data))
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{service.url}/board?project=me/words" in done.stdout

@@ -50,7 +50,8 @@ def regressions(
     found = remote.service(url, token).regressions(
         limit, project=project, state=state, cause=cause, still_bad="true" if still_bad else None
     )
-    print(json.dumps(found) if as_json else remote.describe_regressions(found))
+    narrowed = still_bad or any((project, state, cause))
+    print(json.dumps(found) if as_json else remote.describe_regressions(found, narrowed=narrowed))
 
 
 @app.command()
