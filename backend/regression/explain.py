@@ -21,7 +21,7 @@ def _opening(j: Judgement, metric: str, unit: str) -> str:
         return f"{value}: not judged."
     base = f"{number(j.baseline)}{_after(unit)}"
     verdict = j.verdict.value
-    if j.verdict is Verdict.IMPROVEMENT and j.change >= 0:  # the baseline is that of before a regression which ends here
+    if j.verdict is Verdict.IMPROVEMENT and j.change >= 0:  # its baseline is of before a regression that ends here
         verdict += " over the runs before it"
     return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {verdict}."
 
