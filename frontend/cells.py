@@ -6,7 +6,7 @@ The page and the live patches are made from the same faces, so an open page and 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +77,11 @@ class Layout:
         return "few" if self.width <= FEW_COLUMNS else "mid" if self.width <= MID_COLUMNS else "many"
 
 
-@dataclass(frozen=True, slots=True)
-class Face:
-    """What a cell shows: class, content (HTML), accessible words, address; loud ones are links and are named."""
+class Face(NamedTuple):
+    """What a cell shows: class, content (HTML), accessible words, address; loud ones are links and are named.
+
+    A named tuple because a page may make thousands of them.
+    """
 
     css: str
     html: str
@@ -262,6 +264,8 @@ FIXED_TEXT = {
 def _measured(cell: Cell, mode: CellMode) -> str:
     """A judged cell: its value, its change, or the glyph of its verdict with its size."""
     state, change = cell.state, cell.change
+    if mode is CellMode.VERDICT and state in STILL:
+        return "▽"
     if mode is CellMode.VALUE and cell.value is not None:
         return cell_escape(numbers.significant(cell.value / numbers.scale_of(cell.value, cell.unit or "")[0]))
     size = "" if change is None else numbers.bare_percent(change)

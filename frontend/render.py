@@ -41,6 +41,7 @@ COMPRESSION = 4  # of nine: a page of thousands of points stays under 150 kB; 5 
 # What programs send to a terminal to colour text or move its cursor.
 CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+UNSAFE_IN_SCRIPTS = tuple((text.encode(), f"\\u{ord(text):04x}".encode()) for text in ("<", "\u2028", "\u2029"))
 # Text without any of these is written as it is: nearly every text of a page, and one look is cheaper than two passes.
 SPECIAL = re.compile(f"[&<>\"'{CONTROL.pattern[1:-1]}]")
 
@@ -147,8 +148,10 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 def script_json(content: Any) -> Markup:
     """A data block for a script; `<` cannot end it early."""
-    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    for character, written in UNSAFE_IN_SCRIPTS:
+        data = data.replace(character, written)
+    return Markup(data.decode())
 
 
 def html_response(request: Request, html: str, status: int = 200) -> HTMLResponse:

@@ -284,9 +284,22 @@ def load_points(
 
 def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
     """Why the point of a series at a commit (a sha, or its first digits) was judged as it was."""
+    return _explained(c, series_id, *_place(c, series_id, commit))
+
+
+def explain_with_samples(c: Connection, series_id: int, commit: str) -> tuple[Explanation, tuple[Sampled, ...]]:
+    """The same, and the samples behind the point."""
+    info, scope, found = _place(c, series_id, commit)
+    return _explained(c, series_id, info, scope, found), _samples(c, series_id, found)
+
+
+def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, Scope, CommitRow]:
     info = series_info(c, series_id)
     scope = find_scope(c, info.project)
-    found = find_commit(c, scope, commit)
+    return info, scope, find_commit(c, scope, commit)
+
+
+def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: Scope, found: CommitRow) -> Explanation:
     row = store.judgement_of(c, series_id, found, [branch.id for branch in scope.branches])
     if row is None:
         raise NotFound(
@@ -336,8 +349,10 @@ def explanation(c: Connection, scope: Scope, info: SeriesInfo, commit: CommitRow
 
 def load_samples(c: Connection, series_id: int, commit: str) -> tuple[Sampled, ...]:
     """The samples behind a point, one entry for each run of the commit that measured it."""
-    info = series_info(c, series_id)
-    found = find_commit(c, find_scope(c, info.project), commit)
+    return _samples(c, series_id, _place(c, series_id, commit)[2])
+
+
+def _samples(c: Connection, series_id: int, found: CommitRow) -> tuple[Sampled, ...]:
     return tuple(_sampled(row) for row in store.samples_of(c, series_id, found.id))
 
 

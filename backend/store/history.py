@@ -176,15 +176,15 @@ POINT = np.dtype(
         *((name, ">f8") for name in FLOATS),
     ]
 )
-_MICROSECONDS = "int8send((extract(epoch FROM {}) * 1000000)::int8)"
+MICROSECONDS_UNTIL_2000 = 946_684_800_000_000  # from 1970 on: PostgreSQL sends moments as microseconds since 2000
 _RECORD = " || ".join(
     [
         "int4send(j.position)",
         f"int4send({NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)",
         "int4send(coalesce(j.regression_id, 0))",
         "int4send(coalesce(r.environment_id, 0))",
-        _MICROSECONDS.format("coalesce(c.committed_at, c.recorded_at)"),
-        _MICROSECONDS.format("j.measured_at"),
+        "timestamptz_send(coalesce(c.committed_at, c.recorded_at))",
+        "timestamptz_send(j.measured_at)",
         *(f"float8send(coalesce(j.{name}, 'NaN'))" for name in FLOATS),
     ]
 )
@@ -306,8 +306,11 @@ def packed_points(connection: Connection, series_id: int, first: int, last: int,
     numbers, shas, messages, authors, run_ids = connection.execute(_POINTS, parameters).one()
     if numbers is None:
         return PackedPoints(np.empty(0, dtype=POINT), [], [], [], [])
+    records = np.frombuffer(numbers, dtype=POINT).copy()
+    for moment in ("committed_at", "measured_at"):
+        records[moment] += MICROSECONDS_UNTIL_2000
     return PackedPoints(
-        np.frombuffer(numbers, dtype=POINT),
+        records,
         *(texts.split("\n") for texts in (shas, messages, authors, run_ids)),
     )
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from backend.services import history, scope
 from backend.services.errors import BadRequest
-from backend.services.history import Explanation, Points, SeriesQuery
+from backend.services.history import Explanation, Points, Sampled, SeriesQuery
 from frontend import numbers
 from frontend.details import gates
 from frontend.figures.of_points import moment_of, trend_of
@@ -85,8 +85,9 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     if not len(points) and not (here.get("range") or since or until):
         range_name, points = "all", history.load_points(visit.c, series_id, granularity, now=visit.now)
     chosen = chosen_sha(points, here.get("commit"))
-    why = history.explain_point(visit.c, series_id, chosen) if chosen and granularity == "commit" else None
-    samples = history.load_samples(visit.c, series_id, chosen) if why is not None and chosen else ()
+    why, samples = None, tuple[Sampled, ...]()
+    if chosen and granularity == "commit":
+        why, samples = history.explain_with_samples(visit.c, series_id, chosen)
     name = series_name(series.benchmark, series.variant)
     gate = why.numbers.get("min_change") if why is not None else None
     open_change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
