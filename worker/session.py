@@ -19,7 +19,7 @@ from typing import Any
 
 from worker.checkout import CheckoutError, CheckoutInterrupted
 from worker.client import LeasedRun
-from worker.execute import Execution, Product, RunFailed, RunInterrupted
+from worker.execute import Execution, MachineFailed, Product, RunFailed, RunInterrupted
 from worker.observe import MachineWatch
 from worker.protection import give_to
 from worker.results import Unusable
@@ -143,9 +143,13 @@ class SessionExecution(Execution):
                 status, error = "failed", str(failure)
             except CheckoutInterrupted:
                 raise RunInterrupted from None
-            except OSError as failure:
+            except (RunInterrupted, MachineFailed):
+                raise
+            except Exception as failure:
+                # As of a run: also what nobody foresaw ends it with a reason, not with a lease that runs out.
                 log.exception("session round %s failed on this worker's side", self.leased.run_id)
-                status, error = "failed", f"the worker could not carry out the session: {failure}"
+                what = failure or type(failure).__name__
+                status, error = "failed", f"the worker could not carry out the session: {what}"
         if self.interrupt.reason is not None and status == "failed":
             raise RunInterrupted
         if error is not None:

@@ -303,6 +303,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # Without its session a round would pass for a run of its commit: queued ones would be carried out as such.
+    op.execute("DELETE FROM run WHERE session_id IS NOT NULL")
     op.drop_index("ix_run_session_id", table_name="run", postgresql_where=sa.text("session_id IS NOT NULL"))
     op.drop_constraint(op.f("fk_run_avoid_worker_id_worker"), "run", type_="foreignkey")
     op.drop_column("run", "avoid_worker_id")

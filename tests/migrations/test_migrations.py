@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, inspect, text
 
 from backend.store import schema
 from backend.store.tables import metadata
@@ -14,6 +14,24 @@ from backend.store.tables import metadata
 def test_the_migrated_schema_is_what_the_code_describes(committing_engine: Engine) -> None:
     with committing_engine.begin() as c:
         command.check(schema.alembic_config(c))
+
+
+def test_rounds_of_sessions_do_not_become_runs_of_their_commit_on_the_way_down(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        c.execute(text("INSERT INTO project (slug) VALUES ('a/b')"))
+        c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))
+        c.execute(text("INSERT INTO commit (project_id, sha) SELECT id, 'c0ffee' FROM project"))
+        for run_id, session_id in (("RUN", None), ("ROUND", "SESSION")):
+            c.execute(
+                text(
+                    """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, session_id)
+                       SELECT :run, k.project_id, k.id, t.id, 'own', 'queued', 'confirm', :session
+                       FROM commit k, testbed t"""
+                ),
+                {"run": run_id, "session": session_id},
+            )
+        schema.downgrade(c, "0008")
+        assert c.scalars(text("SELECT id FROM run")).all() == ["RUN"]
 
 
 def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> None:

@@ -108,6 +108,13 @@ def test_a_setup_override_reaches_one_arm_only(bench: Any) -> None:
     assert values == [10, 30, 31, 11]
 
 
+def test_what_the_worker_itself_cannot_do_ends_the_round_with_the_reason(bench: Any) -> None:
+    commit = bench.repository.commit({"bench.py": program("100")})
+    said = carry_out(bench, commit, commit, head={"env": ["not a table"]})
+    assert said["status"] == "failed"
+    assert said["error"].startswith("the worker could not carry out the session: ")
+
+
 @pytest.mark.torch
 def test_the_built_in_suite_runs_one_fresh_process_a_turn_of_the_chosen_variant(bench: Any) -> None:
     base = bench.repository.commit({"README": "base"})
