@@ -116,11 +116,11 @@ def _pairs(field: str, given: tuple[str, ...]) -> dict[str, str]:
 )
 def post(
     format: Annotated[str, Path(max_length=50, pattern=PLAIN, description="its name, or `auto`")],
+    caller: Deliverer,  # first: nothing of a stranger's file is read
     upload: Annotated[Upload, Depends(upload)],
     context: Annotated[Context, Depends(stated)],
     c: Transaction,
     now: Now,
-    caller: Deliverer,
     file: Annotated[str | None, Query(max_length=255, pattern=PLAIN, description="the file's name")] = None,
     dry_run: bool = False,
 ) -> Any:
