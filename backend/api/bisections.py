@@ -36,11 +36,13 @@ def list_bisections(
     c: Transaction,
     _: Reader,
     project: Annotated[Slug | None, Query()] = None,
+    regression: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:
     """Bisections: how far, how sure, steps and time left."""
     project_id = None if project is None else find_project(c, project).id
-    return Json({"items": bisection_views.list_bisections(c, project_id=project_id, limit=limit), "next": None})
+    found = bisection_views.list_bisections(c, project_id=project_id, regression_id=regression, limit=limit)
+    return Json({"items": found, "next": None})
 
 
 @router.get("/bisections/{bisection_id}", response_model=None, responses=answer(BisectionView, "The bisection"))

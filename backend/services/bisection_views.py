@@ -70,8 +70,11 @@ def bisection_view(c: Connection, bisection_id: str) -> BisectionView:
     return view_of(c, row)
 
 
-def list_bisections(c: Connection, *, project_id: int | None = None, limit: int = 50) -> list[BisectionView]:
-    return [view_of(c, row) for row in store.list_bisections(c, project_id, limit)]
+def list_bisections(
+    c: Connection, *, project_id: int | None = None, regression_id: int | None = None, limit: int = 50
+) -> list[BisectionView]:
+    """The newest first."""
+    return [view_of(c, row) for row in store.list_bisections(c, project_id, regression_id, limit)]
 
 
 def view_of(c: Connection, row: RowMapping) -> BisectionView:

@@ -69,7 +69,8 @@ _LOCK_IN_TURN = text(f"{_ROW} WHERE x.id = :id FOR UPDATE OF x")
 _NEWEST = text(f"{_ROW} WHERE x.regression_id = :regression ORDER BY x.requested_at DESC, x.id DESC LIMIT 1")
 _RUNNING = text("SELECT id FROM bisection WHERE state = 'running' ORDER BY requested_at")
 _LIST = text(
-    f"""{_ROW} WHERE CAST(:project AS integer) IS NULL OR x.project_id = :project
+    f"""{_ROW} WHERE (CAST(:project AS integer) IS NULL OR x.project_id = :project)
+          AND (CAST(:regression AS integer) IS NULL OR x.regression_id = :regression)
         ORDER BY x.requested_at DESC LIMIT :limit"""
 )
 
@@ -91,8 +92,11 @@ def running(c: Connection) -> list[str]:
     return list(c.execute(_RUNNING).scalars())
 
 
-def list_bisections(c: Connection, project_id: int | None, limit: int) -> Sequence[RowMapping]:
-    return c.execute(_LIST, {"project": project_id, "limit": limit}).mappings().all()
+def list_bisections(
+    c: Connection, project_id: int | None, regression_id: int | None, limit: int
+) -> Sequence[RowMapping]:
+    values = {"project": project_id, "regression": regression_id, "limit": limit}
+    return c.execute(_LIST, values).mappings().all()
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------

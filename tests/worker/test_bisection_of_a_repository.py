@@ -209,6 +209,9 @@ def test_a_bisection_that_is_called_off_takes_its_run_back(house: House) -> None
         begun = client.post(f"/api/v1/regressions/{regression_id}/bisect").json()
         again = client.post(f"/api/v1/regressions/{regression_id}/bisect").json()
         assert again["id"] == begun["id"] and begun["steps_left"] >= 1 and len(begun["steps"]) == 1
+        listed = client.get("/api/v1/bisections", params={"regression": regression_id}).json()["items"]
+        assert [item["id"] for item in listed] == [begun["id"]]
+        assert client.get("/api/v1/bisections", params={"regression": regression_id + 1}).json()["items"] == []
         ended = client.post(f"/api/v1/bisections/{begun['id']}/cancel").json()
     assert ended["state"] == "cancelled"
     assert house.idle()

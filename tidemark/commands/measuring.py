@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemark.commands.options import Json, Token, Url, commands, say
+from tidemark.refusal import Refusal
+
+if TYPE_CHECKING:
+    from tidemark.remote import Service
 
 app = commands()
 backfill_app = commands("backfill", "Backfills: a suite over commits of the past.")
@@ -40,9 +44,10 @@ def bisect(
     from tidemark import measuring, remote
 
     service = remote.service(url, token)
-    found = service.post(f"/api/v1/regressions/{regression}/bisect")
     if cancel:
-        found = service.post(f"/api/v1/bisections/{found['id']}/cancel")
+        found = service.post(f"/api/v1/bisections/{_running_bisection(service, regression)}/cancel")
+    else:
+        found = service.post(f"/api/v1/regressions/{regression}/bisect")
     if follow and found["state"] == "running":
         found = _follow(lambda: service.get(f"/api/v1/bisections/{found['id']}"), measuring.bisection_line, as_json)
     say(json.dumps(found) if as_json else measuring.describe_bisection(found))
@@ -180,6 +185,13 @@ def backfill_cancel(
 
     found = remote.service(url, token).post(f"/api/v1/backfills/{backfill_id}/cancel")
     say(json.dumps(found) if as_json else measuring.describe_backfill(found))
+
+
+def _running_bisection(service: Service, regression: int) -> str:
+    newest = service.get("/api/v1/bisections", regression=regression, limit=1)["items"]
+    if not newest or newest[0]["state"] != "running":
+        raise Refusal(f"no bisection of regression {regression} is running")
+    return str(newest[0]["id"])
 
 
 def _follow(
