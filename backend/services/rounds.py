@@ -151,6 +151,7 @@ def _turn(number: int, turn: Any) -> tuple[str, Run, Mapping[str, Any]]:
     for result in document["results"]:
         for measurement in result.get("measurements", ()):
             measurement.pop("samples", None)
+            measurement.pop("samples_taken", None)  # counts of lists that are gone: the turn is read again later
     return turn["arm"], run, document
 
 

@@ -83,6 +83,7 @@ def round_of(loom: Any, base: float, head: float, *, seed: int = 0, **more: Any)
         arm = {"A": "base", "B": "head"}[letter]
         value = {"base": base, "head": head}[arm] * (1 + chance.gauss(0, 0.003))
         measured = {"metric": "step_ms", "unit": "ms", "direction": "lower", "role": "gate", "value": value}
+        measured |= {"processes": [value], "samples": [[value, value]], "samples_taken": [2]}
         run = loom.run_of(0, [measured], id=f"{run_id}-{number}", commit=task[arm]["commit"], parents=[])
         turns.append({"number": number, "arm": arm, "run": run})
     return {
