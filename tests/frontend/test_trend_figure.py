@@ -3,6 +3,7 @@
 from frontend.figures.phases import Phase, growth, phases_svg
 from frontend.figures.small import distribution, forest, sparkline
 from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text, trend_figure
+from frontend.render import script_json
 
 
 def trend(**changes: object) -> Trend:
@@ -130,3 +131,8 @@ def test_small_pictures_survive_flat_and_missing_data() -> None:
 def test_one_hostile_text_of_a_column_is_escaped_and_the_others_stay_as_they_are() -> None:
     assert escaped_all(["plain", "it's <b>", "\x1b[31mred"]) == ["plain", "it&#x27;s &lt;b&gt;", "␛[31mred"]
     assert escaped_all(["plain", "router: top-k"]) == ["plain", "router: top-k"]
+
+
+def test_a_data_block_cannot_be_ended_by_what_it_holds() -> None:
+    block = str(script_json({"text": "</script><!-- \u2028\u2029 é"}))
+    assert block == '{"text":"\\u003c/script>\\u003c!-- \\u2028\\u2029 é"}'
