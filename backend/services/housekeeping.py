@@ -31,6 +31,7 @@ RETRY_S = 1.0
 JUMP_S = 5.0
 HEARTBEATS_OF_GRACE = 3
 HOURLY_S = 3600.0
+GONE = ("08", "57P")  # of PostgreSQL's error codes: the connection failed, the server is being shut down
 
 
 def utc_now() -> datetime:
@@ -232,7 +233,10 @@ def _reported(what: str) -> Iterator[None]:
 
 
 def _is_lost(error: Exception) -> bool:
-    return isinstance(error, psycopg.OperationalError) or bool(getattr(error, "connection_invalidated", False))
+    """Whether the connection is gone; a deadlock, or a lock that was not to be had, is one step's own bad luck."""
+    if isinstance(error, psycopg.OperationalError):
+        return error.sqlstate is None or error.sqlstate.startswith(GONE)
+    return bool(getattr(error, "connection_invalidated", False))
 
 
 def _first_line(error: Exception) -> str:

@@ -181,6 +181,27 @@ def test_one_step_that_fails_does_not_keep_the_others_from_being_done(
     assert is_published(committing_engine, other)()
 
 
+def test_a_step_that_lost_a_lock_to_somebody_else_keeps_the_loop_and_its_connection(
+    service_config: ServiceConfig, committing_engine: Engine
+) -> None:
+    run_id = queue_a_run(committing_engine)
+    with committing_engine.begin() as c:
+        # The way of the loop's own statements: PostgreSQL's refusal comes as the driver has it.
+        c.execute(
+            text(
+                """CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS
+                   $$ BEGIN RAISE EXCEPTION 'lost to another' USING ERRCODE = 'deadlock_detected'; END $$"""
+            )
+        )
+        c.execute(text("CREATE TRIGGER lose BEFORE INSERT ON queue_share EXECUTE FUNCTION lose()"))
+    broker = publishing.CeleryBroker(service_config.redis_url)
+    try:
+        housekeeping.tick(committing_engine, service_config, broker, datetime.now(UTC))
+    finally:
+        broker.close()
+    assert not is_published(committing_engine, run_id)()
+
+
 def test_after_the_clock_has_jumped_workers_get_time_to_be_heard(service_config: ServiceConfig) -> None:
     quick = replace(service_config, heartbeat_s=1)
     clock, now = housekeeping._Clock(quick), datetime.now(UTC)
