@@ -239,6 +239,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 10_000)
     parser.add_argument("--drain-minutes", type=float, default=10.0)
     parser.add_argument("--keep", type=Path, help="keep everything here, logs included")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     told = parser.parse_args()
     directory = told.keep or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
     directory.mkdir(exist_ok=True)
@@ -249,6 +250,8 @@ def main() -> int:
             say=lambda line: print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True),
         )  # fmt: skip
         print(report(figures))
+        if told.json is not None:
+            told.json.write_text(json.dumps(asdict(figures)))
         return 1 if figures.wrong else 0
     finally:
         if told.keep is None:

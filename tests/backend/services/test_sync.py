@@ -259,7 +259,7 @@ def test_a_long_history_is_benchmarked_from_its_newest_commits_only(
     for number in range(1, 12):
         repository.commit(str(number), x=str(number))
     assert sync().requested == 8
-    assert "older than the newest 8 commits" in str(note(committing_engine, first))
+    assert "none of the newest 8" in str(note(committing_engine, first))
     assert [message for message, *_ in queued(committing_engine)] == [str(number) for number in range(4, 12)]
 
 
