@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from sqlalchemy import text
 
@@ -97,3 +98,12 @@ def test_the_settings_say_whose_workflows_may_deliver_and_what_github_is_told(si
 def test_the_api_refuses_rules_that_could_not_be_met(site: Site, change: dict[str, Any]) -> None:
     answer = site.client.post("/api/v1/projects", json={"project": SLUG, **change})
     assert answer.status_code in (400, 422), answer.text
+
+
+def test_pull_requests_and_settings_fit_a_phone_and_need_no_mouse(site: Site, visit: Callable[..., Any]) -> None:
+    page = visit(site, signed_in=True, width=390, height=800).page()
+    for path in ("/pull-requests", "/settings"):
+        page.goto(site.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], [node["html"][:160] for node in each["nodes"]]) for each in found] == [], path

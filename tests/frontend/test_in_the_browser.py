@@ -411,7 +411,8 @@ def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     for path in (
         f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/series", "/fleet", "/compare",
         "/rule", "/suites", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings", "/search?q=router",
-        "/fleet/cpu-01", f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0",
+        "/pull-requests", "/measuring", "/fleet/cpu-01",
+        f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0",
     ):  # fmt: skip
         page.goto(loom.url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
@@ -439,6 +440,8 @@ AXE_PAGES = (
     "/rule",
     "/search?q=router",
     "/settings",
+    "/pull-requests",
+    "/measuring",
     "/sign-in",
     "/nothing-here",
     "REGRESSION",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from sqlalchemy import text
 
@@ -103,3 +104,12 @@ def test_who_is_not_signed_in_changes_nothing(site: Site) -> None:
     assert answer.status_code in (401, 403)
     with site.engine.connect() as c:
         assert c.scalar(text("SELECT count(*) FROM backfill")) == 0
+
+
+def test_what_is_measured_and_its_form_fit_a_phone_and_need_no_mouse(site: Site, visit: Callable[..., Any]) -> None:
+    page = visit(site, signed_in=True, width=390, height=800).page()
+    for path in ("/measuring",):
+        page.goto(site.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], [node["html"][:160] for node in each["nodes"]]) for each in found] == [], path
