@@ -42,7 +42,7 @@ function show() {
   $("#saved-count").textContent = items.length ? ` · ${items.length}` : "";
 }
 if (box) {
-  box.hidden = false;
+  box.dataset.ready = "";
   show();
   $("#saved-form").addEventListener("submit", (event) => {
     event.preventDefault();
