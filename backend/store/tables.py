@@ -162,7 +162,7 @@ run = Table(
     Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
     # earlier attempts: [{attempt, worker, ended_at, reason}]
     Column("attempts", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("session_id", Text),  # it is a round of this session: queued like a run, and no run of its commit
+    Column("session_id", Text),  # the session it is a round of: queued like a run, and no run of its commit
     # the worker that raised the suspect: a session is for another one, where there is one
     Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("requested_by", Text, nullable=False, server_default=""),
