@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
+from playwright.sync_api import Browser, sync_playwright
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -33,6 +34,12 @@ from tidemark.datadir import DataDirectory
 from tidemark.postgres import EmbeddedPostgres
 from tidemark.processes import end, identify, wait_until
 from tidemark.valkey import EmbeddedValkey
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
 
 
 @contextmanager
@@ -235,3 +242,16 @@ def live_server(service_config: ServiceConfig, committing_engine: Engine, serve_
     """The API without pages, on a database of this test's own."""
     with serve_app(create_api(service_config, committing_engine), committing_engine, service_config) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real Chromium. There is one for all tests of a process: Playwright cannot be started twice in a thread."""
+    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    with sync_playwright() as playwright:
+        path = path or playwright.chromium.executable_path
+        if not Path(path).exists():
+            pytest.skip("no Chromium on PATH; tests/provide_chromium.py installs one")
+        launched = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield launched
+        launched.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
 sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside this file
 
 import frontend_history as history
 from frontend_site import Site, running_site
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 PROJECT = "northsea/loom"
 COMMITS = 26
 SUITES = ("gpt", "moe")
@@ -79,18 +73,6 @@ def own_site(template: str, postgres: Any, administer: Callable[[str], None], tm
 
 
 # --- the browser -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    with sync_playwright() as playwright:
-        path = path or playwright.chromium.executable_path
-        if not Path(path).exists():
-            pytest.skip("no Chromium on PATH; tests/provide_chromium.py installs one")
-        launched = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
-        yield launched
-        launched.close()
 
 
 class Reader:

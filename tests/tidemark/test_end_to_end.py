@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.error
@@ -23,14 +22,12 @@ from typing import Any
 
 import pytest
 from helpers_tidemark import Background, place, until
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tidemark import ports
 
 SECRET = "a secret that only GitHub and this service know"
 SLUG = "northsea/words"
-CHROMIUM_FLAGS = ("--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-                  "--disable-component-update --disable-sync").split()  # fmt: skip
 
 MANIFEST = """
 [suite.words]
@@ -145,12 +142,9 @@ def service() -> Iterator[tuple[Running, Path]]:
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
-        yield browser.new_page()
-        browser.close()
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_context() as context:
+        yield context.new_page()
 
 
 @pytest.mark.browser
