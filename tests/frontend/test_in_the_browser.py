@@ -205,7 +205,7 @@ def test_an_open_board_turns_red_by_itself_and_nothing_moves(own_site: Site, vis
     page.evaluate(
         """() => { window.shifts = []; new PerformanceObserver((list) => { for (const e of list.getEntries())
                    window.shifts.push(...e.sources.map((s) => s.node?.outerHTML?.slice(0, 200) || String(s.node))); })
-                   .observe({ type: "layout-shift", buffered: true }); }"""
+                   .observe({ type: "layout-shift" }); }"""
     )
     page.evaluate("window.untouched = true")
     for commit in commits[9:]:
