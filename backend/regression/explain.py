@@ -36,9 +36,9 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     # A point that is restated because of a later one was judged before the size of the step was known.
     fell = f" by {percent(abs(step), sign=False)}" if "step" in n else ""
     texts = {
-        Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {_more(j.needed_runs)}.",
+        Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
-        f"which needs {_more(j.needed_runs)}.",
+        f"which needs {more_runs(j.needed_runs)}.",
         Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
         Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, in this run alone so far; "
         "it must be sustained before anyone is told.",
@@ -95,7 +95,8 @@ def _after(unit: str) -> str:
     return "" if unit in ("", "1", "ratio") else f" {unit}"
 
 
-def _more(runs: int) -> str:
+def more_runs(runs: int) -> str:
+    """A number of runs that are still missing."""
     return f"{runs} more run{'' if runs == 1 else 's'}"
 
 
