@@ -197,7 +197,7 @@ def say_hello(c: Connection, hello: WorkerHello, now: datetime, *, starting: boo
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
-    _worker_id, wanted_state = _register(c, hello, now, starting=starting)
+    wanted_state = store.register_worker(c, _said(hello, now, starting=starting)).wanted_state
     if hello.capabilities.get("trouble") and wanted_state == "ok":
         set_worker_state(c, hello.worker, wanted_state := "quarantine")
     if starting:
@@ -216,9 +216,8 @@ def set_worker_state(c: Connection, name: str, state: str) -> None:
     live_store.notify_work(c)
 
 
-def _register(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> tuple[int, str]:
-    return store.register_worker(
-        c,
+def _said(hello: WorkerHello, now: datetime, *, starting: bool = False) -> wire.Statement:
+    return store.worker_statement(
         name=hello.worker,
         testbed=hello.testbed,
         version=hello.version,
@@ -253,7 +252,7 @@ def lease_run(
 ) -> Lease:
     """Give the run to this worker, if it still waits and this worker may have it."""
     check_version(hello, config)
-    ready = store.lock_run_to_lease(c, run_id)
+    ready, worker = store.lock_run_to_lease(c, run_id, _said(hello, now))
     if ready is None:
         if store.state_of(c, run_id) is None:
             raise Gone(f"run {run_id} does not exist (any more)")
@@ -261,22 +260,22 @@ def lease_run(
     principal.require_project(ready.project_id)
     _check_may_lease(ready, hello)
     _check_may_be_this_worker(c, ready, hello, config, now)
-    worker_id, wanted_state = _register(c, hello, now)
-    if wanted_state != "ok":
-        raise Conflict(f"worker {hello.worker} was told to {wanted_state}; it gets no runs", state=wanted_state)
+    if worker.wanted_state != "ok":
+        said = worker.wanted_state
+        raise Conflict(f"worker {hello.worker} was told to {said}; it gets no runs", state=said)
     secret = secrets.token_urlsafe(32)
     told = {"state": "leased", "commit": ready.commit, "suite": ready.suite, "testbed": ready.testbed}
     wire.send(
         c,
         store.leased_statement(
             run_id,
-            worker_id=worker_id,
+            worker_id=worker.id,
             lease_hash=lease_hash(secret),
             now=now,
             expires_at=now + timedelta(seconds=config.lease_s),
         ),
         live_store.event_statement("run", ready.project_id, {"run_id": run_id, **told}),
-        github_outbox.want_statement([run_id]),
+        github_outbox.want_statement(run_id),
     )
     return _lease(ready, secret, config)
 

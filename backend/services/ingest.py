@@ -79,7 +79,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     judged = _store_and_judge(c, arrival, replace(place, commit_id=arrival.commit_id), raw, digest)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
-    ends = (_told_to_pages(arrival, summary), want_statement([run.id]), WORK_STATEMENT)
+    ends = (_told_to_pages(arrival, summary), want_statement(run.id), WORK_STATEMENT)
     wire.send(c, *judged.statements, *ends)
     return Recorded(
         run_id=run.id,

@@ -78,6 +78,14 @@ class HeldRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker that has just said something, and the state that it should be in."""
+
+    id: int
+    wanted_state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedLoad:
     """How many messages a testbed can use. `isolated`: idle workers that may run projects that are not trusted."""
 
@@ -162,10 +170,12 @@ FOR UPDATE OF r SKIP LOCKED
 """
 
 
-def lock_run_to_lease(c: Connection, run_id: str) -> LeaseableRun | None:
-    """The run, locked. None: it does not exist, or another worker is leasing it this very moment."""
-    _, rows = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}))
-    return LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
+def lock_run_to_lease(c: Connection, run_id: str, worker: wire.Statement) -> tuple[LeaseableRun | None, WorkerRow]:
+    """The run, locked, and the worker that asks for it (`worker`: its `worker_statement`), in one round trip.
+    No run: it does not exist, or another worker is leasing it this very moment."""
+    _, rows, (said,) = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}), worker)
+    ready = LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
+    return ready, WorkerRow(**said._asdict())
 
 
 def has_another_worker(c: Connection, testbed_name: str, name: str, alive_since: datetime) -> bool:
@@ -363,8 +373,7 @@ RETURNING w.id, w.wanted_state
 """
 
 
-def register_worker(
-    c: Connection,
+def worker_statement(
     *,
     name: str,
     testbed: str,
@@ -373,8 +382,8 @@ def register_worker(
     protection: str,
     starting: bool,
     now: datetime,
-) -> tuple[int, str]:
-    """Store or refresh a worker (and its testbed, on first sight). Returns (its id, the state it should be in)."""
+) -> wire.Statement:
+    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `WorkerRow`."""
     values = {
         "name": name,
         "testbed": testbed,
@@ -384,8 +393,12 @@ def register_worker(
         "starting": starting,
         "now": now,
     }
-    ((row,),) = wire.send(c, (_REGISTER, values))
-    return row.id, row.wanted_state
+    return _REGISTER, values
+
+
+def register_worker(c: Connection, worker: wire.Statement) -> WorkerRow:
+    ((row,),) = wire.send(c, worker)
+    return WorkerRow(**row._asdict())
 
 
 def set_wanted_state(c: Connection, name: str, state: str) -> bool:

@@ -35,7 +35,12 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
     cursors = [connection.cursor(row_factory=namedtuple_row, binary=True) for _ in statements]
     with connection.pipeline():
         connection.wait(_enqueue(cursors, statements))
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [_rows(cursor) for cursor in cursors]
+
+
+def _rows(cursor: psycopg.Cursor[Any]) -> Rows:
+    # Not `cursor.description`: it makes an object of every column, which took a tenth of a small batch's time.
+    return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
 @contextmanager
