@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from backend.regression.density import Floats, Ints, NoiseModel
-from backend.regression.detector import Detector, Opened
+from backend.regression.detector import Detector
+from backend.regression.memory import Opened
 
 
 def pack_floats(x: Floats) -> str:

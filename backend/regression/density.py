@@ -32,8 +32,11 @@ CORRELATION_RUNS = 12.0
 CAUTION = 0.4
 """Autocorrelation is taken this many standard errors high: what it inflates is worth less as evidence."""
 
+# Limits as arrays: a ufunc takes them in half the time of a Python number.
+_FOUR, _MINUS_FOUR = np.array(4.0), np.array(-4.0)
+_BEYOND = np.array(REACH + 1.0)
 _GRID = np.arange(-REACH, REACH + 1) / CELLS_PER_SD
-_TAIL = (3 / 8) / 0.9 * (1 + (_GRID / 0.9) ** 2 / 4) ** -2.5
+_TAIL = TAIL_WEIGHT * ((3 / 8) / 0.9 * (1 + (_GRID / 0.9) ** 2 / 4) ** -2.5)
 _KERNELS: dict[int, Floats] = {}
 
 
@@ -61,9 +64,9 @@ class NoiseModel:
         step = self.scale / CELLS_PER_SD * math.sqrt(1 + 1 / max(1, self.runs))
         return (low - 0.5) * step, (high + 0.5) * step
 
-    def cells(self, x: Floats) -> Ints:
-        """Residuals of x in cells of 1/8 standard deviation."""
-        cells: Ints = np.rint((x - self.level) * (CELLS_PER_SD / self.scale)).astype(np.int64)
+    def cells(self, x: Floats) -> Floats:
+        """Residuals of x in cells of 1/8 standard deviation: whole numbers."""
+        cells: Floats = np.rint((x - self.level) * (CELLS_PER_SD / self.scale))
         return cells
 
 
@@ -92,10 +95,10 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     residual = y - level
     seen = np.concatenate((residual, carried)) if len(carried) else residual
     scale = _scale(seen, n, assumed_noise)
-    clipped = np.maximum(np.minimum(residual * (1 / scale), 4.0), -4.0)
+    clipped = np.maximum(np.minimum(residual * (1 / scale), _FOUR), _MINUS_FOUR)
     clipped -= float(np.add.reduce(clipped)) / n
-    square = float(clipped @ clipped)
-    lag = float(clipped[1:] @ clipped[:-1]) if n > 2 else 0.0
+    square = float(clipped.dot(clipped))
+    lag = float(clipped[1:].dot(clipped[:-1])) if n > 2 else 0.0
     usual = CORRELATION_RUNS * max(correlation_before, CORRELATION)
     correlation = (lag + usual) / (square + CORRELATION_RUNS)
     if n > 8:
@@ -110,10 +113,9 @@ def _scale(seen: Floats, n: int, assumed_noise: float) -> float:
     if 1 < n < 12:
         size[:n] *= math.sqrt(n / (n - 1))
     count = len(size)
-    at68, at90 = min(count - 1, int(0.68 * count)), min(count - 1, int(0.90 * count))
-    size.partition((at68, at90))
-    least = 0.35 * float(size[at90]) if count >= 12 else math.sqrt(float(size @ size) / count)
-    own = max(float(size[at68]), least)
+    size.sort()  # of so few numbers faster than a partition
+    least = 0.35 * float(size[int(0.90 * count)]) if count >= 12 else math.sqrt(float(size.dot(size)) / count)
+    own = max(float(size[int(0.68 * count)]), least)
     weight = 6.0 * math.exp(-count / SETTLED)
     return max(math.sqrt((count * own * own + weight * assumed_noise**2) / (count + weight)), FLOOR)
 
@@ -123,28 +125,27 @@ def middle(y: Floats) -> float:
     n = len(y)
     half = n >> 1
     part = y.copy()
-    if n & 1:
-        part.partition(half)
-        return float(part[half])
-    part.partition((half - 1, half))
-    return (float(part[half - 1]) + float(part[half])) / 2
+    part.sort()
+    return float(part[half]) if n & 1 else (float(part[half - 1]) + float(part[half])) / 2
 
 
 def _log_density(seen: Floats, scale: float) -> Ints:
     cell = np.rint(seen * (CELLS_PER_SD / scale))
     # What lies beyond the reach is left to the heavy tail: one spike of 70 sd does not make 20 sd likely.
-    cell = np.maximum(np.minimum(cell, REACH + 1), -REACH - 1).astype(np.int64)
-    counts = np.bincount(cell + (REACH + 1), minlength=2 * REACH + 3)[1:-1]
+    cell = np.maximum(np.minimum(cell, _BEYOND), -_BEYOND) + _BEYOND
+    counts = np.bincount(cell.astype(np.int64), minlength=2 * REACH + 3)[1:-1]
     width = max(2, round(CELLS_PER_SD * len(seen) ** -0.2))
-    smooth = np.convolve(counts, _kernel(width), mode="same") * CELLS_PER_SD
-    total = (smooth + TAIL_WEIGHT * _TAIL) * (1 / (len(seen) + TAIL_WEIGHT))
-    cells: Ints = np.rint(NAT * np.log(total)).astype(np.int64)
+    density = np.correlate(counts, _kernel(width), mode="same")
+    density += _TAIL
+    density *= 1 / (len(seen) + TAIL_WEIGHT)
+    cells: Ints = np.rint(NAT * np.log(density)).astype(np.int64)
     return cells
 
 
 def _kernel(width: int) -> Floats:
+    """A bell of so many cells, in runs per standard deviation."""
     if width not in _KERNELS:
         reach = np.arange(-3 * width, 3 * width + 1) / width
         bell = np.exp(-0.5 * reach * reach)
-        _KERNELS[width] = bell / bell.sum()
+        _KERNELS[width] = bell / bell.sum() * CELLS_PER_SD
     return _KERNELS[width]

@@ -21,7 +21,7 @@ from backend.regression.density import (
 )
 from backend.regression.policy import Policy
 
-SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)
+SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)[:, None]
 """Sizes of shifts that are watched for: 1.25 % to 46 %."""
 EXCURSION = 1.2
 """A block must be this much higher than any earlier stretch of its length."""
@@ -36,6 +36,7 @@ BEHIND = 150
 """Runs before an onset that are looked at from behind it."""
 CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
+_SIX, _MINUS_SIX = np.array(6.0), np.array(-6.0)
 
 
 def without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
@@ -46,22 +47,21 @@ def without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
 
 
 def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
-    """Log-likelihood ratios of every run for every shift.
+    """Log-likelihood ratios of every run for every shift (a column of shifts).
 
     A run beyond the reach of the density speaks for the two sizes just short of it: none falls between two sizes.
     """
     cell = model.cells(y)
-    shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
-    moved = cell - shift[:, None]
+    shift = np.rint(shifts * (CELLS_PER_SD / model.scale))
     size = np.abs(cell)
-    far = size > REACH
-    if far.any():
-        for i in np.flatnonzero(far):
+    at = cell + REACH
+    moved = (at - shift).astype(np.int64)
+    if size[size.argmax()] > REACH:
+        for i in np.flatnonzero(size > REACH):
             short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
-            moved[short, i] = 0
-    moved = np.maximum(np.minimum(moved, REACH), -REACH)
-    plain = np.maximum(np.minimum(cell, REACH), -REACH)
-    gain: Ints = model.density.take(moved + REACH) - model.density.take(plain + REACH)
+            moved[short, i] = REACH
+    gain: Ints = model.density.take(moved, mode="clip")
+    gain -= model.density.take(at.astype(np.int64), mode="clip")
     return gain
 
 
@@ -78,9 +78,8 @@ def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: floa
 
 def unruly(block: Floats, model: NoiseModel) -> float:
     """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
-    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, 6.0), -6.0)
-    n = len(block)
-    return float((inside @ inside + 4 * model.spread) / (n + 4)) / model.spread
+    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, _SIX), _MINUS_SIX)
+    return (float(inside.dot(inside)) + 4 * model.spread) / (len(block) + 4) / model.spread
 
 
 def calm(before: Floats, model: NoiseModel) -> float:
@@ -89,8 +88,8 @@ def calm(before: Floats, model: NoiseModel) -> float:
     if len(late) < LATE_RUNS // 2:
         return 1.0
     away = np.abs(late - middle(late))
-    at = int(0.68 * len(late))
-    ratio = float(np.partition(away, at)[at]) / (CALM * model.scale)
+    away.sort()
+    ratio = float(away[int(0.68 * len(late))]) / (CALM * model.scale)
     return min(1.0, 1.0 / ratio**2) if ratio > 0 else 1.0
 
 

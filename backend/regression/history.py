@@ -11,8 +11,9 @@ import numpy as np
 
 from backend.regression.cost import log_cost, typical
 from backend.regression.density import Floats
-from backend.regression.detector import Change, Detector
+from backend.regression.detector import Detector
 from backend.regression.judge import REPLICATED_RUNS, assumed_noise, judge_all, learn_within
+from backend.regression.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
 from backend.regression.verdicts import events_of

@@ -17,8 +17,9 @@ import numpy as np
 from backend.regression import verdicts
 from backend.regression.codec import pack_detector, unpack_detector
 from backend.regression.cost import log_cost, typical
-from backend.regression.detector import Change, Detector
+from backend.regression.detector import Detector
 from backend.regression.exact import Counter, ExactOpened, exact_change
+from backend.regression.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.smoothing import Smooth, restart
 from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point, Role, SeriesKind

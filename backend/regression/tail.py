@@ -13,8 +13,9 @@ from struct import Struct
 import numpy as np
 import orjson
 
-from backend.regression.detector import FIELDS, Detector
+from backend.regression.detector import Detector
 from backend.regression.judge import SeriesState, Suspect
+from backend.regression.memory import FIELDS
 from backend.regression.smoothing import Smooth
 from backend.regression.terms import SeriesKind
 

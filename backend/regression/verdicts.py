@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.regression.cost import value_of
 from backend.regression.density import NoiseModel, inflation_of
-from backend.regression.detector import Change, Detector, Opened
+from backend.regression.detector import Detector
 from backend.regression.exact import Counter, ExactChange, exact_change
+from backend.regression.memory import Change, Opened
 from backend.regression.policy import Policy
 from backend.regression.smoothing import Smooth
 from backend.regression.terms import (

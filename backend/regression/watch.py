@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from backend.regression.close_look import drifted
 from backend.regression.density import CELLS_PER_SD, REACH, Floats, Ints
-from backend.regression.detector import BOTH_WAYS, DRIFT_EVERY, NOTICE, Detector
+from backend.regression.detector import BOTH_WAYS, DRIFT_EVERY, Detector
+from backend.regression.memory import NOTICE
 from backend.regression.policy import Policy
 
 Fed = tuple[Detector, float, int, Policy]
@@ -36,7 +38,7 @@ def feed_quiet(runs: Sequence[Fed]) -> list[bool]:
             continue
         n = len(detector.segment)
         history, where = np.append(detector.segment, x), np.append(detector.places, place)
-        if (n + 1) % DRIFT_EVERY == 0 and detector._drift(history, where, policy) is not None:
+        if (n + 1) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
             continue
         detector.started = np.where(quiet_started[row], n + 1, detector.started)
         detector.cusum = sums[row]
@@ -61,7 +63,7 @@ def _cusums(runs: Sequence[Fed]) -> tuple[Ints, list[bool]]:
     x = np.array([x for _, x, *_ in runs])
     cell = np.rint((x - level) * cells_per_log).astype(np.int64)
     beyond = np.abs(cell) > REACH
-    shift = np.rint(BOTH_WAYS * cells_per_log[:, None]).astype(np.int64)
+    shift = np.rint(BOTH_WAYS.T * cells_per_log[:, None]).astype(np.int64)
     row = (np.arange(len(runs)) * _WIDTH + REACH)[:, None]
     plain = np.maximum(np.minimum(cell, REACH), -REACH)[:, None]
     moved = np.maximum(np.minimum(cell[:, None] - shift, REACH), -REACH)
