@@ -5,7 +5,7 @@ from typing import Any
 from backend.services import run_view
 from backend.services.cell_detail import CellDetail, ResultDetail, load_cell, load_result
 from backend.services.errors import BadRequest
-from backend.services.history import Explanation
+from backend.services.explanations import Explanation
 from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit

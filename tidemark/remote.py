@@ -235,10 +235,9 @@ def describe_pull_requests(answer: Mapping[str, Any]) -> str:
 
 
 def describe_explanation(answer: Mapping[str, Any]) -> str:
-    for name in ("explanation", "text", "sentence"):
-        if isinstance(answer.get(name), str):
-            return str(answer[name])
-    return json.dumps(answer, indent=2)
+    """Why the point was judged so, and below it what the noise of its series lets one see."""
+    profile = answer["series"].get("profile")
+    return answer["text"] if profile is None else f"{answer['text']}\n\nThe series: {profile['text']}"
 
 
 def read_policy(file: Path) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.downloads import FormatName, attachment, exported
 from backend.api.responses import Json
-from backend.services import exports, history
+from backend.services import explanations, exports, history
+from backend.services.explanations import Explanation, Sampled
 from backend.services.exports import PointsFormat
-from backend.services.history import Explanation, Points, Sampled, Series, SeriesPage, SeriesQuery
+from backend.services.history import Points, Series, SeriesPage, SeriesQuery
 
 router = APIRouter(tags=["series"])
 
@@ -53,7 +54,7 @@ def list_series(
 
 @router.get("/series/{series_id}", response_model=None, responses=answer(Series, "The series"))
 def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
-    """A series by its names, with the other metrics of its variant."""
+    """A series by its names, with its noise profile and the other metrics of its variant."""
     return Json(history.load_series(c, series_id))
 
 
@@ -82,8 +83,8 @@ def points(
 
 @router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))
 def explain(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> Any:
-    """Why the point at a commit is red, or is not."""
-    return Json(history.explain_point(c, series_id, commit))
+    """Why the point at a commit is red, or is not, and what the noise of its series lets one see."""
+    return Json(explanations.explain_point(c, series_id, commit))
 
 
 @router.get(
@@ -93,4 +94,4 @@ def explain(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> 
 )
 def samples(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> Any:
     """Process values and samples of the point at a commit."""
-    return Json(history.load_samples(c, series_id, commit))
+    return Json(explanations.load_samples(c, series_id, commit))

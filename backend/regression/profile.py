@@ -184,10 +184,10 @@ def _noise_in_words(p: Profile, policy: Policy, state: SeriesState) -> str:
     if state.kind.exact:
         return "An exact counter: a single run shows any change."
     assert p.noise is not None and p.minimum_detectable_effect is not None
+    shown, gate = percent(p.minimum_detectable_effect, sign=False), percent(policy.min_change, sign=False)
     said = (
-        f"Noise {percent(p.noise, sign=False)}; {p.sustained_runs} runs show a change of "
-        f"{percent(p.minimum_detectable_effect, sign=False)}, and one of {percent(policy.min_change, sign=False)} takes "
-        f"{p.runs_to_show_min_change}."
+        f"Noise {percent(p.noise, sign=False)}; {p.sustained_runs} runs show a change of {shown}, "
+        f"and one of {gate} takes {p.runs_to_show_min_change}."
     )
     if p.bimodal and p.mode_gap is not None:
         said += f" It goes back and forth between two levels {percent(math.expm1(p.mode_gap), sign=False)} apart."

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from backend.services.errors import NotFound
-from backend.services.history import WORDS, Explanation, Series, explanation, load_series, series_info
+from backend.services.explanations import Explanation, explanation
+from backend.services.history import WORDS, Series, series_info, with_siblings
 from backend.services.scope import find_commit, find_scope
 from backend.store import board as board_store
 from backend.store import history as store
@@ -126,7 +127,7 @@ def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
     run_id, status, error = (row.run_id, "ok", None) if row is not None else _result(c, series_id, commit.id)
     measured = store.samples_of(c, series_id, commit.id)
     return CellDetail(
-        series=load_series(c, series_id),
+        series=with_siblings(c, info),
         sha=commit.sha,
         message=commit.message,
         author=commit.author_name,

@@ -1,11 +1,10 @@
-"""One series over time: its points with bands, change points, environment changes, and why each point was judged so.
+"""One series over time: its points with bands, change points, environment changes, and the noise it has.
 
-Points are column-shaped: parallel lists, in order of position. Nothing is judged here; `explain_point` reads what the
-judge stored.
+Points are column-shaped: parallel lists, in order of position. Nothing is judged here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,17 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from backend.regression.explain import explain
+from backend.regression.judge import SeriesState
+from backend.regression.profile import Profile, profile
+from backend.services import policies
 from backend.services.errors import BadRequest, NotFound
 from backend.services.notices import Difference, differences
-from backend.services.scope import Scope, find_commit, find_scope, find_testbed, storable, time_range
+from backend.services.remembered import read_state
+from backend.services.replay import kind_of
+from backend.services.scope import find_scope, find_testbed, storable, time_range
 from backend.store import board as board_store
 from backend.store import history as store
+from backend.store import series as series_store
 from backend.store.board import ONSET, VERDICTS
-from backend.store.history import ListedSeries, SampleRow, SeriesInfo
-from backend.store.ingest import split
-from backend.store.judgements import said_by
-from backend.store.lookup import CommitRow
+from backend.store.history import ListedSeries, SeriesInfo
 
 GRANULARITIES = ("commit", "hour", "day", "week")
 ROLES = ("gate", "watch", "derived", "phase")
@@ -59,7 +60,11 @@ class SeriesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A series by its names. `siblings`: the other metrics of the same variant."""
+    """A series by its names. `siblings`: the other metrics of the same variant.
+
+    `profile` is given with the series itself and with an explanation of one of its points, and left out (null) where a
+    series only names what an answer is about.
+    """
 
     id: int
     project: str
@@ -75,7 +80,7 @@ class Series:
     direction: str
     role: str
     exact: bool
-    profile: Mapping[str, Any]
+    profile: Profile | None = None
     alarms_confirmed: int
     alarms_withdrawn: int
     last_measured_at: datetime | None
@@ -175,53 +180,6 @@ class Points:
         return len(self.position)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why a point was judged as it was: a paragraph, and every number behind it."""
-
-    series: Series
-    sha: str
-    position: int
-    run_id: str
-    worker: str | None
-    measured_at: datetime
-    verdict: str
-    reason: str
-    text: str
-    red: bool
-    onset: bool
-    value: float
-    change: float | None
-    low: float | None
-    high: float | None
-    baseline: float | None
-    band_low: float | None
-    band_high: float | None
-    anchor: float | None
-    anchor_change: float | None
-    noise: float | None
-    minimum_detectable_effect: float | None
-    have: int
-    need: int
-    since_position: int | None
-    regression_id: int | None
-    policy_version: str
-    judged_at: datetime
-    first_said: str | None  # the verdict of the day, where later runs changed it
-    numbers: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """What one run measured of a point: its process values, and the samples of each process."""
-
-    run_id: str
-    worker: str | None
-    started_at: datetime | None
-    processes: tuple[float, ...]
-    samples: tuple[tuple[float, ...], ...]
-
-
 def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
     """A page of series, in order of id."""
     if not 1 <= query.limit <= MAX_LIST:
@@ -251,9 +209,29 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
 
 
 def load_series(c: Connection, series_id: int) -> Series:
-    """A series by its names, with its sibling metrics."""
+    """A series by its names, with its sibling metrics and what the judge knows of its noise."""
     info = series_info(c, series_id)
-    return _series(info, tuple(Sibling(*row) for row in store.siblings(c, series_id)))
+    return replace(with_siblings(c, info), profile=profile_of(c, info))
+
+
+def with_siblings(c: Connection, info: SeriesInfo) -> Series:
+    """A series by its names, with its sibling metrics."""
+    return series_of(info, tuple(Sibling(*row) for row in store.siblings(c, info.id)))
+
+
+def profile_of(c: Connection, info: SeriesInfo) -> Profile:
+    """The noise of a series as the judge remembers it, under the policy that its next point will be judged by."""
+    row = series_store.read(c, info.id)
+    policy = policies.policy_in_force(
+        c,
+        info.project_id,
+        project=info.project,
+        suite=info.suite,
+        benchmark=info.benchmark,
+        metric=info.metric,
+        testbed=info.testbed,
+    )
+    return profile(read_state(row) or SeriesState.new(kind_of(row)), policy)
 
 
 def load_points(
@@ -282,80 +260,6 @@ def load_points(
     return _commits(c, info, first, newest, last or MAX_POINTS)
 
 
-def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
-    """Why the point of a series at a commit (a sha, or its first digits) was judged as it was."""
-    return _explained(c, series_id, *_place(c, series_id, commit))
-
-
-def explain_with_samples(c: Connection, series_id: int, commit: str) -> tuple[Explanation, tuple[Sampled, ...]]:
-    """The same, and the samples behind the point."""
-    info, scope, found = _place(c, series_id, commit)
-    return _explained(c, series_id, info, scope, found), _samples(c, series_id, found)
-
-
-def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, Scope, CommitRow]:
-    info = series_info(c, series_id)
-    scope = find_scope(c, info.project)
-    return info, scope, find_commit(c, scope, commit)
-
-
-def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: Scope, found: CommitRow) -> Explanation:
-    row = store.judgement_of(c, series_id, found, [branch.id for branch in scope.branches])
-    if row is None:
-        raise NotFound(
-            f"series {series_id} ({info.benchmark} {info.variant_key} {info.metric} on {info.testbed}) "
-            f"has no judged point at {found.sha[:12]}"
-        )
-    return explanation(c, scope, info, found, row)
-
-
-def explanation(c: Connection, scope: Scope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:
-    """What a stored judgement (`store.judgement_of`) says of a point, in words and numbers."""
-    said = said_by(row, commit.sha)
-    names = _names(c, scope, [said.position, *([] if said.since_position is None else [said.since_position])])
-    return Explanation(
-        series=_series(info),
-        sha=commit.sha,
-        position=said.position,
-        run_id=row.run_id,
-        worker=row.worker,
-        measured_at=row.measured_at,
-        verdict=said.verdict.value,
-        reason=said.reason.value,
-        text=explain(said, info.metric, info.unit, names),
-        red=said.red,
-        onset=said.onset,
-        value=said.value,
-        change=said.change,
-        low=said.change_low,
-        high=said.change_high,
-        baseline=said.baseline,
-        band_low=said.band_low,
-        band_high=said.band_high,
-        anchor=said.anchor,
-        anchor_change=said.anchor_change,
-        noise=said.noise,
-        minimum_detectable_effect=said.minimum_detectable_effect,
-        have=said.n_baseline,
-        need=said.n_baseline + said.needed_runs,
-        since_position=said.since_position,
-        regression_id=row.regression_id,
-        policy_version=said.policy_version,
-        judged_at=row.judged_at,
-        first_said=row.detail.get("first_said"),
-        numbers=said.numbers,
-    )
-
-
-def load_samples(c: Connection, series_id: int, commit: str) -> tuple[Sampled, ...]:
-    """The samples behind a point, one entry for each run of the commit that measured it."""
-    return _samples(c, series_id, _place(c, series_id, commit)[2])
-
-
-def _samples(c: Connection, series_id: int, found: CommitRow) -> tuple[Sampled, ...]:
-    return tuple(_sampled(row) for row in store.samples_of(c, series_id, found.id))
-
-
 def _storable(name: str | None) -> str | None:
     return None if name is None else storable(name)
 
@@ -368,7 +272,8 @@ def series_info(c: Connection, series_id: int) -> SeriesInfo:
     return info
 
 
-def _series(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> Series:
+def series_of(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> Series:
+    """The series that an answer is about."""
     return Series(
         id=info.id,
         project=info.project,
@@ -384,7 +289,6 @@ def _series(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> Series:
         direction=info.direction,
         role=info.role,
         exact=info.exact,
-        profile=info.profile or {},
         alarms_confirmed=info.alarms_confirmed,
         alarms_withdrawn=info.alarms_withdrawn,
         last_measured_at=info.last_measured_at,
@@ -405,7 +309,7 @@ def _commits(c: Connection, info: SeriesInfo, first: int, newest: int, limit: in
     verdict = columns["verdict_and_onset"]
     changes = _change_points(c, info.id, int(position[0]), int(position[-1])) if len(position) else ()
     return Points(
-        series=_series(info),
+        series=series_of(info),
         granularity="commit",
         position=position,
         sha=packed.shas,
@@ -487,7 +391,7 @@ def _buckets(
     first, last = (rows[0].position - rows[0].runs, rows[-1].position) if rows else (0, -1)
     changes = _change_points(c, info.id, max(0, first), last) if rows else ()
     return Points(
-        series=_series(info),
+        series=series_of(info),
         granularity=granularity,
         position=[row.position for row in rows],
         sha=(),
@@ -503,23 +407,4 @@ def _buckets(
         verdict=[row.verdict for row in rows],
         change=[float("nan") if row.change is None else row.change for row in rows],
         change_points=changes,
-    )
-
-
-def _names(c: Connection, scope: Scope, positions: Sequence[int]) -> dict[int, str]:
-    """Short shas of positions of the default branch, for sentences."""
-    if scope.default_branch is None:
-        return {}
-    found = store.commit_names(c, scope.default_branch.id, positions)
-    return {position: sha[:7] for position, sha in found.items()}
-
-
-def _sampled(row: SampleRow) -> Sampled:
-    lists = split(row.samples, row.sample_counts) if row.samples and row.sample_counts else []
-    return Sampled(
-        run_id=row.run_id,
-        worker=row.worker,
-        started_at=row.started_at,
-        processes=tuple(row.processes or ()),
-        samples=tuple(tuple(samples) for samples in lists),
     )

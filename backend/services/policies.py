@@ -114,6 +114,16 @@ def policy_of(c: Connection, slug: str) -> ProjectPolicy:
     )
 
 
+def policy_in_force(
+    c: Connection, project_id: int, *, project: str, suite: str, benchmark: str, metric: str, testbed: str
+) -> Policy:
+    """What the next point of a series will be judged by."""
+    tables = store.tables(c, project_id)
+    return Policy.resolve(
+        overrides_of(tables), project=project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
+    ).for_load(tables.points_per_week)
+
+
 def overrides_of(tables: store.Tables) -> tuple[Override, ...]:
     """All overrides of a project, the later ones winning. A table that is none (any more) changes nothing."""
     found: list[Override] = []

@@ -98,3 +98,11 @@ class RememberedStates:
 
 
 STATES = RememberedStates()
+
+
+def read_state(row: SeriesRow) -> SeriesState | None:
+    """The state of a series that was read with its whole; for who only looks, and need not be remembered for it."""
+    if row.state is None:
+        return None
+    whole = tails.read_whole(row.state)
+    return whole if row.state_tail is None else tails.read_tail(whole, row.state_tail)

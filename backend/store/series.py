@@ -212,12 +212,19 @@ def series_row(row: Any) -> SeriesRow:
 _LOCK_BY_ID = f"""
 SELECT {_COLUMNS}, s.state FROM series s WHERE s.id = ANY(%(ids)s::int[]) ORDER BY s.id FOR NO KEY UPDATE OF s
 """
+_READ = f"SELECT {_COLUMNS}, s.state FROM series s WHERE s.id = %(id)s"
 _WHOLES = "SELECT id, state FROM series WHERE id = ANY(%(ids)s::int[])"
 
 
 def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
     (rows,) = wire.send(c, (_LOCK_BY_ID, {"ids": list(series_ids)}))
     return [series_row(row) for row in rows]
+
+
+def read(c: Connection, series_id: int) -> SeriesRow:
+    """The series with all that its judge remembers, as it is: not locked."""
+    (rows,) = wire.send(c, (_READ, {"id": series_id}))
+    return series_row(rows[0])
 
 
 def load_wholes(c: Connection, series_ids: Iterable[int]) -> dict[int, bytes]:

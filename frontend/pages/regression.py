@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
-from backend.services import github_outbox, history, profiles, upstream_report
+from backend.services import explanations, github_outbox, history, profiles, upstream_report
 from backend.services import regressions as service
 from backend.services.bisect import cancel_bisection, start_bisection
 from backend.services.bisection_views import BisectionStep, BisectionView, bisection_of_regression
@@ -284,7 +284,7 @@ def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | Non
     """The smallest regression of the policy that judged the first bad point."""
     if it.commit is None or it.commit not in points.sha:
         return None
-    return history.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
+    return explanations.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
 
 
 def cause_title(it: Regression) -> str:

@@ -8,9 +8,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.services import history, scope
+from backend.services import explanations, history, scope
 from backend.services.errors import BadRequest
-from backend.services.history import Explanation, Points, Sampled, SeriesQuery
+from backend.services.explanations import Explanation, Sampled
+from backend.services.history import Points, SeriesQuery
 from frontend import numbers
 from frontend.details import gates
 from frontend.figures.of_points import moment_of, trend_of
@@ -20,6 +21,7 @@ from frontend.frame import Visiting
 from frontend.links import series_name
 from frontend.pages.board import GRANULARITIES, moment
 from frontend.render import script_json, verdict_tag
+from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
 
@@ -87,7 +89,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     chosen = chosen_sha(points, here.get("commit"))
     why, samples = None, tuple[Sampled, ...]()
     if chosen and granularity == "commit":
-        why, samples = history.explain_with_samples(visit.c, series_id, chosen)
+        why, samples = explanations.explain_with_samples(visit.c, series_id, chosen)
     name = series_name(series.benchmark, series.variant)
     gate = why.numbers.get("min_change") if why is not None else None
     open_change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
@@ -197,30 +199,33 @@ def would_not(why: Explanation | None, direction: str, unit: str) -> str:
 
 
 def profile_rows(series: history.Series) -> list[tuple[str, str]]:
-    """The noise profile as the judge keeps it, in words."""
-    rows = []
-    titles = {
-        "noise": "Run to run (relative spread)",
-        "autocorrelation": "A run resembles the one before",
-        "bimodal": "Jumps between two levels",
-        "mode_gap": "Distance of the two levels",
-        "minimum_detectable_effect": "Smallest change that sustained runs show",
-        "runs_to_show_min_change": "Runs until the smallest regression is clear",
-        "precision": "Alarms nobody disproved",
-    }
-    fractions = ("noise", "mode_gap", "minimum_detectable_effect", "precision")
-    for key, value in series.profile.items():
-        if isinstance(value, bool):
-            text = "yes" if value else "no"
-        elif isinstance(value, int | float):
-            text = numbers.percent(value) if key in fractions else numbers.significant(value)
-        elif isinstance(value, str):
-            text = value
-        else:
-            continue
-        rows.append((titles.get(key, key.replace("_", " ").capitalize()), text))
-    told = series.alarms_confirmed
-    rows.append(("Alarms that were right", f"{told - series.alarms_withdrawn} of {told}" if told else "none told yet"))
+    """The noise of a series as the judge knows it, and how often it was right, in words."""
+    noise = series.profile
+    assert noise is not None  # the page loads it
+    needed = plural(noise.needed_runs, "more run")
+    rows = [("Runs at this level", f"{noise.runs}: insufficient, {needed}" if noise.needed_runs else str(noise.runs))]
+    if noise.noise is not None:
+        rows.append(("Run to run (relative spread)", numbers.percent(noise.noise)))
+    if noise.minimum_detectable_effect is not None:
+        shown_by = f"Smallest change that {plural(noise.sustained_runs, 'run')} show"
+        rows.append((shown_by, numbers.percent(noise.minimum_detectable_effect)))
+    if noise.runs_to_show_min_change is not None:
+        rows.append(("Runs until the smallest regression is clear", str(noise.runs_to_show_min_change)))
+    if noise.autocorrelation is not None:
+        rows.append(("A run resembles the one before (correlation)", numbers.significant(noise.autocorrelation)))
+    if noise.bimodal is not None and noise.mode_gap is not None:
+        apart = f"yes, {numbers.percent(noise.mode_gap)} apart"
+        rows.append(("Jumps between two levels", apart if noise.bimodal else "no"))
+    elif noise.needed_for_modes:
+        rows.append(("Jumps between two levels", f"insufficient, {plural(noise.needed_for_modes, 'more run')}"))
+    told, wrong = series.alarms_confirmed, series.alarms_withdrawn
+    rows.append(("Alarms confirmed, withdrawn", f"{told}, {wrong}" if told or wrong else "none told yet"))
+    asked = plural(noise.sustained_runs, "bad run")
+    more = f", {noise.extra_runs} more for its false alarms" if noise.extra_runs else ""
+    rows.append(("It asks for", f"{asked}{more}"))
+    rows += [
+        (f"Worker {it.worker} is calibrated", plural(it.needed_runs, "more run")) for it in noise.calibrating
+    ]
     return rows
 
 

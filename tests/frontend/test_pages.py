@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 from xml.etree import ElementTree
 
@@ -141,6 +143,20 @@ def test_text_of_a_commit_is_shown_as_text_everywhere(anyone: httpx.Client, loom
         assert "&lt;img src=x" in text, path
     failed = loom.commits[PROJECT][20]
     assert "expected &lt;b&gt;scale&lt;/b&gt;" in anyone.get(f"/runs/northsea-loom-gpt-{failed.sha[:12]}-0").text
+
+
+def test_the_page_and_the_command_tell_the_noise_of_a_series_and_what_it_asks_for(
+    anyone: httpx.Client, loom: Site
+) -> None:
+    number = loom.client.get("/api/v1/series", params={"project": PROJECT, "role": "gate"}).json()["items"][0]["id"]
+    profile = loom.client.get(f"/api/v1/series/{number}").json()["profile"]
+    text = anyone.get(f"/series/{number}").text
+    assert f"<dt>Runs at this level</dt><dd><b>{profile['runs']}</b></dd>" in text
+    assert f"<dt>It asks for</dt><dd><b>{profile['sustained_runs']} bad runs</b></dd>" in text
+    newest = loom.client.get(f"/api/v1/series/{number}/points", params={"last": 1}).json()["sha"][0]
+    command = [sys.executable, "-m", "tidemark", "explain", str(number), newest, "--url", loom.url]
+    said = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert said.stdout.endswith(f"The series: {profile['text']}\n"), said.stderr
 
 
 def test_the_checkout_that_another_run_of_the_same_environment_told_is_not_shown(

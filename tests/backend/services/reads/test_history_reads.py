@@ -8,17 +8,14 @@ import numpy as np
 import orjson
 import pytest
 
+from backend.regression.profile import profile
 from backend.services.errors import BadRequest, NotFound
-from backend.services.history import (
-    Points,
-    SeriesQuery,
-    explain_point,
-    list_series,
-    load_points,
-    load_samples,
-    load_series,
-)
+from backend.services.explanations import explain_point, load_samples
+from backend.services.history import Points, SeriesQuery, list_series, load_points, load_series
 from backend.services.jsonable import dump
+from backend.services.judging import states_of
+from backend.services.policies import policy_in_force
+from backend.store import series as series_store
 
 QUERY = SeriesQuery(project="northsea/loom")
 BENCHMARKED = [position for position in range(27) if position not in (5, 7)]
@@ -146,6 +143,39 @@ def test_a_series_knows_its_sibling_metrics_gates_first(history: Any) -> None:
     assert [(item.metric, item.role) for item in series.siblings] == [
         ("host_syncs", "gate"), ("step_ms", "gate"), ("backward_ms", "phase"), ("forward_ms", "phase"),
     ]  # fmt: skip
+
+
+def test_a_series_tells_its_noise_from_the_very_state_that_judges_its_next_point(history: Any) -> None:
+    c = history.connection
+    told = load_series(c, history.series()).profile
+    assert told is not None and told.needed_runs == 0 and told.noise == pytest.approx(0.002, abs=0.002)
+    (row,) = series_store.lock_by_id(c, [history.series()])
+    assert row.state is not None and row.state_tail is not None, "the newest runs are in the tail"
+    names = {"suite": "gpt", "benchmark": "gpt.train", "metric": "step_ms", "testbed": "cpu"}
+    policy = policy_in_force(c, history.project_id, project="northsea/loom", **names)
+    assert told == profile(states_of(c, [row])[row.id], policy)
+    assert (told.confirmed, told.withdrawn, told.disproved, told.precision) == (1, 0, 0, 1.0)
+
+
+def test_a_short_history_says_how_many_more_runs_it_needs(history: Any) -> None:
+    series = history.series()
+    history.execute("UPDATE series SET state = NULL, state_tail = NULL WHERE id = :id", id=series)
+    told = load_series(history.connection, series).profile
+    assert told is not None and (told.runs, told.needed_runs) == (0, 4)
+    assert told.text == "Insufficient: 4 more runs of this level needed before anything is judged."
+
+
+def test_an_explanation_tells_the_noise_of_its_series_and_points_do_not(history: Any, points: Points) -> None:
+    why = explain_point(history.connection, history.series(), points.sha[-1])
+    assert why.series.profile == load_series(history.connection, history.series()).profile is not None
+    assert points.series.profile is None
+
+
+def test_what_a_project_chose_counts_in_what_a_series_asks_for(history: Any) -> None:
+    chosen = """UPDATE project SET settings = '{"policy": {"table": {"sustained_runs": 5}}}' WHERE id = :id"""
+    history.execute(chosen, id=history.project_id)
+    told = load_series(history.connection, history.series()).profile
+    assert told is not None and (told.sustained_runs, told.extra_runs) == (5, 0)
 
 
 def test_what_is_not_there_is_refused_by_name(history: Any) -> None:
