@@ -60,7 +60,7 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     gain = gains(model, y[low:][::-1], SHIFTS if sign > 0 else _FALLS)
     evidence = gain.cumsum(axis=1)
     weight = _weights(model, n, n - low)
-    tops = evidence.max(axis=0) * weight
+    tops = np.maximum.reduce(evidence, axis=0) * weight
     length = sustained + int(tops[sustained - 1 :].argmax())
     onset = n - length
     wildness = unruly(y[onset:], model)
@@ -69,7 +69,7 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     weight *= trust
     away = evidence[:, sustained - 1 :] * weight[sustained - 1 :]
     away -= top
-    total = max(top, top + math.log(float(np.exp(away).sum()) / len(SHIFTS)))
+    total = max(top, top + math.log(float(np.add.reduce(np.exp(away), axis=None)) / len(SHIFTS)))
     needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
     if d.replicated and onset < YOUNG and far_beyond(y, onset, sign, model, wildness, policy):
         total = max(total, 2 * needed)
@@ -84,7 +84,7 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
 
 
 def _weights(model: NoiseModel, n: int, starts: int) -> Floats:
-    """What evidence is worth in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after a short reference."""
+    """What evidence is worth in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after few runs."""
     inflated = inflation(model.correlation, _LENGTHS[: min(n, LONG_KNOWN)])
     before = np.minimum(np.arange(n - 1, n - starts - 1, -1), LONG_KNOWN)
     of_mean = inflated.take(before - 1) / before

@@ -88,8 +88,18 @@ def inflation_of(correlation: float, runs: float) -> float:
     return max(1.0, (1 + correlation) / left - tail)
 
 
-def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: float) -> NoiseModel:
-    """The model of the runs y of one level, with residuals carried from earlier levels."""
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What a few numbers say of the noise of a series; see `NoiseModel`."""
+
+    level: float
+    scale: float
+    correlation: float
+    spread: float
+
+
+def measure(y: Floats, carried: Floats, correlation_before: float, assumed_noise: float) -> tuple[Noise, Floats]:
+    """The noise of the runs y of one level, and all residuals: theirs and those carried from earlier levels."""
     n = len(y)
     level = middle(y)
     residual = y - level
@@ -103,8 +113,14 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     correlation = (lag + usual) / (square + CORRELATION_RUNS)
     if n > 8:
         correlation += 1.0 / n + CAUTION / math.sqrt(n)
-    correlation = min(max(correlation, 0.0), 0.85)
-    return NoiseModel(level, scale, correlation, max(1.0, square / n), _log_density(seen, scale), n)
+    return Noise(level, scale, min(max(correlation, 0.0), 0.85), max(1.0, square / n)), seen
+
+
+def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: float) -> NoiseModel:
+    """The model of the runs y of one level, with residuals carried from earlier levels."""
+    noise, seen = measure(y, carried, correlation_before, assumed_noise)
+    density = _log_density(seen, noise.scale)
+    return NoiseModel(noise.level, noise.scale, noise.correlation, noise.spread, density, len(y))
 
 
 def _scale(seen: Floats, n: int, assumed_noise: float) -> float:

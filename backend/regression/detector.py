@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from backend.regression.close_look import drifted, look, returned
-from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, middle
+from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.evidence import SHIFTS, gains, known_modes
 from backend.regression.memory import NOTICE, Change, Memory, Opened, at_rest, empty, nowhere
 from backend.regression.policy import Policy
@@ -98,13 +98,14 @@ class Detector(Memory):
         model = self.model
         assert model is not None
         sums = self._cumulate(model, x)
-        peak = sums.max(axis=0)
+        peak = np.maximum.reduce(sums, axis=0)
         old = len(self.segment)
         history = np.concatenate((self.segment, x))
         where = np.concatenate((self.places, places))
         drift_at = range(-(old + 1) % DRIFT_EVERY, len(x), DRIFT_EVERY)
         high = peak >= NOTICE
-        for t in sorted({*np.flatnonzero(high).tolist(), *drift_at}):
+        looked_at = sorted({*high.nonzero()[0].tolist(), *drift_at}) if high[high.argmax()] else drift_at
+        for t in looked_at:
             n = old + t + 1
             self.assumed_noise = float(assumed[t])
             change: Change | None = None
@@ -134,8 +135,8 @@ class Detector(Memory):
         n = len(y)
         bank = int(sums[:, t].argmax())
         sign = 1 if bank < len(SHIFTS) else -1
-        zero = np.flatnonzero(sums[bank, : t + 1] == 0)
-        began = n - t + int(zero[-1]) if len(zero) else int(self.started[bank])
+        zero = (sums[bank, t::-1] == 0).argmax()  # the newest
+        began = n - int(zero) if sums[bank, t - zero] == 0 else int(self.started[bank])
         length = n - began
         change: Change | None = None
         if sign < 0 and self.opened and length >= policy.fixed_runs:
@@ -181,12 +182,12 @@ class Detector(Memory):
         """Start a new segment at the onset; what was learnt of the noise is carried over."""
         onset = int(np.searchsorted(where, change.onset))
         old = y[:onset]
-        model = fit(old, self.carried, self.correlation, self.assumed_noise)
+        noise, _ = measure(old, self.carried, self.correlation, self.assumed_noise)
         if not change.drift:
-            self.carried = _single(np.concatenate((self.carried, old - model.level))[-CARRIED:])
-        self.correlation = 0.5 * (self.correlation + model.correlation)
+            self.carried = _single(np.concatenate((self.carried, old - noise.level))[-CARRIED:])
+        self.correlation = 0.5 * (self.correlation + noise.correlation)
         worse = change.told and change.size > 0
-        if worse and known_modes(self.levels, change.before, change.after, model.scale, policy):
+        if worse and known_modes(self.levels, change.before, change.after, noise.scale, policy):
             change = replace(change, told=False, known=True)
         self.levels = (*self.levels[1 - LEVELS :], change.before)
         self.segment, self.places = y[onset:], where[onset:]
@@ -203,7 +204,7 @@ class Detector(Memory):
             )
             self.opened = (*self.opened[-7:], kept)
         elif change.size < 0 and self.opened:
-            change = self._close(change, model.scale, policy)
+            change = self._close(change, noise.scale, policy)
         if change.told or change.known:
             self.anchor = None
         elif self.anchor is None:
