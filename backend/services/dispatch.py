@@ -283,8 +283,8 @@ def lease_run(
 def next_of_commit(c: Connection, worker: str, after: str, now: datetime) -> str | None:
     """Another suite of the commit that this worker has just measured: it has the checkout, and saves making another.
     None where there is none, or where something more urgent waits."""
-    urgent = [kind.value for kind in Kind]
-    return queue_groups.sibling(c, worker, after, urgent=urgent, now=now)
+    priorities = {kind.value: priority for kind, priority in PRIORITY.items()}
+    return queue_groups.sibling(c, worker, after, priorities=priorities, now=now)
 
 
 def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
@@ -372,9 +372,7 @@ def release_run(
 
 def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
     """Take back the runs of workers that fell silent: queued again, or failed when that happened too often."""
-    # No lease is longer than this. One that seems to be was given before the clock was set back.
-    store.shorten_leases(c, now + timedelta(seconds=config.lease_s))
-    expired = store.expired_runs(c, now)
+    expired = store.expired_runs(c, now, now + timedelta(seconds=config.lease_s))
     for held in expired:
         reason = f"worker {held.worker or '(unknown)'} was not heard of for {config.lease_s} s"
         _hand_back(c, held, reason, now, lost=True, max_attempts=config.max_attempts)

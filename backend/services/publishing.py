@@ -4,7 +4,7 @@ Postgres is the truth. A message only says "run so-and-so may be ready"; it may 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from backend.services.config import ServiceConfig
-from backend.services.scheduling import A_RUN_S, USE_HALVES_AFTER_S, Group, share_out, turns
+from backend.services.scheduling import A_RUN_S, USE_HALVES_AFTER_S, Group, Turn, share_out, turns
 from backend.store import queue as store
 from backend.store import queue_groups
 from backend.store.queue import TestbedLoad
@@ -65,37 +65,47 @@ def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nu
     again_before = now - timedelta(seconds=config.publish_again_s)
     alive_since = now - timedelta(seconds=config.worker_live_s)
     queue_groups.count_use(c, now=now, counted_before=now - COUNT_USE_EVERY, halves_after_s=USE_HALVES_AFTER_S)
-    nudges: list[Nudge] = []
-    for load in store.testbed_loads(c, alive_since=alive_since, published_since=again_before):
-        slots = load.idle - load.unclaimed
-        if slots > 0:
-            ids = _next_runs(c, load, slots, again_before=again_before, now=now)
-            nudges += [Nudge(testbed=load.name, run_id=run_id) for run_id in ids]
-    return nudges
+    loads = store.testbed_loads(c, alive_since=alive_since, published_since=again_before)
+    free = [load for load in loads if load.idle > load.unclaimed]
+    chosen = _whose_turn(c, free, again_before=again_before, now=now) if free else []
+    if not chosen:
+        return []
+    asked = {
+        load.testbed_id: [(turn.group.project_id, turn.group.kind, turn.runs, turn.newest_first) for turn in each]
+        for load, each in chosen
+    }
+    picked = queue_groups.pick(c, asked, again_before=again_before)
+    served = [(load.testbed_id, turn.group.project_id, turn.group.kind) for load, each in chosen for turn in each]
+    published = queue_groups.publish(c, [run_id for ids in picked.values() for run_id in ids], served, now)
+    return [
+        Nudge(testbed=load.name, run_id=run_id)
+        for load, _ in chosen
+        for run_id in picked[load.testbed_id]
+        if run_id in published
+    ]
 
 
-def _next_runs(c: Connection, load: TestbedLoad, slots: int, *, again_before: datetime, now: datetime) -> list[str]:
-    """The best next runs of a testbed, marked as published."""
-    rows, used_s = queue_groups.read_groups(
+def _whose_turn(
+    c: Connection, loads: Sequence[TestbedLoad], *, again_before: datetime, now: datetime
+) -> list[tuple[TestbedLoad, list[Turn]]]:
+    """Which groups of each testbed its free workers serve next; testbeds without a turn are left out."""
+    found = queue_groups.read_groups(
         c,
-        load.testbed_id,
+        [(load.testbed_id, load.idle - load.unclaimed) for load in loads],
         again_before=again_before,
-        limit=slots,
         now=now,
         halves_after_s=USE_HALVES_AFTER_S,
         a_run_s=A_RUN_S,
     )
-    groups = [Group(**asdict(row)) for row in rows]
-    # Any worker may get the message of a run that only some may have; it is refused then, and published again.
-    isolated = slots if load.isolated else 0
-    chosen = turns(share_out(groups, used_s, slots=slots, isolated=isolated, now=now), now)
-    if not chosen:
-        return []
-    asked = [(turn.group.project_id, turn.group.kind, turn.runs, turn.newest_first) for turn in chosen]
-    ids = queue_groups.pick(c, load.testbed_id, asked, again_before=again_before)
-    served = [(turn.group.project_id, turn.group.kind) for turn in chosen]
-    published = queue_groups.publish(c, load.testbed_id, ids, served, now)
-    return [run_id for run_id in ids if run_id in published]
+    chosen = []
+    for load, (rows, used_s) in zip(loads, found, strict=True):
+        slots = load.idle - load.unclaimed
+        # Any worker may get the message of a run that only some may have; it is refused then, and published again.
+        isolated = slots if load.isolated else 0
+        order = share_out([Group(**asdict(row)) for row in rows], used_s, slots=slots, isolated=isolated, now=now)
+        if order:
+            chosen.append((load, turns(order, now)))
+    return chosen
 
 
 def send(broker: Broker, nudges: Iterable[Nudge]) -> int:

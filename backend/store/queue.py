@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -242,15 +242,22 @@ def held_run(c: Connection, run_id: str, lease_hash: bytes) -> HeldRun | None:
     return None if row is None else HeldRun(**row._mapping)
 
 
-def expired_runs(c: Connection, now: datetime) -> list[HeldRun]:
-    """Runs whose worker has not been heard of for too long, locked."""
-    statement = _held(run.c.lease_expires_at < now).with_for_update(of=run, skip_locked=True)
-    return [HeldRun(**row._mapping) for row in c.execute(statement.order_by(run.c.id))]
+# No lease is longer than `longest`; one that seems to be was given before the clock was set back.
+_SHORTEN = """
+UPDATE run SET lease_expires_at = %(longest)s
+WHERE state IN ('leased', 'running') AND lease_expires_at > %(longest)s + interval '5 seconds'
+"""
+_EXPIRED = "SELECT id FROM run WHERE state IN ('leased', 'running') AND lease_expires_at < %(now)s"
 
 
-def shorten_leases(c: Connection, to: datetime) -> None:
-    longer = run.c.lease_expires_at > to + timedelta(seconds=5)
-    c.execute(update(run).where(run.c.state.in_(HELD), longer).values(lease_expires_at=to))
+def expired_runs(c: Connection, now: datetime, longest: datetime) -> list[HeldRun]:
+    """Runs whose worker has not been heard of for too long, locked. Nobody holds a lease beyond `longest`."""
+    _, found = wire.send(c, (_SHORTEN, {"longest": longest}), (_EXPIRED, {"now": now}))
+    if not found:
+        return []
+    statement = _held(run.c.id.in_([row.id for row in found]), run.c.lease_expires_at < now)
+    locked = statement.with_for_update(of=run, skip_locked=True).order_by(run.c.id)
+    return [HeldRun(**row._mapping) for row in c.execute(locked)]
 
 
 def runs_of_worker(c: Connection, worker_name: str) -> list[HeldRun]:

@@ -3,7 +3,7 @@
 However long the queue is, reading it costs a few index probes for each group that waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -85,8 +85,8 @@ RETURNING id
 """
 _SERVED = """
 INSERT INTO queue_share (testbed_id, project_id, kind, served_at)
-SELECT %(testbed)s, g.project_id, g.kind, %(now)s
-FROM unnest(%(projects)s::int[], %(kinds)s::text[]) AS g (project_id, kind)
+SELECT g.testbed_id, g.project_id, g.kind, %(now)s
+FROM unnest(%(testbeds)s::int[], %(projects)s::int[], %(kinds)s::text[]) AS g (testbed_id, project_id, kind)
 ON CONFLICT (testbed_id, project_id, kind) DO UPDATE SET served_at = excluded.served_at
 """
 
@@ -106,67 +106,74 @@ ON CONFLICT (testbed_id, project_id, kind) DO UPDATE SET
   counted_at = excluded.counted_at
 """  # noqa: E501
 
-# Another suite of the commit that this worker has just measured; nothing more urgent may be kept waiting by it.
+# Another suite of the commit that this worker has just measured; nothing more urgent may be kept waiting by it. What
+# waits is walked as above: asked whether any run is more urgent, PostgreSQL would look through all of them.
 _SIBLING = """
-SELECT s.id FROM run r JOIN worker w ON w.id = r.worker_id AND w.name = %(worker)s AND w.wanted_state = 'ok'
-JOIN run s ON s.commit_id = r.commit_id AND s.testbed_id = r.testbed_id AND s.kind = r.kind AND s.state = 'queued'
-WHERE r.id = %(after)s AND r.state IN ('done', 'failed') AND r.kind <> 'confirm'
-  AND NOT EXISTS (SELECT FROM project p WHERE EXISTS (
-    SELECT FROM run u WHERE u.state = 'queued' AND u.testbed_id = r.testbed_id AND u.project_id = p.id
-      AND u.kind = ANY(%(urgent)s) AND u.priority > r.priority))
-ORDER BY s.requested_at, s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+WITH RECURSIVE sibling AS (
+  SELECT s.id, r.testbed_id, r.priority
+  FROM run r JOIN worker w ON w.id = r.worker_id AND w.name = %(worker)s AND w.wanted_state = 'ok'
+  JOIN run s ON s.commit_id = r.commit_id AND s.testbed_id = r.testbed_id AND s.kind = r.kind AND s.state = 'queued'
+  WHERE r.id = %(after)s AND r.state IN ('done', 'failed') AND r.kind <> 'confirm'
+  ORDER BY s.requested_at, s.id LIMIT 1
+), seen AS (
+  SELECT first.* FROM sibling b CROSS JOIN LATERAL (
+    SELECT r.testbed_id, r.project_id, r.kind FROM run r WHERE r.state = 'queued' AND r.testbed_id = b.testbed_id
+    ORDER BY r.project_id, r.kind LIMIT 1) AS first
+  UNION ALL
+  SELECT next.* FROM seen s CROSS JOIN LATERAL (
+    SELECT r.testbed_id, r.project_id, r.kind FROM run r
+    WHERE r.state = 'queued' AND r.testbed_id = s.testbed_id AND (r.project_id, r.kind) > (s.project_id, s.kind)
+    ORDER BY r.project_id, r.kind LIMIT 1) AS next
+)
+SELECT b.id FROM sibling b WHERE NOT EXISTS (
+  SELECT FROM seen JOIN unnest(%(kinds)s::text[], %(priorities)s::int[]) AS k (kind, priority) ON k.kind = seen.kind
+  WHERE k.priority > b.priority)
 """
 
 
 def read_groups(
     c: Connection,
-    testbed_id: int,
+    wanted: Sequence[tuple[int, int]],
     *,
     again_before: datetime,
-    limit: int,
     now: datetime,
     halves_after_s: float,
     a_run_s: float,
-) -> tuple[list[GroupRow], dict[int, float]]:
-    """Groups with runs to publish (`waiting` up to `limit`), and the use of the testbed by each project, in seconds."""
-    values = {"testbed": testbed_id, "again_before": again_before}
-    groups, use = wire.send(
-        c,
-        (GROUPS, {**values, "limit": limit}),
-        (USE, {**values, "now": now, "halves": halves_after_s, "a_run": a_run_s}),
-    )
-    return [GroupRow(**row._asdict()) for row in groups], {row.project_id: row.seconds for row in use}
+) -> list[tuple[list[GroupRow], dict[int, float]]]:
+    """For each (testbed, limit): its groups with runs to publish (`waiting` up to the limit), and the use of it by each
+    project, in seconds. One round trip, however many testbeds."""
+    statements: list[wire.Statement] = []
+    for testbed_id, limit in wanted:
+        values = {"testbed": testbed_id, "again_before": again_before}
+        statements.append((GROUPS, {**values, "limit": limit}))
+        statements.append((USE, {**values, "now": now, "halves": halves_after_s, "a_run": a_run_s}))
+    answers = wire.send(c, *statements)
+    return [
+        ([GroupRow(**row._asdict()) for row in groups], {row.project_id: row.seconds for row in use})
+        for groups, use in zip(answers[::2], answers[1::2], strict=True)
+    ]
 
 
 def pick(
-    c: Connection, testbed_id: int, turns: Sequence[tuple[int, str, int, bool]], *, again_before: datetime
-) -> list[str]:
-    """The next runs of each (project, kind, how many, newest first), in that order."""
-    projects, kinds, runs, newest = (list(column) for column in zip(*turns, strict=True))
-    values = {"testbed": testbed_id, "again_before": again_before}
-    (rows,) = wire.send(
-        c, (PICK, {**values, "projects": projects, "kinds": kinds, "runs": runs, "newest": newest})
-    )
-    return [row.id for row in rows]
+    c: Connection, turns: Mapping[int, Sequence[tuple[int, str, int, bool]]], *, again_before: datetime
+) -> dict[int, list[str]]:
+    """By testbed: the next runs of each (project, kind, how many, newest first), in that order."""
+    statements = []
+    for testbed_id, asked in turns.items():
+        projects, kinds, runs, newest = (list(column) for column in zip(*asked, strict=True))
+        values = {"projects": projects, "kinds": kinds, "runs": runs, "newest": newest}
+        statements.append((PICK, {**values, "testbed": testbed_id, "again_before": again_before}))
+    answers = wire.send(c, *statements)
+    return {testbed_id: [row.id for row in rows] for testbed_id, rows in zip(turns, answers, strict=True)}
 
 
-def publish(
-    c: Connection, testbed_id: int, ids: Sequence[str], groups: Sequence[tuple[int, str]], now: datetime
-) -> set[str]:
-    """Mark runs as offered to workers, and their groups as served; those that were still there."""
-    published, _ = wire.send(
-        c,
-        (_PUBLISH, {"ids": list(ids), "now": now}),
-        (
-            _SERVED,
-            {
-                "testbed": testbed_id,
-                "projects": [project for project, _ in groups],
-                "kinds": [kind for _, kind in groups],
-                "now": now,
-            },
-        ),
-    )
+def publish(c: Connection, ids: Sequence[str], groups: Sequence[tuple[int, int, str]], now: datetime) -> set[str]:
+    """Mark runs as offered to workers, and their groups (testbed, project, kind) as served; those that were still
+    there."""
+    # In one order everywhere, so that two who choose at once do not wait for each other.
+    testbeds, projects, kinds = (list(column) for column in zip(*sorted(groups), strict=True))
+    served = {"testbeds": testbeds, "projects": projects, "kinds": kinds, "now": now}
+    published, _ = wire.send(c, (_PUBLISH, {"ids": list(ids), "now": now}), (_SERVED, served))
     return {row.id for row in published}
 
 
@@ -175,11 +182,12 @@ def count_use(c: Connection, *, now: datetime, counted_before: datetime, halves_
     wire.send(c, UNHURRIED, (_COUNT_USE, {"now": now, "counted_before": counted_before, "halves": halves_after_s}))
 
 
-def sibling(c: Connection, worker: str, after: str, *, urgent: Sequence[str], now: datetime) -> str | None:
+def sibling(c: Connection, worker: str, after: str, *, priorities: Mapping[str, int], now: datetime) -> str | None:
     """Another queued suite of the commit of the run that this worker has just ended, kept from others for a moment.
-    None also while a run of an `urgent` kind, more urgent than that one, waits for this testbed."""
-    (found,) = wire.send(c, (_SIBLING, {"worker": worker, "after": after, "urgent": list(urgent)}))
+    None also while a run of a more urgent kind (`priorities`) than that one waits for this testbed."""
+    kinds, ranks = list(priorities), list(priorities.values())
+    (found,) = wire.send(c, (_SIBLING, {"worker": worker, "after": after, "kinds": kinds, "priorities": ranks}))
     if not found:
         return None
-    wire.send(c, (_PUBLISH, {"ids": [found[0].id], "now": now}))
-    return str(found[0].id)
+    (published,) = wire.send(c, (_PUBLISH, {"ids": [found[0].id], "now": now}))
+    return str(found[0].id) if published else None

@@ -24,6 +24,7 @@ from backend.services.dispatch import Kind
 from backend.services.errors import ServiceError
 from backend.services.scheduling import PRIORITY, Group, share_out
 from backend.store import queue_groups
+from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile
 from tests.scale.world import SUITES, Size, World
 
@@ -82,31 +83,15 @@ def _fill(c: Connection, world: World, runs: int) -> None:
 
 
 def _plan(engine: Engine) -> dict[str, Any]:
-    """What reading the groups of a testbed costs: time, buffers, and how PostgreSQL goes about it."""
+    """What choosing for a testbed costs: time, buffers, and how PostgreSQL goes about it."""
     now = datetime.now(UTC)
-    values = {"testbed": 1, "again_before": now - timedelta(seconds=10), "limit": 5}
-    times = []
     with engine.begin() as c:
-        cursor = c.connection.driver_connection.cursor()  # type: ignore[union-attr]
-        for _ in range(7):
-            cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + queue_groups.GROUPS, values)
-            plan = cursor.fetchone()[0][0]
-            times.append(plan["Execution Time"])
-        nodes = _nodes(plan["Plan"])
-        rows, used_s = queue_groups.read_groups(
-            c, 1, again_before=now - timedelta(seconds=10), limit=5, now=now, halves_after_s=3600, a_run_s=300
+        plan = plan_of_choosing(c, 1, now)
+        ((rows, used_s),) = queue_groups.read_groups(
+            c, [(1, 5)], again_before=now - timedelta(seconds=10), now=now, halves_after_s=3600, a_run_s=300
         )
     share_out([Group(**asdict(row)) for row in rows], used_s, slots=5, isolated=5, now=now)
-    return {
-        "groups": len(rows),
-        "ms": round(sorted(times)[len(times) // 2], 2),
-        "buffers": plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"],
-        "scans_of_run": sorted({node["Node Type"] for node in nodes if node.get("Relation Name") == "run"}),
-    }
-
-
-def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(node for below in plan.get("Plans", ()) for node in _nodes(below))]
+    return {"groups": len(rows), **plan}
 
 
 def _fsynced_insert(engine: Engine) -> dict[str, float]:

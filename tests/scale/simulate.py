@@ -29,6 +29,7 @@ from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, WorkerHello
 from backend.services.errors import ServiceError
 from backend.store import queue
+from tests.scale.plans import plan_of_choosing
 from tests.scale.world import CRASHES, FAILS, MORNING, SUSPECTS, Agenda, Project, Size, World
 
 ME = Principal(name="simulator", via=Via.TOKEN, scopes=frozenset(Scope))
@@ -57,7 +58,7 @@ class Seen:
     choose_ms: list[float] = field(default_factory=list)
     served_at: dict[tuple[int, str], datetime] = field(default_factory=dict)
     unserved_h: float = 0.0
-    longest_queue: int = 0
+    hours: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Day:
@@ -87,13 +88,38 @@ class Day:
                 break
             if at - told_at > timedelta(hours=1):
                 told_at = at
-                print(f"{at:%H:%M} of the day, {self.seen.claims} claims", file=sys.stderr, flush=True)
+                self.look_around(at)
             what(at, *details)  # type: ignore[operator]
             # The loop is woken by what happened, once for all that happens within a tick.
             if what != self.tick and (tick_at is None or tick_at < at):
                 tick_at = at + TICK
                 self.agenda.add(tick_at, self.tick)
         return self.seen
+
+    def look_around(self, now: datetime) -> None:
+        """Once an hour: how long the queue is, and what choosing reads of it."""
+        with self.engine.begin() as c:
+            waiting = c.execute(
+                text("SELECT testbed_id, count(*) AS runs FROM run WHERE state = 'queued' GROUP BY 1 ORDER BY 2 DESC")
+            ).all()
+            longest = waiting[0].testbed_id if waiting else 1
+            plan = plan_of_choosing(c, longest, now, times=1)
+        hour = {"at": f"{now:%H:%M}", "waiting": sum(row.runs for row in waiting), "buffers": plan["buffers"]}
+        self.seen.hours.append(hour | {"claims": self.seen.claims})
+        print(hour["at"], f"{self.seen.claims} claims, {hour['waiting']} runs wait", file=sys.stderr, flush=True)
+
+    def look_at_the_end(self, now: datetime) -> dict[str, int]:
+        """Those that still wait have waited at least this long: left out, an overload would look like none."""
+        left: dict[str, int] = defaultdict(int)
+        with self.engine.begin() as c:
+            rows = c.execute(
+                text("SELECT project_id, testbed_id, kind, requested_at FROM run WHERE state = 'queued'")
+            ).all()
+        for row in rows:
+            left[row.kind] += 1
+            self.seen.waits_s[row.kind].append((now - row.requested_at).total_seconds())
+            self._unserved(now, (row.project_id, f"{row.kind} {row.testbed_id}"), row.requested_at)
+        return left
 
     # --- what people do ----------------------------------------------------------------------------------------------
 
@@ -215,9 +241,12 @@ class Day:
             if newest is not None and newest[0] == row.commit_id:
                 self.seen.newest_s.append(waited)
         group = (row.project_id, f"{row.kind} {row.testbed_id}")
-        since = max(row.requested_at, self.seen.served_at.get(group, row.requested_at))
-        self.seen.unserved_h = max(self.seen.unserved_h, (now - since).total_seconds() / 3600)
+        self._unserved(now, group, row.requested_at)
         self.seen.served_at[group] = now
+
+    def _unserved(self, now: datetime, group: tuple[int, str], requested_at: datetime) -> None:
+        since = max(requested_at, self.seen.served_at.get(group, requested_at))
+        self.seen.unserved_h = max(self.seen.unserved_h, (now - since).total_seconds() / 3600)
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -234,15 +263,11 @@ def simulate(engine: Engine, size: Size, seed: int) -> dict[str, Any]:
     with engine.begin() as c:
         world.make(c)
     began = time.monotonic()
-    seen = Day(engine, world).run()
+    day = Day(engine, world)
+    seen = day.run()
     took_s = time.monotonic() - began
+    left = day.look_at_the_end(MORNING + timedelta(hours=size.hours))
     with engine.begin() as c:
-        left: dict[str, int] = defaultdict(int)
-        for row in c.execute(text("SELECT kind, requested_at FROM run WHERE state = 'queued'")):
-            # Those that still wait have waited at least this long: left out, an overload would look like none.
-            left[row.kind] += 1
-            waited_s = (MORNING + timedelta(hours=size.hours) - row.requested_at).total_seconds()
-            seen.waits_s[row.kind].append(waited_s)
         runs = c.scalar(text("SELECT count(*) FROM run"))
         twice = _held_twice(c)
     capacity_s = size.workers * size.hours * 3600
@@ -278,6 +303,7 @@ def simulate(engine: Engine, size: Size, seed: int) -> dict[str, Any]:
         "superseded": seen.superseded,
         "refused": seen.refused,
         "held_twice": twice,
+        "hours": seen.hours,
         "claim_ms": {"p50": _ms(seen.claim_ms, 0.5), "p99": _ms(seen.claim_ms, 0.99)},
         "choose_ms": {"p50": _ms(seen.choose_ms, 0.5), "p99": _ms(seen.choose_ms, 0.99)},
     }
