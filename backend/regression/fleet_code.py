@@ -16,6 +16,8 @@ from backend.regression.fleet_terms import Bools, Floats, IncidentKind
 
 GROWS_FOR = 45
 """Commits after its onset in which a change may be found on further testbeds and series."""
+PART_OF_DRIFT = 0.09
+"""Log cost of a gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
 
 class Codes(Software):
@@ -268,7 +270,7 @@ class Codes(Software):
                     return True
         if (
             self.drifting.get(int(self.benchmark[found.lead]), -1) >= self.newest
-            and abs(found.change[found.lead]) < 0.09
+            and abs(found.change[self.partner[found.lead]]) < PART_OF_DRIFT
         ):
             listed = moved & (self.benchmark == self.benchmark[found.lead])
             rows.put(("absorbed", self.new_key()), Shift(np.where(listed, found.change, 0.0), from_position=first))

@@ -1,6 +1,14 @@
-"""Drift: many small losses that no single commit shows, judged against the level of long ago."""
+"""Drift: many small losses that no single commit shows.
+
+The runs of all testbeds say whether a benchmark may be getting slower; what they say is doubtful, since everything that
+was explained meanwhile was taken off with an error of its own. A session of today's commit and one of long ago shows
+the whole loss at once, on one machine in one environment, and for every benchmark alike: it is asked for on a slight
+suspicion, and once in a while without one.
+"""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import numpy as np
 
@@ -9,46 +17,72 @@ from backend.regression.fleet_code import Codes
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_state import MOVED, Code, Inquiry, Purpose
-from backend.regression.fleet_terms import Ask, Floats, IncidentKind
+from backend.regression.fleet_terms import Ask, Bools, Floats, IncidentKind
+
+BACK = 95
+"""Commits that a session looks back: most drifts take less long."""
+RECENT = 13
+"""Commits that make today's level."""
+PAST = (115, 55)
+"""Commits ago, from and to: what makes the level of long ago."""
+EVERY = 60
+"""Commits after which a session looks back without any suspicion."""
+TELLS = 0.042
+"""Log cost that a gate lost, from which a drift is told."""
+HINTS = 0.015
+"""Log cost in a session: below it there is no drift yet, above it another look follows soon."""
+LOST_FOR = 110
+"""Commits after it was told in which a benchmark's small losses are that drift's."""
+
+
+class Verdict(StrEnum):
+    DRIFT = "drift"
+    DOUBTFUL = "doubtful"
+    NOT_YET = "not yet"
+    NONE = "none"
 
 
 class Drifts(Codes):
     """The layer that compares with long ago."""
 
+    # --- suspecting
+
     def drift_scan(self, rows: RowsOfTestbed, *, eager: bool = False) -> Ask | None:
+        """A look back, where the runs suggest a slow loss or none was had for long. `eager`: a small one was seen."""
         if self.pending is not None or (not eager and rows.n - self.drift_checked < 4):
             return None
         self.drift_checked = rows.n
-        total, weight = np.zeros(self.size), np.zeros(self.size)
+        change, error = self.slow_loss()
+        z = np.where(self.may_drift(), change / error, 0.0)
+        suspected = (change >= (0.02 if eager else 0.028)) & (z >= (3.0 if eager else 4.5))
+        overdue = self.newest - self.looked_back >= EVERY and self.newest >= BACK
+        if not suspected.any() and not overdue:
+            return None
+        return self.look_back(rows, int(np.argmax(np.where(suspected, z, -1.0) if suspected.any() else z)))
+
+    def may_drift(self) -> Bools:
+        """Gates whose benchmark is not known to drift, nor was found steady a moment ago."""
+        now = self.newest
+        known = [b for seen in (self.drifting, self.steady_until) for b, until in seen.items() if until >= now]
+        free: Bools = self.gate & self.machine_bound & ~np.isin(self.benchmark, known)
+        return free
+
+    def slow_loss(self) -> tuple[Floats, Floats]:
+        """How far the newest runs of all testbeds are above those of long ago, and its standard error."""
+        total, weight = np.zeros(self.size), np.full(self.size, 1e-9)
         now = self.newest
         for bed in self.rows.values():
-            recent, past = bed.judged(first=now - 13), bed.judged(first=now - 119, before=now - 55)
+            recent = bed.judged(first=now - RECENT)
+            past = bed.judged(first=now - PAST[0], before=now - PAST[1])
             if len(recent) < 4 or len(past) < 8:
                 continue
-            new, new_error = bed.mean(recent, whole=True)
-            old, old_error = bed.mean(past, whole=True)
+            new, new_error = bed.mean(recent, whole=True, against_level=False)
+            old, old_error = bed.mean(past, whole=True, against_level=False)
             variance = new_error**2 + old_error**2
-            good = np.isfinite(variance)
-            total[good] += (new - old)[good] / variance[good]
-            weight[good] += 1 / variance[good]
-        change = total / np.maximum(weight, 1e-9)
-        z = change * np.sqrt(weight)
-        free = np.array([self.drifting.get(int(b), -1) < now for b in self.benchmark])
-        hit = (
-            self.gate & self.machine_bound & (change >= (0.03 if eager else 0.042)) & (z >= (4 if eager else 6)) & free
-        )
-        if not hit.any():
-            return None
-        lead = int(np.argmax(np.where(hit, z, 0)))
-        pattern = np.where((self.benchmark == self.benchmark[lead]) & (change > 0.02) & (z > 3), change, 0.0)
-        return self.ask_drift(rows, lead, pattern)
-
-    def ask_drift(self, rows: RowsOfTestbed, lead: int, pattern: Floats) -> Ask:
-        now = self.newest
-        self.pending = Inquiry(
-            Purpose.DRIFT, rows.name, max(0, now - 85), now, pattern, rows.by_position(6), None, lead=lead
-        )
-        return self.ask(self.pending)
+            seen = np.isfinite(variance)
+            total[seen] += (new - old)[seen] / variance[seen]
+            weight[seen] += 1 / variance[seen]
+        return total / weight, 1 / np.sqrt(weight)
 
     def window(self, first: int, last: int) -> tuple[Floats, Floats]:
         """Mean residual of all testbeds between two positions, and its variance."""
@@ -65,7 +99,7 @@ class Drifts(Codes):
     def ramps(self, lead: int) -> bool:
         """Whether a series has been getting worse for long, rather than at one commit."""
         now = self.newest
-        if now < 80 or self.drifting.get(int(self.benchmark[lead]), -1) >= now:
+        if now < 80 or not self.may_drift()[self.partner[lead]]:
             return False
         old, old_variance = self.window(now - 110, now - 50)
         middle, middle_variance = self.window(now - 36, now - 14)
@@ -74,36 +108,70 @@ class Drifts(Codes):
         z = part / np.sqrt(old_variance[lead] + middle_variance[lead])
         return bool(rise >= 0.03 and part >= 0.25 * rise and z >= 3.5)
 
-    def decide_drift(self, inquiry: Inquiry, change: Floats, z: Floats) -> None:
-        lead = inquiry.lead
-        if change[lead] < 0.042 or z[lead] < 3:
-            if change[lead] > 0.015:
-                self.muted[int(self.benchmark[lead])] = self.newest + 8
-            self.drifting[int(self.benchmark[lead])] = self.newest + 8
-            return
-        listed = (self.benchmark == self.benchmark[lead]) & (change >= MOVED) & (z >= 2.5)
-        listed[lead] = True
-        now = self.newest
+    # --- asking and deciding
+
+    def look_back(self, rows: RowsOfTestbed, lead: int) -> Ask:
+        """A session of today's commit and one of long ago."""
+        now = self.looked_back = self.newest
+        self.pending = Inquiry(
+            Purpose.DRIFT, rows.name, max(0, now - BACK), now, np.zeros(self.size), rows.by_position(6), None, lead=lead
+        )
+        return self.ask(self.pending)
+
+    def decide_drift(self, inquiry: Inquiry, change: Floats, error: Floats) -> Ask | None:
+        """What a look back says of every benchmark; one more look where it is not clear."""
+        error = np.hypot(error, self.error_of_known(inquiry))
+        seen, seen_error = self.slow_loss()
+        verdicts = {
+            int(gate): self.judge_loss(change[gate] / error[gate], change[gate], seen[gate] / seen_error[gate])
+            for gate in np.flatnonzero(self.may_drift())
+        }
+        if Verdict.DOUBTFUL in verdicts.values() and len(inquiry.results) < 2:
+            self.pending = inquiry
+            return self.ask(inquiry)
+        for gate, verdict in verdicts.items():
+            if verdict is Verdict.DRIFT:
+                self.tell_drift(inquiry, gate, change, error)
+            elif verdict is Verdict.NOT_YET:
+                self.steady_until[int(self.benchmark[gate])] = self.newest + 12
+            elif gate == inquiry.lead:
+                self.steady_until[int(self.benchmark[gate])] = self.newest + 30
+        return None
+
+    def judge_loss(self, z: float, loss: float, z_of_runs: float) -> Verdict:
+        """One benchmark: the session's loss, and whether the runs of all testbeds saw it too."""
+        if loss < TELLS:
+            return Verdict.NOT_YET if loss >= HINTS and z >= 2 else Verdict.NONE
+        if z >= 4.5 or (z >= 3 and z_of_runs >= 2):
+            return Verdict.DRIFT
+        return Verdict.DOUBTFUL if z >= 2 and z_of_runs >= 2 else Verdict.NONE
+
+    def error_of_known(self, inquiry: Inquiry) -> Floats:
+        """How badly the changes are known that were taken off a session."""
+        variance = np.zeros(self.size)
+        for code in self.codes:
+            if inquiry.base < code.place.commit <= inquiry.head:
+                variance += np.where(code.listed, code.error, 0.0) ** 2
+        error: Floats = np.sqrt(variance)
+        return error
+
+    def tell_drift(self, inquiry: Inquiry, gate: int, change: Floats, error: Floats) -> None:
+        benchmark, now = int(self.benchmark[gate]), self.newest
+        listed = (self.benchmark == benchmark) & (change >= MOVED) & (change >= 2.5 * error)
+        listed[gate] = True
         place = Place(self.not_docs(max(1, now - 20)), max(1, inquiry.base - 10), now)
-        self.drifting[int(self.benchmark[lead])] = now + 110
-        earlier = [
-            c
-            for c in self.codes
-            if c.open
-            and c.listed[lead]
-            and 0 < c.change[lead] < (0.3 if c.drift else 0.075)
-            and now - c.place.commit < 100
-        ]
-        if earlier:
-            incident = earlier[-1].incident
+        self.drifting[benchmark] = now + LOST_FOR
+        earlier = self.step_of_drift(gate)
+        if earlier is not None:
+            incident, earlier.drift = earlier.incident, True
             self.change_incident(
-                incident, testbeds=tuple(self.rows), drift=True, range_start=min(place.first, earlier[-1].place.first)
+                incident, testbeds=tuple(self.rows), drift=True, range_start=min(place.first, earlier.place.first)
             )
         else:
             incident = self.open_incident(
                 IncidentKind.REGRESSION, CauseName.CODE, listed, tuple(self.rows), place, change, drift=True
             )
-        code = Code(incident, change, np.maximum(change / np.maximum(z, 1e-9), 1e-3), listed, place, drift=True)
+        code = Code(incident, change, error, listed, place, drift=True)
         self.codes.append(code)
         for bed in self.rows.values():
             code.shown[bed.name] = bed.n
@@ -111,3 +179,12 @@ class Drifts(Codes):
             if len(near):
                 mean, _ = bed.mean(near)
                 bed.put(("drift", self.new_key()), Shift(np.where(listed, mean, 0.0), from_position=now - 14))
+
+    def step_of_drift(self, gate: int) -> Code | None:
+        """A small loss of this benchmark alone that was told not long ago: the drift's first visible step."""
+        for code in reversed(self.codes):
+            alone = bool((self.benchmark[code.listed] == self.benchmark[gate]).all())
+            small = 0 < code.change[gate] < (0.3 if code.drift else 0.075)
+            if code.open and alone and small and code.listed[gate] and self.newest - code.place.commit < 100:
+                return code
+        return None

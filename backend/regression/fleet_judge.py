@@ -13,7 +13,7 @@ import numpy as np
 
 from backend.regression.fleet_drift import Drifts
 from backend.regression.fleet_health import Ill
-from backend.regression.fleet_rows import RowsOfTestbed, Shift
+from backend.regression.fleet_rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Found, channels, newest_change, pattern_of, share_of
 from backend.regression.fleet_state import Inquiry, Purpose, Upgrade
 from backend.regression.fleet_terms import Ask, Bools, FleetRun, Floats, SessionResult, Told
@@ -26,6 +26,8 @@ MOST_SESSIONS = 2
 """Of one question."""
 UNDECIDED = (-1.5, 2.5)
 """Log likelihoods between which another session is asked for."""
+DISAGREE = 5.0
+"""Variance of a series between a session's processes, over the usual one, from which they had two states."""
 LIKELIER = 1.0
 """Log likelihood from which the code is the cause when no further session is had."""
 UPGRADE_SETTLES = 25
@@ -103,8 +105,9 @@ class FleetJudge(Drifts):
         rows = self.rows[inquiry.testbed]
         judged = self.machine_bound & (rows.process_variance > 0) & np.isfinite(result.spread)
         if judged.any():
-            unrest = float(np.median(result.spread[judged] / rows.process_variance[judged]))
-            inquiry.unrest = max(inquiry.unrest, unrest / 0.75)
+            own = np.where(judged, result.spread / np.where(judged, rows.process_variance, 1.0), 1.0)
+            unrest = max(1.0, float(np.median(own[judged])) / MEDIAN_OF_VARIANCES)
+            inquiry.unrest = np.maximum(inquiry.unrest, np.where(own >= DISAGREE, own, unrest))
         inquiry.processes = result.processes
         ask = self.decide(inquiry)
         return self.told, ask
@@ -163,7 +166,7 @@ class FleetJudge(Drifts):
     ) -> Ask | None:
         pattern = pattern_of(found, self.machine_bound)
         if self.ramps(found.lead) and purpose is Purpose.CHANGE:
-            return self.ask_drift(rows, found.lead, pattern)
+            return self.look_back(rows, int(self.partner[found.lead]))
         positions = rows.position[found.rows]
         first, head = int(positions.min()), int(positions.max())
         if upgrade is not None:
@@ -214,8 +217,7 @@ class FleetJudge(Drifts):
         error = self.session_error(inquiry)
         z = change / error
         if inquiry.purpose is Purpose.DRIFT:
-            self.decide_drift(inquiry, change, z)
-            return None
+            return self.decide_drift(inquiry, change, error)
         moved = (np.abs(z) >= 4.5) & (np.abs(change) >= 0.03)
         moved |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.015)
         if not (moved & self.shown).any():

@@ -25,6 +25,12 @@ YOUNG = 6
 NOISE_FLOOR = 0.0025
 SIZE_FLOOR = 0.002
 EXACT_FLOOR = 0.0002
+FEW = 10
+"""Runs of a worker from which its own noise is known."""
+UNSTEADY = 4.0
+"""Variance over that of the steadiest worker from which a worker says nothing of the others' noise."""
+MEDIAN_OF_VARIANCES = 0.78
+"""Median of a variance of three to five processes, over its mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,9 @@ class RowsOfTestbed:
         """Rows that each worker's level was learnt from."""
         self.sigma = np.maximum(self.floor, 0.02)
         self.sigma_of = np.zeros((0, self.size))
+        self.spread = np.full((room, self.size), np.nan)
         self.process_variance = np.zeros(self.size)
-        self._variances = np.zeros(self.size)
+        """Of the log cost between processes of a run, as it usually is."""
         self.order: list[tuple[int, int]] = []
         self.shifts: dict[tuple[str, int], Shift] = {}
 
@@ -113,9 +120,7 @@ class RowsOfTestbed:
             if self._applies(shift, slice(row, row + 1))[0]:
                 clean -= shift.delta
         self.clean[row] = clean
-        seen = np.isfinite(run.spread)
-        self._variances += seen
-        self.process_variance[seen] += (run.spread[seen] - self.process_variance[seen]) / self._variances[seen]
+        self.spread[row] = run.spread
         return row
 
     def worker_number(self, name: str) -> int:
@@ -128,7 +133,7 @@ class RowsOfTestbed:
         return self.workers.index(name)
 
     def _grow(self) -> None:
-        for name in ("raw", "clean", "position", "worker", "level", "stamp", "usable", "docs", "excused"):
+        for name in ("raw", "clean", "spread", "position", "worker", "level", "stamp", "usable", "docs", "excused"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
 
@@ -170,26 +175,28 @@ class RowsOfTestbed:
             self.ready[w] = False
             return
         values = self.clean[settled[-REMEMBERED:]]
-        middle = np.nanmedian(values, axis=0) if np.isnan(values).any() else np.median(values, axis=0)
         reach = 3 * self.sigma
-        near = np.clip(values, middle - reach, middle + reach)
-        mean = np.nanmean(near, axis=0)
+        centre = middle(values)
+        mean = mean_of(np.clip(values, centre - reach, centre + reach))
         self.base[w] = np.where(np.isfinite(mean), mean, self.base[w])
         self.ready[w] = True
         self.learnt[w] = min(len(settled), REMEMBERED)
 
     def learn_noise(self, young: int = YOUNG) -> None:
-        """Noise between runs: of the testbed, and of a worker that is less steady than the others."""
+        """Noise between runs: of the testbed's steady workers, and of a worker that is less steady than they are."""
+        usual = middle(self.spread[max(0, self.n - 120) : self.n]) / MEDIAN_OF_VARIANCES
+        self.process_variance = np.where(np.isfinite(usual), usual, self.process_variance)
         rows = np.flatnonzero(self.usable[: self.n])
         rows = rows[: len(rows) - young]
         rows = rows[np.array([self.ready[w] for w in self.worker[rows]], dtype=bool)][-120:]
         if len(rows) < 12:
             return
         residual = self.clean[rows] - self.base[self.worker[rows]]
-        scale = np.maximum(1.4826 * np.nanmedian(np.abs(residual), axis=0), self.floor)
+        scale = np.maximum(1.4826 * np.nan_to_num(middle(np.abs(residual))), self.floor)
+        squares = np.clip(residual, -4 * scale, 4 * scale) ** 2
         dof = len(rows) / max(1, len(rows) - len(self.workers))
-        rms = np.sqrt(np.nanmean(np.clip(residual, -4 * scale, 4 * scale) ** 2, axis=0) * dof)
-        self.sigma = np.maximum(np.where(np.isfinite(rms), rms, self.sigma), self.floor)
+        steady = np.sqrt(self._steady(squares, self.worker[rows]) * dof)
+        self.sigma = np.maximum(np.where(np.isfinite(steady), steady, self.sigma), self.floor)
         for w in range(len(self.workers)):
             own = residual[self.worker[rows] == w]
             if len(own) >= 6:
@@ -199,6 +206,24 @@ class RowsOfTestbed:
                 self.sigma_of[w] = np.maximum(mixed, self.sigma)
             else:
                 self.sigma_of[w] = self.sigma
+
+    def _steady(self, squares: Floats, workers: Ints) -> Floats:
+        """Mean square per series, of the workers that are not far less steady in it than the steadiest."""
+        means, counts = [], []
+        for w in np.unique(workers):
+            own = squares[workers == w]
+            if len(own) >= FEW:
+                means.append(mean_of(own))
+                counts.append(np.isfinite(own).sum(axis=0))
+        if len(means) < 2:
+            return mean_of(squares)
+        mean, count = np.array(means), np.array(counts)
+        known = (count >= FEW) & np.isfinite(mean)
+        steadiest = np.where(known, mean, np.inf).min(axis=0)
+        weight = count * (known & (mean <= UNSTEADY * np.maximum(steadiest, self.floor**2)))
+        total = weight.sum(axis=0)
+        pooled = (np.where(weight > 0, mean, 0.0) * weight).sum(axis=0) / np.maximum(total, 1)
+        return np.where(total > 0, pooled, mean_of(squares))
 
     # --- views
 
@@ -256,9 +281,27 @@ class RowsOfTestbed:
         known = float(np.mean(1 / np.minimum(self.learnt[workers], 20))) if len(rows) else 1.0
         return Tail(rows, np.where(mask, residual, 0.0), mask, variance, self.sigma**2 * known)
 
-    def mean(self, rows: Ints, *, whole: bool = False) -> tuple[Floats, Floats]:
-        """Mean residual of rows and its standard error, per series."""
+    def mean(self, rows: Ints, *, whole: bool = False, against_level: bool = True) -> tuple[Floats, Floats]:
+        """Mean residual of rows and its standard error, per series; the level's own error cancels between two means."""
         t = self.tail(rows, whole=whole)
         count = np.maximum(t.mask.sum(axis=0), 1)
-        error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + t.level_variance)
+        error = np.sqrt((t.variance * t.mask).sum(axis=0) / count**2 + (t.level_variance if against_level else 0.0))
         return t.residual.sum(axis=0) / count, np.where(t.mask.any(axis=0), error, np.inf)
+
+
+def middle(values: Floats) -> Floats:
+    """Median of every column, of what is there; NaN where nothing is."""
+    ordered = np.sort(values, axis=0)  # NaN last
+    count = np.isfinite(values).sum(axis=0)
+    pair = np.stack([np.maximum(count - 1, 0) // 2, np.minimum(count // 2, len(values) - 1)])
+    median: Floats = np.take_along_axis(ordered, pair, axis=0).mean(axis=0)
+    return median
+
+
+def mean_of(values: Floats) -> Floats:
+    """Mean of every column, of what is there; NaN where nothing is."""
+    seen = np.isfinite(values)
+    count = seen.sum(axis=0)
+    total = np.where(seen, values, 0.0).sum(axis=0)
+    mean: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return mean

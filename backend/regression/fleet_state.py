@@ -108,8 +108,8 @@ class Inquiry:
     results: list[Floats] = field(default_factory=list)
     processes: int = 5
     lead: int = 0
-    unrest: float = 1.0
-    """Variance between the session's processes over the usual one."""
+    unrest: Floats = field(default_factory=lambda: np.ones(1))
+    """Variance between the session's processes over the usual one, per series or of all."""
 
 
 class FleetState:
@@ -146,7 +146,12 @@ class FleetState:
         self.told: list[Told] = []
         self.keys = 0
         self.drifting: dict[int, int] = {}
+        """Benchmark to the commit until which its small losses are those of a drift that was told."""
+        self.steady_until: dict[int, int] = {}
+        """Benchmark to the commit until which it is not looked at again: it does not drift, or not enough yet."""
         self.drift_checked = 0
+        self.looked_back = 0
+        """The commit at which the last session with one of long ago was asked for."""
         self.muted: dict[int, int] = {}
         self.refuted: dict[int, int] = {}
         self.cleared: dict[int, int] = {}
