@@ -53,6 +53,7 @@ class Seen:
     refused: int = 0
     siblings: int = 0
     crashed: int = 0
+    expired: int = 0
     superseded: int = 0
     claim_ms: list[float] = field(default_factory=list)
     choose_ms: list[float] = field(default_factory=list)
@@ -156,7 +157,8 @@ class Day:
 
     def tick(self, now: datetime) -> None:
         with self.engine.begin() as c:
-            dispatch.expire_leases(c, CRASHING, now)
+            # By the longest lease there is: what is longer than the service's own it takes for a clock that jumped.
+            self.seen.expired += len(dispatch.expire_leases(c, HEALTHY, now))
         if not any(self.free.values()):
             return  # with every worker busy there is nothing to choose for
         began = time.perf_counter()
@@ -300,6 +302,7 @@ def simulate(engine: Engine, size: Size, seed: int) -> dict[str, Any]:
         "share_of_the_flooding_project": round(seen.used_s[flood] / max(1.0, sum(seen.used_s.values())), 3),
         "same_worker_went_on_with_the_commit": round(seen.siblings / max(1, seen.claims), 3),
         "crashed": seen.crashed,
+        "leases_run_out": seen.expired,
         "superseded": seen.superseded,
         "refused": seen.refused,
         "held_twice": twice,
