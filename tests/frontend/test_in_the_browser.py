@@ -12,6 +12,7 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site, free_port, serving
+from frontend_trickle import WATCH_SHIFTS
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -200,13 +201,10 @@ def test_an_open_board_turns_red_by_itself_and_nothing_moves(own_site: Site, vis
     step = (history.Step("coll.all_reduce", 8, 1.3),)
     for commit in commits[:9]:
         own_site.put(history.run_document(PROJECT, commit, "coll", steps=step))
-    page = visit(own_site).open("/board")
+    reader = visit(own_site)
+    reader.context.add_init_script(WATCH_SHIFTS)
+    page = reader.open("/board")
     live(page)
-    page.evaluate(
-        """() => { window.shifts = []; new PerformanceObserver((list) => { for (const e of list.getEntries())
-                   window.shifts.push(...e.sources.map((s) => s.node?.outerHTML?.slice(0, 200) || String(s.node))); })
-                   .observe({ type: "layout-shift" }); }"""
-    )
     page.evaluate("window.untouched = true")
     for commit in commits[9:]:
         own_site.put(history.run_document(PROJECT, commit, "coll", steps=step))
