@@ -1,6 +1,9 @@
 """How many claims a second the queue bears, beside what one fsynced INSERT takes; and that its length does not tell.
 
-A claim is what stands between "waits" and "is mine": chosen by the housekeeping loop, then leased by its worker.
+A claim is what stands between "waits" and "is mine": chosen by the housekeeping loop, then leased by its worker. How
+many there can be is measured with as many callers as the machine bears, each with its next claim as soon as it has one:
+how long one takes then says how many wait beside it. How long a claim takes is measured at stated rates, with arrivals
+by chance, from the moment the claim was due.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,12 +31,29 @@ from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile
 from tests.scale.world import SUITES, Size, World
 
-PROCESSES, THREADS = 2, 4
+PROCESSES = 2
+# Two callers for each of two cores keep them busy; more only wait for each other.
+THREADS_AT_FULL_SPEED, THREADS_AT_A_RATE = 2, 4
 LENGTHS = (1_000, 20_000, 100_000)
+# A hundred workers that measure for five minutes each claim a third of a run a second, a thousand of them three.
+RATES = (50, 100, 250)
+PACED_S = 6.0
+# Connections plan a statement anew the first five times; those of a service did so long ago.
+WARM_AFTER_S = 1.0
+# What was offered may wait longer for its turn here than it would for a worker.
+OFFERED = replace(HEALTHY, publish_again_s=3600)
 
 
-def measure_claims(url: str, engine: Engine, *, seconds: float, lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
-    """Claims a second with the longest queue, and what choosing costs at each length."""
+def measure_claims(
+    url: str,
+    engine: Engine,
+    *,
+    seconds: float,
+    lengths: Sequence[int] = LENGTHS,
+    rates: Sequence[float] = RATES,
+) -> dict[str, Any]:
+    """Claims a second with the longest queue, how long one takes at each rate, and what choosing costs at each
+    length."""
     world = World(Size(), random.Random(1))
     with engine.begin() as c:
         world.make(c)
@@ -47,11 +67,13 @@ def measure_claims(url: str, engine: Engine, *, seconds: float, lengths: Sequenc
         plans[str(length)] = _plan(engine)
     insert_ms = _fsynced_insert(engine)
     claims = _claim(url, engine, world, seconds)
-    p99 = claims["claim_ms"]["p99"]
+    paced = [{"asked_per_s": rate, **_claim(url, engine, world, PACED_S, rate=rate)} for rate in rates]
+    for each in (claims, *paced):
+        each["p99_in_fsynced_inserts"] = round(each["claim_ms"]["p99"] / insert_ms["p50"], 1)
     return {
-        **claims,
         "fsynced_insert_ms": insert_ms,
-        "p99_claim_in_fsynced_inserts": round(p99 / insert_ms["p50"], 1),
+        "as_many_as_go": {"in_flight": PROCESSES * THREADS_AT_FULL_SPEED, **claims},
+        "at_a_rate": paced,
         "choosing_by_length_of_the_queue": plans,
     }
 
@@ -107,57 +129,72 @@ def _fsynced_insert(engine: Engine) -> dict[str, float]:
     return {"p50": round(percentile(times, 0.5), 2), "p99": round(percentile(times, 0.99), 2)}
 
 
-def _claim(url: str, engine: Engine, world: World, seconds: float) -> dict[str, Any]:
+def _claim(url: str, engine: Engine, world: World, seconds: float, rate: float | None = None) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     offered: Any = context.Queue()
     told: Any = context.Queue()
     ready, stop = context.Semaphore(0), context.Event()
     leasers = [
-        context.Process(target=_lease, args=(url, world.workers, offered, told, ready, stop)) for _ in range(PROCESSES)
+        context.Process(
+            target=_lease,
+            args=(url, world.workers, offered, told, ready, stop, None if rate is None else rate / PROCESSES),
+        )
+        for _ in range(PROCESSES)
     ]
     for leaser in leasers:
         leaser.start()
     for _ in leasers:
         ready.acquire(timeout=60)
+    before = _claimed(engine)
     began, cpu = time.monotonic(), _cpu_s()
     choose_ms: list[float] = []
+    chosen = 0
     while time.monotonic() - began < seconds:
         with engine.begin() as c:
             # Those that were claimed end at once, so that their workers are free again.
             c.execute(text("UPDATE run SET state = 'done' WHERE state = 'leased'"))
         started = time.perf_counter()
         with engine.begin() as c:
-            nudges = publishing.choose_ready(c, HEALTHY, datetime.now(UTC))
+            nudges = publishing.choose_ready(c, OFFERED, datetime.now(UTC))
         choose_ms.append((time.perf_counter() - started) * 1000)
+        chosen += len(nudges)
         for nudge in nudges:
             offered.put((nudge.testbed, nudge.run_id))
-        while offered.qsize() > PROCESSES * THREADS and time.monotonic() - began < seconds:
-            time.sleep(0.001)
+        while offered.qsize() > PROCESSES * THREADS_AT_A_RATE and time.monotonic() - began < seconds:
+            time.sleep(0.001 if rate is None else 0.02)
     took_s = time.monotonic() - began
     cpu_s = _cpu_s() - cpu
     stop.set()
     said = [told.get(timeout=60) for _ in leasers]
     for leaser in leasers:
         leaser.join(30)
-    claim_ms = [value for claims, _ in said for value in claims]
+    with engine.begin() as c:
+        # Those that were offered and not claimed wait as before.
+        c.execute(text("UPDATE run SET published_at = NULL WHERE state = 'queued' AND published_at IS NOT NULL"))
+    claims = [claim for each, _, _ in said for claim in each]
+    warm_from = min((at for at, _ in claims), default=0.0) + WARM_AFTER_S
+    claim_ms = [took_ms for at, took_ms in claims if at >= warm_from]
     return {
-        "claims": len(claim_ms),
-        "claims_per_s": round(len(claim_ms) / took_s),
-        "refused": sum(refused for _, refused in said),
-        "cpu_ms_a_claim": round(cpu_s * 1000 / max(1, len(claim_ms)), 2),
+        "claims": len(claims),
+        "claims_per_s": round(len(claims) / took_s),
+        "refused": sum(refused for _, refused, _ in said),
+        **({} if rate is None else {"found_nothing_offered": sum(nothing for _, _, nothing in said)}),
+        "cpu_ms_a_claim": round(cpu_s * 1000 / max(1, len(claims)), 2),
         "cores_used": round(cpu_s / took_s, 2),
-        "claims_per_s_of_two_cores": round(2 * len(claim_ms) / cpu_s),
+        "claims_per_s_of_two_cores": round(2 * len(claims) / cpu_s),
         "claim_ms": {"p50": round(percentile(claim_ms, 0.5), 2), "p99": round(percentile(claim_ms, 0.99), 2)},
-        "choose_ms": {"p50": round(percentile(choose_ms, 0.5), 2), "p99": round(percentile(choose_ms, 0.99), 2)},
-        "twice": _twice(engine, len(claim_ms)),
+        # Once for all testbeds and free workers. Nobody waits for it who has work.
+        "choosing": {
+            "runs_a_time": round(chosen / max(1, len(choose_ms)), 1),
+            "ms": {"p50": round(percentile(choose_ms, 0.5), 2), "p99": round(percentile(choose_ms, 0.99), 2)},
+        },
+        "twice": len(claims) - _claimed(engine) + before,
     }
 
 
-def _twice(engine: Engine, claims: int) -> int:
-    """Claims beyond one for each run that was claimed."""
+def _claimed(engine: Engine) -> int:
     with engine.connect() as c:
-        claimed = c.scalar(text("SELECT count(*) FROM run WHERE state IN ('done', 'leased')"))
-    return claims - int(claimed or 0)
+        return int(c.scalar(text("SELECT count(*) FROM run WHERE state IN ('done', 'leased')")) or 0)
 
 
 def _cpu_s() -> float:
@@ -172,14 +209,39 @@ def _cpu_s() -> float:
     return total
 
 
-def _lease(url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any, stop: Any) -> None:
-    """A process that leases what is offered, as the API does for its callers: with a thread for each at a time."""
-    engine = create_engine(url, pool_size=THREADS)
+def _lease(
+    url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any, stop: Any, rate: float | None
+) -> None:
+    """A process that leases what is offered, as the API does for its callers: with a thread for each at a time.
+
+    With a rate, claims fall due by chance, so many a second, whether or not those before them are through.
+    """
+    count = THREADS_AT_FULL_SPEED if rate is None else THREADS_AT_A_RATE
+    engine = create_engine(url, pool_size=count)
     by_testbed: dict[str, list[Any]] = {}
     for hello in hellos:
         by_testbed.setdefault(hello.testbed, []).append(hello)
-    claim_ms: list[float] = []
-    refused = [0]
+    claims: list[tuple[float, float]] = []
+    counted = {"refused": 0, "nothing": 0}
+    due_now: queues.SimpleQueue[tuple[float, str, str]] = queues.SimpleQueue()
+
+    def pace(rate: float) -> None:
+        dice = random.Random(rate)
+        due = time.perf_counter()
+        while not stop.is_set():
+            due += dice.expovariate(rate)
+            try:
+                testbed, run_id = offered.get_nowait()
+            except queues.Empty:
+                try:
+                    testbed, run_id = offered.get(timeout=0.2)
+                except queues.Empty:
+                    continue
+                if (now := time.perf_counter()) > due:
+                    counted["nothing"] += 1
+                    due = now
+            time.sleep(max(0.0, due - time.perf_counter()))
+            due_now.put((due, testbed, run_id))
 
     def work(number: int) -> None:
         dice = random.Random(number)
@@ -187,24 +249,28 @@ def _lease(url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any,
             c.execute(text("SELECT 1"))
         while not stop.is_set():
             try:
-                testbed, run_id = offered.get(timeout=0.2)
+                if rate is None:
+                    testbed, run_id = offered.get(timeout=0.2)
+                    began = time.perf_counter()
+                else:
+                    began, testbed, run_id = due_now.get(timeout=0.2)
             except queues.Empty:
                 continue
-            began = time.perf_counter()
             try:
                 with engine.begin() as c:
                     dispatch.lease_run(c, run_id, dice.choice(by_testbed[testbed]), HEALTHY, ME, datetime.now(UTC))
             except ServiceError:
-                refused[0] += 1
+                counted["refused"] += 1
                 continue
-            claim_ms.append((time.perf_counter() - began) * 1000)
+            claims.append((began, (time.perf_counter() - began) * 1000))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    threads += [] if rate is None else [threading.Thread(target=pace, args=(rate,))]
     for thread in threads:
         thread.start()
     time.sleep(0.5)
     ready.release()
     for thread in threads:
         thread.join()
-    told.put((claim_ms, refused[0]))
+    told.put((claims, counted["refused"], counted["nothing"]))
     engine.dispose()
