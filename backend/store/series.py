@@ -370,26 +370,37 @@ ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
   worst_verdict = {_WORSE.format("r.worst_verdict", "excluded.worst_verdict")},
   worst_change = greatest(r.worst_change, excluded.worst_change)
 """
-_RECOMPUTE = """
-INSERT INTO rollup (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value, last_position,
-                    worst_verdict, worst_change)
-SELECT t.id, t.name, t.bucket, n.*
-FROM (
-  SELECT DISTINCT u.id, g.name, date_trunc(g.name, u.at, 'UTC') AS bucket, g.hours
+_WORST_FIRST = "ARRAY['regression', 'suspect', 'improvement', 'unchanged', 'insufficient']"
+# The judgements of each week in question are read once, for all of its buckets; only those that something has moved in
+# are written.
+_RECOMPUTE = f"""
+WITH touched AS (
+  SELECT DISTINCT u.id, g.name, date_trunc(g.name, u.at, 'UTC') AS bucket, date_trunc('week', u.at, 'UTC') AS week
   FROM unnest(%(ids)s::int[], %(moments)s::timestamptz[]) AS u (id, at),
-       (VALUES ('hour', 1), ('day', 24), ('week', 168)) AS g (name, hours)) AS t
+       unnest(ARRAY['hour', 'day', 'week']) AS g (name)
+)
+INSERT INTO rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                         last_position, worst_verdict, worst_change)
+SELECT t.id, t.name, t.bucket, n.runs, n.value_sum, n.value_min, n.value_max, n.last_value, n.last_position,
+       n.worst_verdict, n.worst_change
+FROM (SELECT DISTINCT id, week FROM touched) AS w
 CROSS JOIN LATERAL (
-  SELECT count(*)::int, sum(value), min(value), max(value), (array_agg(value ORDER BY position DESC))[1], max(position),
-         (array_agg(verdict ORDER BY array_position(
-            ARRAY['regression', 'suspect', 'improvement', 'unchanged', 'insufficient'], verdict)))[1], max(change)
-  FROM judgement j
-  WHERE j.series_id = t.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
-    AND j.measured_at >= t.bucket AND j.measured_at < t.bucket + make_interval(hours => t.hours)
-  HAVING count(*) > 0) AS n
+  SELECT g.name, date_trunc(g.name, j.measured_at, 'UTC') AS bucket, count(*)::int AS runs, sum(value) AS value_sum,
+         min(value) AS value_min, max(value) AS value_max, (array_agg(value ORDER BY position DESC))[1] AS last_value,
+         max(position) AS last_position, max(change) AS worst_change,
+         ({_WORST_FIRST})[min(array_position({_WORST_FIRST}, verdict))] AS worst_verdict
+  FROM judgement j, unnest(ARRAY['hour', 'day', 'week']) AS g (name)
+  WHERE j.series_id = w.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+    AND j.measured_at >= w.week AND j.measured_at < w.week + interval '7 days'
+  GROUP BY 1, 2) AS n
+JOIN touched t ON t.id = w.id AND t.name = n.name AND t.bucket = n.bucket
 ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
   runs = excluded.runs, value_sum = excluded.value_sum, value_min = excluded.value_min, value_max = excluded.value_max,
   last_value = excluded.last_value, last_position = excluded.last_position, worst_verdict = excluded.worst_verdict,
   worst_change = excluded.worst_change
+WHERE (r.runs, r.value_sum, r.value_min, r.value_max, r.last_value, r.last_position, r.worst_verdict, r.worst_change)
+  IS DISTINCT FROM (excluded.runs, excluded.value_sum, excluded.value_min, excluded.value_max, excluded.last_value,
+                    excluded.last_position, excluded.worst_verdict, excluded.worst_change)
 """
 
 
