@@ -286,6 +286,8 @@ def describe_preview(answer: Mapping[str, Any]) -> str:
         f"in the last {answer['days']} days: {answer['then']} regressions instead of {answer['now']} "
         f"in the {answer['affected']} of {answer['series']} series whose thresholds would change"
     ]
+    if answer["judged"] < answer["affected"]:
+        lines.append(f"counted in an even sample of {answer['judged']} of them: all would take too long")
     for sign, name in (("+", "added"), ("-", "removed")):
         for flag in answer[name]:
             what = f"{flag['benchmark']} {flag['variant_key']} {flag['metric']} on {flag['testbed']}"

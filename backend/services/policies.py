@@ -7,9 +7,10 @@ API; the later ones win. Every change is judged again in the background, series 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -25,7 +26,7 @@ from backend.store import policies as store
 from backend.store import projects as project_store
 from backend.store import regressions as regression_store
 from backend.store import series as series_store
-from backend.store.policies import Watched
+from backend.store.policies import Gate, Watched
 from backend.store.projects import ProjectRow
 
 log = logging.getLogger("tidemark.policies")
@@ -34,6 +35,8 @@ PREVIEW_DAYS = 90
 NEAR = 3
 """Onsets within so many commits are the same regression under two policies."""
 SHOWN = 100
+MOST_PREVIEWED = 100_000
+"""Points that one preview judges by each policy, some seconds of work; where there are more, a sample of the series."""
 LOAD_DAYS = 7
 AT_A_TIME = 20
 """Series that are looked up at once while judging again."""
@@ -66,8 +69,10 @@ class Preview:
     """Of gate metrics, with points in that time."""
     affected: int
     """Those whose thresholds would change."""
+    judged: int
+    """Those of them that were judged by both policies: all, or an even sample where that would take too long."""
     now: int
-    """Regressions of the affected series under the present policy."""
+    """Regressions of the judged series under the present policy."""
     then: int
     added: tuple[Flag, ...]
     """At most 100, the biggest first."""
@@ -187,32 +192,36 @@ def _begun(c: Connection, slug: str) -> ProjectRow:
 def _compared(
     c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, now: datetime, days: int
 ) -> Preview:
-    watched = [w for w in store.watched_since(c, project.id, now - timedelta(days=days)) if w.series.role == "gate"]
+    since = now - timedelta(days=days)
+    series = store.gates_since(c, project.id, since)
+    of_now, of_then = overrides_of(present), overrides_of(wanted)
     policies = {
-        w.series.id: (
-            _resolved(project, w, overrides_of(present), present.points_per_week),
-            _resolved(project, w, overrides_of(wanted), wanted.points_per_week),
+        it.series.id: (
+            _resolved(project, it, of_now, present.points_per_week),
+            _resolved(project, it, of_then, wanted.points_per_week),
         )
-        for w in watched
+        for it in series
     }
-    affected = [w for w in watched if policies[w.series.id][0] != policies[w.series.id][1]]
-    ids = [w.series.id for w in affected]
-    decisions = regression_store.decisions(c, ids) if ids else []
+    affected = [it for it in series if policies[it.series.id][0] != policies[it.series.id][1]]
     told_now: list[tuple[Watched, ChangePoint]] = []
     told_then: list[tuple[Watched, ChangePoint]] = []
-    for w in affected:
+    judged, room = 0, MOST_PREVIEWED
+    for w, points, decisions in _histories(c, project.id, since, affected):
+        if judged and room < len(points):
+            break
         before, after = policies[w.series.id]
-        points = series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)[w.series.id]
-        mine = [decision for decision in decisions if decision.series_id == w.series.id]
-        told_now += [(w, event) for event in _told(w, points, before, mine)]
-        told_then += [(w, event) for event in _told(w, points, after, mine)]
+        told_now += [(w, event) for event in _told(w, points, before, decisions)]
+        told_then += [(w, event) for event in _told(w, points, after, decisions)]
+        judged += 1
+        room -= len(points)
     added, removed = _without(told_then, told_now), _without(told_now, told_then)
     names = store.shas(c, project.id, sorted({event.onset_position for _, event in (*added, *removed)}))
     return Preview(
         project=project.slug,
         days=days,
-        series=len(watched),
+        series=len(series),
         affected=len(affected),
+        judged=judged,
         now=len(told_now),
         then=len(told_then),
         added=_flags(added, names),
@@ -220,7 +229,23 @@ def _compared(
     )
 
 
-def _resolved(project: ProjectRow, w: Watched, overrides: Iterable[Override], points_per_week: float) -> Policy:
+def _histories(
+    c: Connection, project_id: int, since: datetime, affected: Sequence[Gate]
+) -> Iterator[tuple[Watched, list[series_store.StoredPoint], list[regression_store.Decision]]]:
+    """The points of the affected series since then, and what was decided of them. However many are taken of these, they
+    are an even sample: in an order that has nothing to do with what they are, and the same whenever it is asked for."""
+    ids = [it.series.id for it in affected]
+    Random(project_id).shuffle(ids)
+    for start in range(0, len(ids), AT_A_TIME):
+        batch = ids[start : start + AT_A_TIME]
+        decisions = regression_store.decisions(c, batch)
+        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=batch)}
+        for w in (watched[series_id] for series_id in batch if series_id in watched):
+            points = series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)
+            yield w, points[w.series.id], [decision for decision in decisions if decision.series_id == w.series.id]
+
+
+def _resolved(project: ProjectRow, w: Gate, overrides: Iterable[Override], points_per_week: float) -> Policy:
     return Policy.resolve(
         overrides,
         project=project.slug,

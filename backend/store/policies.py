@@ -13,11 +13,17 @@ from backend.store.series import SeriesRow
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A series with a point in some stretch of time."""
+class Gate:
+    """A series that was measured in some stretch of time, and where."""
 
     series: SeriesRow
     testbed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(Gate):
+    """A series with a standing point in some stretch of time."""
+
     first_position: int
     """Of its points in that time."""
 
@@ -36,16 +42,21 @@ _TABLES = text(
     """SELECT policy, coalesce(settings #> '{policy,table}', '{}'), (settings #>> '{load,points_per_week}')::float8
        FROM project WHERE id = :project"""
 )
+_NAMES = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
+              s.role, s.exact, s.state_position, t.name AS testbed"""
+_GATES = text(
+    f"""SELECT {_NAMES} FROM series s JOIN testbed t ON t.id = s.testbed_id
+        WHERE s.project_id = :project AND s.role = 'gate' AND s.last_measured_at >= :since ORDER BY s.id"""
+)
 _WATCHED = text(
-    """SELECT s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
-              s.role, s.exact, s.state_position, t.name AS testbed, found.first_position
+    f"""SELECT {_NAMES}, found.first_position
        FROM series s JOIN testbed t ON t.id = s.testbed_id
        CROSS JOIN LATERAL (
          SELECT min(j.position) AS first_position FROM judgement j
          WHERE j.series_id = s.id AND j.branch_id IS NULL AND j.superseded_at IS NULL AND j.measured_at >= :since
        ) AS found
        WHERE s.project_id = :project AND s.last_measured_at >= :since AND found.first_position IS NOT NULL
-         AND s.id > :after
+         AND s.id > :after AND (CAST(:ids AS int[]) IS NULL OR s.id = ANY(:ids))
        ORDER BY s.id LIMIT :limit"""
 )
 _SHAS = text(
@@ -82,17 +93,36 @@ def tables(c: Connection, project_id: int) -> Tables:
     return Tables(declared, chosen, points or 0.0)
 
 
+def gates_since(c: Connection, project_id: int, since: datetime) -> list[Gate]:
+    """The project's gate series that were measured since then, in order of their ids."""
+    rows = c.execute(_GATES, {"project": project_id, "since": since})
+    return [Gate(*_named(row._asdict())) for row in rows]
+
+
 def watched_since(
-    c: Connection, project_id: int, since: datetime, *, after: int = 0, limit: int = 1_000_000
+    c: Connection,
+    project_id: int,
+    since: datetime,
+    *,
+    ids: Sequence[int] | None = None,
+    after: int = 0,
+    limit: int = 1_000_000,
 ) -> list[Watched]:
-    """The project's series that have a standing point on the default branch since then, in order of their ids."""
-    rows = c.execute(_WATCHED, {"project": project_id, "since": since, "after": after, "limit": limit})
+    """The project's series (or those of these ids) that have a standing point on the default branch since then, in
+    order of their ids."""
+    values = {"project": project_id, "since": since, "after": after, "limit": limit}
+    rows = c.execute(_WATCHED, {**values, "ids": None if ids is None else list(ids)})
     return [_watched(row._asdict()) for row in rows]
 
 
 def _watched(row: dict[str, Any]) -> Watched:
-    testbed, first_position = row.pop("testbed"), row.pop("first_position")
-    return Watched(SeriesRow(**row, state=None, state_tail=None), testbed, first_position)
+    first_position = row.pop("first_position")
+    return Watched(*_named(row), first_position)
+
+
+def _named(row: dict[str, Any]) -> tuple[SeriesRow, str]:
+    testbed = row.pop("testbed")
+    return SeriesRow(**row, state=None, state_tail=None), testbed
 
 
 def shas(c: Connection, project_id: int, positions: Sequence[int]) -> dict[int, str]:

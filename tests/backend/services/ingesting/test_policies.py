@@ -50,6 +50,20 @@ def test_a_preview_of_thresholds_that_no_series_uses_judges_none(slower):
     assert (found.series, found.affected) == (1, 0)
 
 
+@pytest.mark.parametrize(("room", "judged"), [(34 * 5, 5), (34 * 5 - 1, 4), (34, 1), (1, 1)])
+def test_a_preview_judges_so_many_points_at_most_and_says_of_how_many_series(loom, monkeypatch, room, judged):
+    """Five series of 34 points each: what does not fit is left out, the first one never is."""
+    levels = [10.0] * 20 + [10.4] * 14
+    for position, level in enumerate(levels):
+        measured = [loom.measurement(f"m{number}_ms", level, seed=position) for number in range(5)]
+        loom.deliver(loom.run_of(position, measured))
+    monkeypatch.setattr(policies, "MOST_PREVIEWED", room)
+    found = policies.preview(loom.connection, PROJECT, {"min_change": 0.03}, now=loom.now)
+    assert (found.series, found.affected, found.judged, found.now, found.then) == (5, 5, judged, 0, judged)
+    again = policies.preview(loom.connection, PROJECT, {"min_change": 0.03}, now=loom.now)
+    assert [flag.series_id for flag in again.added] == [flag.series_id for flag in found.added], "the same sample"
+
+
 def test_a_lenient_policy_shows_what_it_would_no_longer_tell(loom):
     loom.history([10.0] * 20 + [10.8] * 8)
     found = policies.preview(loom.connection, PROJECT, {"min_change": 0.2}, now=loom.now)
