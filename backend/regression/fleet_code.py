@@ -16,6 +16,8 @@ from backend.regression.fleet_terms import Bools, Floats, IncidentKind
 
 GROWS_FOR = 45
 """Commits after its onset in which a change may be found on further testbeds and series."""
+LEFT_OVER = 0.6
+"""Share of a known change that may be left over after it was taken off; more is another change of the same series."""
 PART_OF_DRIFT = 0.09
 """Log cost of a gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
@@ -42,7 +44,7 @@ class Codes(Software):
             listed = inquiry.pattern != 0
         code = Code(0, change, error, listed, Place(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
-        same = [c for c in self.codes if not c.drift and self.same_change(c, code)]
+        same = [c for c in self.codes if not c.drift and self.same_change(c, code, rows)]
         if same:
             known = same[-1]
             grown = known.listed | listed
@@ -114,14 +116,17 @@ class Codes(Software):
                 return known
         return None
 
-    def same_change(self, a: Code, b: Code) -> bool:
+    def same_change(self, a: Code, b: Code, rows: RowsOfTestbed) -> bool:
+        """Whether what a session left over is a known change: found elsewhere, or not wholly taken off."""
         if not np.sign(a.change[self.lead_of(a.change, a.listed)] * b.change[self.lead_of(b.change, b.listed)]) > 0:
             return False
         both = a.listed & b.listed
         if both.any():
-            return abs(a.place.commit - b.place.commit) <= 5
-        overlap = a.place.first <= b.place.last and b.place.first <= a.place.last
-        return overlap and abs(a.place.commit - b.place.commit) <= 2
+            left = float(b.change[both] @ a.change[both] / (a.change[both] @ a.change[both]))
+            return abs(a.place.commit - b.place.commit) <= 5 and (rows.name not in a.shown or left < LEFT_OVER)
+        # A session sees all series: what it adds later to none of those listed must be at that very commit.
+        sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
+        return sharp and abs(a.place.commit - b.place.commit) <= 1
 
     def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
         """Where a change began, from all rows of the testbeds that show it."""
@@ -216,6 +221,8 @@ class Codes(Software):
         sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
         add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
         add &= code.change * sign >= np.where(sides & (not self.unsettled_near(rows)), 1.5, 2.5) * code.error
+        # What the runs show and the session saw far less of was there before, or came later.
+        add &= code.change * sign + code.error >= 0.6 * best * sign
         add &= self.with_shown(code.listed | (add & (best * sign >= 0.03)))
         drop = (best * sign < 0.010) & (sure < 0.007)
         listed = (code.listed | add) & ~drop

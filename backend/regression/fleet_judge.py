@@ -15,13 +15,15 @@ from backend.regression.fleet_drift import Drifts
 from backend.regression.fleet_health import Ill
 from backend.regression.fleet_rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Found, channels, newest_change, pattern_of, share_of
-from backend.regression.fleet_state import Inquiry, Purpose, Upgrade
+from backend.regression.fleet_state import Code, Inquiry, Purpose, Upgrade
 from backend.regression.fleet_terms import Ask, Bools, FleetRun, Floats, SessionResult, Told
 
 TAIL = 10
 """Newest rows of a testbed in which a change is looked for."""
 WORKER_TAIL = 6
 SESSION_NOISE = 0.0015
+UNSURE_BY = 3
+"""Commits by which the place of a change may be wrong."""
 MOST_SESSIONS = 2
 """Of one question."""
 UNDECIDED = (-1.5, 2.5)
@@ -97,12 +99,12 @@ class FleetJudge(Drifts):
         if result is None:
             self.refute(inquiry)
             return self.told, None
-        known = np.zeros(self.size)
-        for code in self.codes:
-            if result.base < code.place.commit <= result.head and inquiry.testbed in code.shown:
-                known += np.where(code.listed, code.change, 0.0)
-        inquiry.results.append(result.change - known)
         rows = self.rows[inquiry.testbed]
+        left = result.change.copy()
+        for code in self.codes:
+            if inquiry.testbed in code.shown and self.is_inside(code, result, left, rows):
+                left -= np.where(code.listed, code.change, 0.0)
+        inquiry.results.append(left)
         judged = self.machine_bound & (rows.process_variance > 0) & np.isfinite(result.spread)
         if judged.any():
             own = np.where(judged, result.spread / np.where(judged, rows.process_variance, 1.0), 1.0)
@@ -111,6 +113,15 @@ class FleetJudge(Drifts):
         inquiry.processes = result.processes
         ask = self.decide(inquiry)
         return self.told, ask
+
+    def is_inside(self, code: Code, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
+        """Whether a known change lies between the commits of a session; near its ends the session itself says."""
+        if min(abs(code.place.commit - result.base), abs(code.place.commit - result.head)) > UNSURE_BY:
+            return result.base < code.place.commit <= result.head
+        pattern = np.where(code.listed & np.isfinite(left), code.change, 0.0)
+        picked = channels(pattern, np.maximum(rows.process_variance, SESSION_NOISE**2), self.benchmark)
+        weight = pattern[picked] / np.maximum(rows.process_variance[picked], SESSION_NOISE**2)
+        return bool(weight @ left[picked] > 0.5 * (weight @ pattern[picked])) if len(picked) else False
 
     # --- looking for what is not explained
 

@@ -15,6 +15,10 @@ from backend.regression.fleet_terms import Bools, FleetRun, IncidentKind
 
 HARDLY_SLOWER = 0.1
 """Share of the series: below it a run with a lone symptom is judged like any other."""
+STILL_SLOW = 0.7
+"""Share of an illness that a run shows, from which its worker has not recovered."""
+CLEAR = 30.0
+"""Information from which one run can tell."""
 REBASED_AFTER = 8
 """Runs of an ill worker, when they are steady: it is judged from its own level then, until it recovers."""
 
@@ -122,6 +126,9 @@ class Machines(FleetState):
         key = (rows.name, w)
         if illness.canary:
             well = symptoms.points < 1 and symptoms.moved < 0.4 * illness.moved
+            if well and self.still_slow(rows, row, illness):
+                # The canary has recovered, if it was ill at all: from now on the series themselves say.
+                illness.canary = well = False
             if well and illness.kind is Ill.SLOW and illness.moved < 0.06 and illness.well == 0:
                 illness.well = 1
                 rows.usable[row] = False
@@ -133,7 +140,7 @@ class Machines(FleetState):
             picked = channels(np.where(self.machine_bound, illness.change, 0.0), rows.sigma**2, self.benchmark)
             share, information = share_of(tail, illness.change, picked)
             well = bool(share[0] < 0.4)
-            if well and information[0] < 30 and illness.well == 0:
+            if well and information[0] < CLEAR and illness.well == 0:
                 illness.well = 1
                 rows.usable[row] = False
                 return
@@ -167,6 +174,15 @@ class Machines(FleetState):
                 Shift(illness.change, worker=w, from_stamp=illness.since),
             )
             rows.usable[illness.rows] = True
+
+    def still_slow(self, rows: RowsOfTestbed, row: int, illness: Illness) -> bool:
+        """Whether a run is as slow as those of the illness, although no symptom is left."""
+        if illness.kind is not Ill.SLOW or not illness.change.any():
+            return False
+        pattern = np.where(self.machine_bound, illness.change, 0.0)
+        picked = channels(pattern, rows.sigma**2, self.benchmark)
+        share, information = share_of(rows.tail(np.array([row], dtype=np.int64)), pattern, picked)
+        return bool(share[0] > STILL_SLOW and information[0] >= CLEAR)
 
     def steady(self, rows: RowsOfTestbed, illness: Illness) -> bool:
         """Whether the newest runs of an ill worker are alike."""

@@ -92,6 +92,7 @@ class RowsOfTestbed:
         self.excused = np.zeros((room, self.size), dtype=bool)
         self.workers: list[str] = []
         self.base = np.zeros((0, self.size))
+        """Level per worker and series; NaN until a worker has measured a series often enough."""
         self.ready: list[bool] = []
         self.learnt = np.zeros(0)
         """Rows that each worker's level was learnt from."""
@@ -126,7 +127,7 @@ class RowsOfTestbed:
     def worker_number(self, name: str) -> int:
         if name not in self.workers:
             self.workers.append(name)
-            self.base = np.vstack([self.base, np.zeros(self.size)])
+            self.base = np.vstack([self.base, np.full(self.size, np.nan)])
             self.sigma_of = np.vstack([self.sigma_of, self.sigma])
             self.ready.append(False)
             self.learnt = np.append(self.learnt, 1.0)
@@ -178,7 +179,8 @@ class RowsOfTestbed:
         reach = 3 * self.sigma
         centre = middle(values)
         mean = mean_of(np.clip(values, centre - reach, centre + reach))
-        self.base[w] = np.where(np.isfinite(mean), mean, self.base[w])
+        known = np.isfinite(values).sum(axis=0) >= CALIBRATION
+        self.base[w] = np.where(known, mean, self.base[w])
         self.ready[w] = True
         self.learnt[w] = min(len(settled), REMEMBERED)
 

@@ -2,58 +2,10 @@
 
 import numpy as np
 import pytest
+from fleet_project import SERIES, SIZE, Project, steps
 
-from backend.regression.fleet_drift import BACK, EVERY, HINTS, TELLS, Verdict
+from backend.regression.fleet_drift import BACK, EVERY, HINTS, JUDGED, TELLS, Verdict
 from backend.regression.fleet_judge import FleetJudge
-from backend.regression.fleet_terms import Action, FleetRun, FleetSeries, SessionResult
-from backend.regression.terms import Role
-
-BENCHMARKS = 4
-SERIES = [
-    FleetSeries(id=f"b{n}/{name}", suite="s", benchmark=f"b{n}", role=role, sign=1.0)
-    for n in range(BENCHMARKS)
-    for name, role in (("step_ms", Role.GATE), ("data_ms", Role.PHASE))
-]
-SIZE = len(SERIES)
-
-
-class Project:
-    """Two testbeds of two workers; the code costs what `code` says at each position, per series."""
-
-    def __init__(self, code, noise=0.008, until=200):
-        self.code, self.noise, self.until = code, noise, until
-        self.judge = FleetJudge(SERIES, ["t0", "t1"])
-        self.told, self.asked = [], []
-
-    def play(self):
-        for position in range(self.until):
-            for number, testbed in enumerate(("t0", "t1")):
-                told, ask = self.judge.run(self.run(position, testbed, number))
-                self.told += told
-                while ask is not None:
-                    self.asked.append((position, ask))
-                    told, ask = self.judge.session(self.session(ask))
-                    self.told += told
-        return self
-
-    def run(self, position, testbed, number):
-        worker = position % 2
-        strayed = self.noise * np.random.default_rng([number, position]).standard_normal(SIZE)
-        return FleetRun(
-            position=position, testbed=testbed, worker=f"{testbed}-w{worker}", timestamp=100.0 * position + number,
-            cost=self.code(position) + strayed + 0.03 * worker, spread=np.full(SIZE, self.noise**2),
-        )  # fmt: skip
-
-    def session(self, ask):
-        strayed = self.noise * 0.4 * np.random.default_rng([9, len(self.asked)]).standard_normal(SIZE)
-        return SessionResult(
-            testbed=ask.testbed, base=ask.base, head=ask.head,
-            change=self.code(ask.head) - self.code(ask.base) + strayed, spread=np.full(SIZE, self.noise**2),
-            processes=5,
-        )  # fmt: skip
-
-    def opened(self):
-        return [told.incident for told in self.told if told.action is Action.OPEN]
 
 
 def slow_loss(step, *, phase=0.0, start=70, lasts=80):
@@ -83,18 +35,13 @@ def test_a_phase_that_loses_while_the_step_does_not_is_nobodys_news():
 
 
 def test_a_change_at_one_commit_that_is_known_is_no_drift_in_a_look_back():
-    def code(position):
-        cost = np.ones(SIZE)
-        cost[:2] += 0.1 * (position >= 80)
-        return cost
-
-    opened = Project(code).play().opened()
+    opened = Project(steps((80, (0, 1), 0.1))).play().opened()
     assert [(i.drift, i.first_bad) for i in opened] == [(False, 80)]
 
 
 def test_a_look_back_comes_once_in_a_while_without_any_suspicion():
     looks = [position for position, ask in Project(slow_loss(0.0)).play().asked if ask.head - ask.base == BACK]
-    assert BACK <= looks[0] < BACK + 5
+    assert BACK + JUDGED <= looks[0] < BACK + JUDGED + 5
     assert EVERY <= looks[1] - looks[0] < EVERY + 10
 
 
