@@ -174,8 +174,16 @@ def advance(c: Connection, backfill_id: str, now: datetime) -> None:
     waiting = sum(1 for run in asked if run["state"] in WAITING)
     if waiting >= AHEAD:
         return
-    plan = _Plan(c, row, asked)
-    while waiting < AHEAD and (found := plan.next()) is not None:
+    left = row["runs_wanted"] - len(asked)
+    # Looking at every commit of the range costs something; the last few runs of a backfill may wait for days.
+    plan = _Plan(c, row, asked) if left > 0 else None
+    while plan is not None and waiting < AHEAD and left > 0:
+        found = plan.next()
+        if found is None:
+            # Others have measured the rest meanwhile.
+            store.want_no_more(c, backfill_id, row["runs_wanted"] - left)
+            left = 0
+            break
         position, commit_id, why = found
         spec = {name: value for name, value in row["spec"].items() if name != "paths"}
         wanted = Wanted(commit_id=commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
@@ -190,7 +198,8 @@ def advance(c: Connection, backfill_id: str, now: datetime) -> None:
         )
         store.add_run(c, backfill_id, position, answer.run_id, created=answer.created, why=why)
         waiting += answer.state in WAITING
-    if not waiting and plan.next() is None:
+        left -= 1
+    if not waiting and not left:
         store.end_backfill(c, backfill_id, "done", "", now)
         _tell(c, row, "done")
 

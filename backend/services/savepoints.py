@@ -20,6 +20,11 @@ def apart(c: Connection, what: str) -> Iterator[None]:
         with c.begin_nested():
             yield
     except Exception:
-        if c.invalidated or wire.driver(c).closed:
+        if is_lost(c):
             raise
         log.exception("%s could not be moved on", what)
+
+
+def is_lost(c: Connection) -> bool:
+    """Whether the database itself is gone."""
+    return bool(c.invalidated or wire.driver(c).closed)

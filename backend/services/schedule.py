@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, RowMapping
 
@@ -17,16 +17,18 @@ from backend.services.access import Principal, Scope, Via
 from backend.services.compare_setups import Wish, request_comparison
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
-from backend.services.errors import NotFound, ServiceError
+from backend.services.errors import NotFound, ServiceError, Unavailable
 from backend.services.manifest import Manifest, Suite
 from backend.services.projects import find_project
 from backend.services.requests import check_may_run, manifest_at
-from backend.services.savepoints import apart
+from backend.services.savepoints import apart, is_lost
 from backend.services.schedule_manifest import Schedule
 from backend.services.scope import find_commit, find_scope
 from backend.store import schedules as store
 
 log = logging.getLogger("tidemark.schedule")
+
+TRY_AGAIN_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,29 @@ def serve_due(c: Connection, config: ServiceConfig, now: datetime) -> int:
     """Serve every schedule whose turn has come; how many."""
     due = store.due(c, now)
     for row in due:
-        with apart(c, f"schedule {row['name']} of {row['project']}"):
-            _serve_one(c, row, config, now)
+        try:
+            with c.begin_nested():
+                _serve_one(c, row, config, now)
+        except Exception as error:
+            if is_lost(c):
+                raise
+            _put_off(c, row, error, now)
     return len(due)
+
+
+def _put_off(c: Connection, row: RowMapping, error: Exception, now: datetime) -> None:
+    """What cannot be served now is tried again later, and its list says so: not at every turn of the loop."""
+    again_at = now + TRY_AGAIN_AFTER
+    what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason given'}"
+    with apart(c, f"schedule {row['name']} of {row['project']}"):
+        log.warning(
+            "schedule %s of %s could not be served (%s); next try at %s UTC",
+            row["name"], row["project"], what, f"{again_at:%Y-%m-%d %H:%M}",
+        )  # fmt: skip
+        if store.take_slot(c, row["project_id"], row["name"], row["next_at"], now):
+            outcome = f"could not be served ({what[:300]}); tried again at {again_at:%H:%M}"
+            store.end_slot(c, row["project_id"], row["name"], row["next_at"], outcome=outcome, runs=[], sessions=[])
+        store.set_next(c, row["project_id"], row["name"], again_at)
 
 
 def _serve_one(c: Connection, row: RowMapping, config: ServiceConfig, now: datetime) -> None:
@@ -101,6 +123,8 @@ def _serve(
     try:
         with c.begin_nested():
             outcome = _ask(c, row["project"], schedule, config, now, runs, sessions)
+    except Unavailable:
+        raise  # nothing is wrong with the schedule: it is tried again
     except ServiceError as error:
         outcome, runs, sessions = f"nothing was asked for: {error}", [], []
         log.warning("schedule %s of %s: %s", schedule.name, row["project"], error)

@@ -54,6 +54,11 @@ def end_backfill(c: Connection, backfill_id: str, state: str, reason: str, now: 
     )
 
 
+def want_no_more(c: Connection, backfill_id: str, runs: int) -> None:
+    """There are no further commits to measure: what was asked for is all."""
+    c.execute(update(backfill).where(backfill.c.id == backfill_id).values(runs_wanted=runs))
+
+
 def find_backfill(c: Connection, backfill_id: str) -> RowMapping | None:
     return c.execute(_FIND, {"id": backfill_id}).mappings().one_or_none()
 

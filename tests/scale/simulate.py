@@ -101,12 +101,17 @@ class Day:
         """Once an hour: how long the queue is, and what choosing reads of it."""
         with self.engine.begin() as c:
             waiting = c.execute(
-                text("SELECT testbed_id, count(*) AS runs FROM run WHERE state = 'queued' GROUP BY 1 ORDER BY 2 DESC")
+                text(
+                    """SELECT testbed_id, count(*) AS runs, count(DISTINCT (project_id, kind)) AS groups FROM run
+                       WHERE state = 'queued' GROUP BY 1 ORDER BY 2 DESC"""
+                )
             ).all()
             longest = waiting[0].testbed_id if waiting else 1
             plan = plan_of_choosing(c, longest, now, times=1)
-        hour = {"at": f"{now:%H:%M}", "waiting": sum(row.runs for row in waiting), "buffers": plan["buffers"]}
-        self.seen.hours.append(hour | {"claims": self.seen.claims})
+        hour = {"at": f"{now:%H:%M}", "waiting": sum(row.runs for row in waiting), "claims": self.seen.claims}
+        if waiting:
+            hour |= {"longest": waiting[0].runs, "its_groups": waiting[0].groups, "its_buffers": plan["buffers"]}
+        self.seen.hours.append(hour)
         print(hour["at"], f"{self.seen.claims} claims, {hour['waiting']} runs wait", file=sys.stderr, flush=True)
 
     def look_at_the_end(self, now: datetime) -> dict[str, int]:

@@ -65,10 +65,19 @@ class World:
                 {"slug": f"team/project-{number:02}", "trusted": number % 5 != 0},
             )
             c.execute(text("INSERT INTO branch (project_id, name) VALUES (:p, 'main')"), {"p": project_id})
-            chosen = tuple(self.dice.sample(testbeds, k=min(len(testbeds), self.dice.choice((1, 1, 2)))))
+            chosen = self._testbeds_of_a_project()
             # One project pushes ten times what the others do.
             weight = 10.0 if number == 0 else self.dice.lognormvariate(0.0, 0.7)
             self.projects.append(Project(int(project_id or 0), weight, chosen))
+
+    def _testbeds_of_a_project(self) -> tuple[str, ...]:
+        """One or two: people measure on what there is most of."""
+        there = [hello.testbed for hello in self.workers]
+        found = [self.dice.choice(there)]
+        others = [testbed for testbed in there if testbed != found[0]]
+        if others and self.dice.random() < 1 / 3:
+            found.append(self.dice.choice(others))
+        return tuple(found)
 
     def commit(self, c: Connection, project: Project, *, on_main: bool) -> int:
         number = self.commits[project.id] = self.commits.get(project.id, 0) + 1

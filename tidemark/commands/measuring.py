@@ -24,6 +24,8 @@ SuiteName = Annotated[str, typer.Argument(help="The suite, as its tidemark.toml 
 Testbed = Annotated[str | None, typer.Option(help="The testbed; default: the first of the suite's.")]
 
 ASK_EVERY_S = 2.0
+WITHOUT_ANSWER = ("failed", "cancelled", "quarantined")
+"""How a session ends that says nothing of its two sides; its reason says why."""
 
 
 @app.command()
@@ -76,6 +78,8 @@ def ab(
     """Compare two environments, or two commits, interleaved.
 
     Both sides run in turn on one worker, in fresh processes; A is the base.
+
+    Exit status 0 when it was decided (or was not waited for), 1 when it was followed and ended without an answer.
     """
     from tidemark import measuring, remote
 
@@ -94,6 +98,7 @@ def ab(
     if follow:
         found = _follow(lambda: service.get(f"/api/v1/sessions/{found['id']}"), measuring.session_line, as_json)
     say(json.dumps(found) if as_json else measuring.describe_session(found))
+    raise typer.Exit(1 if found["state"] in WITHOUT_ANSWER else 0)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from backend.contract import parse_run
 from backend.services import backfill, projects, sync
@@ -185,7 +185,7 @@ def test_a_run_that_is_asked_for_while_it_is_called_off_is_taken_back_too(past: 
 
 def test_a_backfill_that_cannot_go_on_does_not_hold_up_the_others(past: Past) -> None:
     past.measure()
-    stuck = past.request(runs=3)
+    stuck = past.request(runs=8)
     with past.engine.begin() as c:
         c.execute(text("UPDATE run SET state = 'failed' WHERE state = 'queued'"))
         c.execute(text("UPDATE backfill SET spec = '{\"paths\": 5}'"))
@@ -202,3 +202,39 @@ def test_what_cannot_be_filled_is_refused_with_the_reason(past: Past) -> None:
     with past.engine.begin() as c, pytest.raises(Conflict, match="nothing is left"):
         wish = BackfillWish(project=SLUG, suite="new", since="main")
         backfill.request_backfill(c, wish, past.config, ADA, NOW)
+
+
+def test_the_range_is_looked_at_only_while_runs_are_still_to_be_asked_for(past: Past) -> None:
+    view = past.request(runs=6)
+    looked: list[str] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        looked.extend(["x"] if "FROM branch_commit bc JOIN commit k" in statement else [])
+
+    event.listen(past.engine, "before_cursor_execute", note)
+    past.measure()
+    assert looked and len(past.waiting()) == 2, "the last two of six wait"
+    looked.clear()
+    for _ in range(3):
+        with past.engine.begin() as c:
+            backfill.advance_all(c, NOW)
+    assert not looked
+    past.measure()
+    assert past.view(view.id).state == "done"
+
+
+def test_a_backfill_ends_when_others_have_measured_the_rest(past: Past) -> None:
+    view = past.request(runs=8)
+    with past.engine.begin() as c:
+        c.execute(
+            text(
+                """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, status, requested_at)
+                   SELECT 'other' || k.id, k.project_id, k.id, r.testbed_id, 'new', 'done', 'ok', :now
+                   FROM commit k, (SELECT DISTINCT testbed_id FROM run WHERE suite = 'new') r
+                   WHERE k.id NOT IN (SELECT commit_id FROM run WHERE suite = 'new')"""
+            ),
+            {"now": NOW},
+        )
+    past.measure()
+    ended = past.view(view.id)
+    assert ended.state == "done" and ended.total == ended.done == AHEAD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 from datetime import UTC, datetime, timedelta
@@ -169,8 +170,23 @@ def test_a_schedule_that_cannot_be_read_does_not_keep_the_others_from_their_turn
                   {"past": MONDAY})
     serve(scheduled, service_config, datetime(2026, 11, 17, 3, 31, tzinfo=UTC))
     with scheduled.connect() as c:
-        assert c.scalars(text("SELECT name FROM schedule_slot")).all() == ["nightly"]
+        assert c.scalar(text("SELECT outcome FROM schedule_slot WHERE name = 'nightly'")).startswith("1 runs of")
         assert c.scalar(text("SELECT count(*) FROM run WHERE state = 'queued'")) == 1
+
+
+def test_a_schedule_that_cannot_be_served_is_one_line_in_the_log_and_tried_again_later(
+    scheduled: Engine, service_config: ServiceConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(service_config.mirrors_dir)
+    monday = datetime(2026, 11, 17, 3, 31, tzinfo=UTC)
+    for seconds in range(0, 60, 2):
+        serve(scheduled, service_config, monday + timedelta(seconds=seconds))
+    lines = [record for record in caplog.records if "nightly" in record.getMessage()]
+    assert len(lines) == 1 and lines[0].exc_info is None, caplog.text
+    nightly = views(scheduled)["nightly"]
+    assert nightly.last is not None
+    assert "could not be served (Unavailable" in nightly.last.outcome and "04:31" in nightly.last.outcome
+    assert nightly.next_at == monday + schedule.TRY_AGAIN_AFTER
 
 
 def test_a_slot_that_cannot_be_served_says_why_and_the_next_one_is_tried(
