@@ -23,7 +23,8 @@ FEW_COLUMNS = 6  # up to here cells are wide and show glyph and value together
 MID_COLUMNS = 14
 SMALLEST_SHOWN = 0.01  # a mended regression is an improvement that lies at the old baseline
 ALL_BY_DEFAULT_UP_TO = 60  # columns; above, the board opens with those that moved
-FOLD_FROM = 400  # columns; above, "all" folds each suite to its roll-up until it is opened
+FOLD_FROM = 400  # columns; above, each suite is folded to its roll-up until it is opened; so many are open at once
+PART = 200  # columns; a suite of more is opened part by part
 
 
 class Lens(StrEnum):
@@ -48,7 +49,13 @@ class Group:
 
     suite: str
     columns: tuple[int, ...]  # indices into Board.columns
-    folded: bool
+    folded: bool = False
+    opened: bool = False  # by hand: it can be folded again
+    part: str = ""  # of a suite too large to be opened whole: "1–200"
+
+    @property
+    def name(self) -> str:
+        return f"{self.suite} {self.part}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +159,37 @@ def plan_layout(
     }
     # However the columns were chosen: more than a browser draws at once stand folded, each with its worst verdict.
     folded = chosen is Lens.SUITES or sum(map(len, kept.values())) > FOLD_FROM
-    groups = tuple(
-        Group(suite, tuple(indices), folded and suite not in opened) for suite, indices in kept.items() if indices
-    )
+    groups = tuple(Group(suite, tuple(indices)) for suite, indices in kept.items() if indices)
+    if folded:
+        groups = fold(tuple(part for group in groups for part in parts_of(group)), opened)
     prs = any(row.pull_request for row in board.rows)
     layout = Layout(chosen, mode, groups, moved, prs, {})
     return replace(layout, largest=largest_values(sheet, layout)) if layout.size == "few" else layout
+
+
+def parts_of(group: Group) -> list[Group]:
+    """A suite that a browser could not draw at once, in parts."""
+    if len(group.columns) <= FOLD_FROM:
+        return [group]
+    return [
+        replace(group, columns=mine, part=f"{start + 1}–{start + len(mine)}")
+        for start in range(0, len(group.columns), PART)
+        if (mine := group.columns[start : start + PART])
+    ]
+
+
+def fold(groups: Sequence[Group], opened: Sequence[str]) -> tuple[Group, ...]:
+    """All folded but those opened last, as many as a browser draws at once."""
+    by_name, room, kept = {group.name: group for group in groups}, FOLD_FROM, set[str]()
+    for name in reversed(opened):
+        group = by_name.get(name)
+        if group is None or name in kept:
+            continue
+        room -= len(group.columns)
+        if room < 0 and kept:
+            break
+        kept.add(name)
+    return tuple(replace(group, folded=group.name not in kept, opened=group.name in kept) for group in groups)
 
 
 def wanted_columns(sheet: Sheet, layout: Layout) -> NDArray[np.bool_]:
@@ -331,7 +363,8 @@ def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, ro
     elif state is CellState.INSUFFICIENT:
         text = f"{worst.have}/{worst.need}" if worst is not None and worst.need else "…"
     elif state in MOVED:
-        text = f"{look.glyph}{number if number > 1 else ''}"
+        # "×": how many columns, where a column's own cell says how much.
+        text = f"{look.glyph}×{min(number, 99)}" if number > 1 else look.glyph
     else:
         text = ""
     label = f"{suite}, {row.short}, {look.words}" + (f", {number} columns" if number > 1 else "")
@@ -344,7 +377,7 @@ def places_of(board: Board, layout: Layout) -> list[Place]:
     for group in layout.groups:
         if not group.folded:
             places += [Place(board.columns[index].key, index) for index in group.columns]
-        places.append(Place(f"suite:{group.suite}", None, group.folded))
+        places.append(Place(f"suite:{group.name}", None, group.folded))
     return places
 
 
@@ -372,7 +405,7 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
                 faces += mine[start : start + len(group.columns)]
                 start += len(group.columns)
             state = STATES[roll.codes[number]]
-            faces.append(_roll_face(group.suite, state, roll.numbers[number], cells.get(column), row))
+            faces.append(_roll_face(group.name, state, roll.numbers[number], cells.get(column), row))
         yield faces
 
 

@@ -83,18 +83,21 @@ def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
             if bad and (group.folded or len(group.columns) > 2)
             else ""
         )
-        name = cell_escape(group.suite)
+        name, others = cell_escape(group.name), [each for each in here.all("open") if each != group.name]
         if group.folded:
-            opened = here.toggled("open", group.suite)
+            opened = here(open=[*others, group.name])
             first.append(f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>')
             third.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
                 f'<a href="{cell_escape(opened)}" title="{name}: {len(group.columns)} columns, open">{name} · {len(group.columns)}</a></span></th>'
             )
             continue
+        closing = ""
+        if group.opened:
+            closing = f' <a class="t1" href="{cell_escape(here(open=others or None))}" aria-label="Fold {name}" title="Fold {name}">fold</a>'
         first.append(
             f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup">'
-            f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}</span></th>'
+            f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}{closing}</span></th>'
         )
         first.append(f'<th class="roll" scope="col" data-k="suite:{name}">{name}</th>')
         for benchmark, indices in _by_benchmark(board.columns, group.columns):

@@ -12,7 +12,7 @@ from frontend import numbers
 from frontend.words import PHASES
 
 WIDTH, LEFT, RIGHT = 480, 56, 78
-LABEL_FROM = 46  # px; narrower pieces are named by the table only
+CHARACTER = 6.7  # px, the widest of usual fonts; pieces narrower than their name are named by the table only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def _bar(
             f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {milliseconds(size_ms, total)}{after}</title></rect>'
         )
         text = f"{phase.label} {milliseconds(size_ms, total)}"
-        if size > LABEL_FROM + 3 * len(text):
+        if size > 12 + CHARACTER * len(text):
             parts.append(
                 f'<text x="{x + 6:.1f}" y="{y + 19}" style="fill:var(--surface);font-weight:600">{escape(text)}</text>'
             )

@@ -153,7 +153,7 @@ def forest(
         f'<rect x="{x_of(gate):.1f}" width="{x_of(-gate) - x_of(gate):.1f}" height="18" fill="var(--line)" fill-opacity=".6"/>'
         f'<path d="M{width / 2} 0v18" stroke="var(--line-2)"/>'
     ]
-    if low is not None and high is not None:
+    if low is not None and high is not None and abs(change) <= reach:
         parts.append(f'<path d="M{x_of(high):.1f} 9H{x_of(low):.1f}" stroke="var({colour})" stroke-width="2"/>')
     if abs(change) > reach:
         at, turn = (2, "l7-4.5v9z") if change > 0 else (width - 2, "l-7-4.5v9z")

@@ -121,7 +121,7 @@ def board_page(visit: Visiting) -> Response:
         project=project,
         board=board,
         suites=sorted(board.suites, key=natural),
-        strip=strip_html(board, visit),
+        strip=strip_html(board, sheet, visit),
         ranges=[
             (label, visit.here(range=value, since=None, until=None), board.range.name == value)
             for label, value in RANGES
@@ -152,7 +152,7 @@ def board_patch(visit: Visiting) -> Response:
         layout = layout_of(board, sheet, visit.here)
         content = {
             "first_run": quiet_state(board, layout, visit.here) is not None,
-            "strip": str(strip_html(board, visit)),
+            "strip": str(strip_html(board, sheet, visit)),
         }
         content |= patch(board, sheet, layout)
     headers = {"Cache-Control": "no-store"}
@@ -170,10 +170,12 @@ def board_cell(visit: Visiting) -> Response:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def strip_html(board: Board, visit: Visit) -> Markup:
+def strip_html(board: Board, sheet: Sheet, visit: Visit) -> Markup:
+    """The facts above the grid. A cell with ? is no suspect to be counted where its regression is confirmed already."""
     place = {"project": board.project, "testbed": board.testbed or "", "branch": visit.here.get("branch")}
     here = Here("/board", [*place.items(), ("theme", visit.here.get("theme"))])
-    return Markup(render("strip.html", {"summary": board.summary, "here": here, "now": visit.now}))
+    waiting = bool((sheet.codes == CODE_OF[CellState.SUSPECT]).any())
+    return Markup(render("strip.html", {"summary": board.summary, "waiting": waiting, "here": here, "now": visit.now}))
 
 
 def keys_of(board: Board, layout: Layout) -> str:
@@ -181,7 +183,7 @@ def keys_of(board: Board, layout: Layout) -> str:
     keys: list[str] = []
     for group in layout.groups:
         keys += [] if group.folded else [board.columns[index].key for index in group.columns]
-        keys.append(f"suite:{group.suite}")
+        keys.append(f"suite:{group.name}")
     return orjson.dumps(keys).decode()
 
 

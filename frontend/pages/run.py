@@ -44,8 +44,8 @@ class Timing:
 def run_page(visit: Visiting, run_id: str) -> Response:
     run = run_view.load_run(visit.c, run_id)
     metrics = sum(len(result.measurements) for result in run.results)
-    whole = bool(visit.here.get("all"))
-    return visit.page(
+    whole, has_trace = bool(visit.here.get("all")), any(".trace.json" in artifact.name for artifact in run.artifacts)
+    page = visit.page(
         "run.html",
         page="run",
         title=f"{run.suite} at {run.sha[:7]}",
@@ -66,7 +66,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         whole=whole,
         tells=tells,
         shown_phases=len(run.results) if whole or len(run.results) <= FEW_RESULTS else PHASES_FIRST,
-        has_trace=any(".trace.json" in artifact.name for artifact in run.artifacts),
+        has_trace=has_trace,
         flat=flat,
         metric_tag=metric_tag,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
@@ -74,6 +74,9 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         reproduce=reproduce(run),
         percent_done=percent_done(run.progress),
     )
+    if has_trace:  # the page must be able to hand the trace to the window that it opens
+        page.headers["Cross-Origin-Opener-Policy"] = "same-origin-allow-popups"
+    return page
 
 
 @router.get("/runs/{run_id}/live")

@@ -163,7 +163,7 @@ def describe(name: str, points: Points) -> str:
 
 def rows_of(points: Points, chosen: str | None) -> list[PointRow]:
     """The newest points first."""
-    rows = []
+    rows, gained = [], {it.sha: it.change for it in points.change_points if it.change < 0}
     for index in range(len(points.sha) - 1, max(-1, len(points.sha) - 1 - TABLE_ROWS), -1):
         change, verdict = float(points.change[index]), points.verdict[index]
         onset = bool(points.onset[index])
@@ -174,15 +174,22 @@ def rows_of(points: Points, chosen: str | None) -> list[PointRow]:
                 at=moment_of(points.committed_at[index]),
                 value=numbers.quantity(float(points.value[index]), points.series.unit, 4),
                 change="" if change != change else numbers.signed_percent(change),  # noqa: PLR0124 (not a number)
-                verdict=Markup('<span class="v t">▽ still</span>')
-                if verdict == "regression" and not onset
-                else verdict_tag(verdict),
+                verdict=point_tag(verdict, onset=onset, gained=gained.get(points.sha[index])),
                 css="bad b" if verdict == "regression" else "good" if verdict == "improvement" else "mut",
                 chosen=chosen is not None and points.sha[index].startswith(chosen),
                 run_id=points.run_id[index],
             )
         )
     return rows
+
+
+def point_tag(verdict: str, *, onset: bool, gained: float | None) -> Markup:
+    """The verdict; where a change point for the better begins, by how much it is better than before."""
+    if verdict == "regression" and not onset:
+        return Markup('<span class="v t">▽ still</span>')
+    if gained is not None and verdict in ("improvement", "unchanged", "insufficient"):
+        return Markup('<span class="v i">▲ {} better than before</span>').format(numbers.percent(gained))
+    return verdict_tag(verdict)
 
 
 def would_not(why: Explanation | None, direction: str, unit: str) -> str:

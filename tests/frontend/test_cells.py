@@ -18,7 +18,9 @@ from frontend.cells import (
     Lens,
     face_of,
     faces_of,
+    fold,
     moved_columns,
+    parts_of,
     places_of,
     plan_layout,
     rolls_of,
@@ -106,6 +108,22 @@ def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
     assert STATES[roll.codes[0]] is CellState.STILL_UNOWNED
     assert (roll.numbers[0], roll.columns[0]) == (2, 1)
     assert STATES[roll.codes[1]] is CellState.EMPTY
+
+
+def test_so_many_columns_are_open_as_a_browser_draws_at_once() -> None:
+    groups = [Group("a", tuple(range(150))), Group("b", tuple(range(150, 350))), Group("c", tuple(range(350, 500)))]
+    shown = lambda opened: [group.name for group in fold(groups, opened) if not group.folded]  # noqa: E731
+    assert shown(()) == []
+    assert shown(("a", "b")) == ["a", "b"]
+    assert shown(("a", "b", "c", "gone")) == ["b", "c"], "the one opened first is folded again"
+    assert all(group.opened is not group.folded for group in fold(groups, ("b",)))
+
+
+def test_a_suite_too_large_to_be_drawn_is_opened_part_by_part() -> None:
+    parts = parts_of(Group("vast", tuple(range(1000, 1450))))
+    assert [part.name for part in parts] == ["vast 1–200", "vast 201–400", "vast 401–450"]
+    assert [index for part in parts for index in part.columns] == list(range(1000, 1450))
+    assert parts_of(Group("small", (1, 2))) == [Group("small", (1, 2))]
 
 
 def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:

@@ -209,7 +209,7 @@ def test_filters_narrow_the_board(anyone: httpx.Client) -> None:
 def test_folded_suites_show_their_worst_state(anyone: httpx.Client) -> None:
     text = anyone.get("/board?lens=suites").text
     assert 'class="vc' not in text.split("<tbody>")[1]
-    assert re.search(r'class="t c roll wide[^"]*"[^>]*><a [^>]*>▽2</a>', text)
+    assert re.search(r'class="t c roll wide[^"]*"[^>]*><a [^>]*>▽×2</a>', text)
 
 
 def test_live_patches_are_the_faces_of_the_page(anyone: httpx.Client, loom: Site) -> None:

@@ -144,9 +144,11 @@ async function openCell(cell) {
 document.addEventListener("click", (event) => { if (pop && !pop.contains(event.target) && !grid.contains(event.target)) close(); });
 
 // ---- keys: one cell is in the tab order, arrows move it
+let tabbed = null;
 function rove(cell, focus = true) {
   if (!cell) return false;
-  $$("td.c[tabindex='0']", grid).forEach((each) => { each.tabIndex = -1; });
+  if (tabbed) tabbed.tabIndex = -1;
+  tabbed = cell;
   cell.tabIndex = 0;
   if (!cell.hasAttribute("aria-label")) cell.setAttribute("aria-label", name(cell));
   if (focus) {
@@ -162,11 +164,13 @@ function step(cell, down, right) {
   const cells = cellsOf(target);
   let next = at;
   if (right) {
-    const visible = cells.map((each, i) => (seen(each) ? i : -1)).filter((i) => i >= 0);
-    const from = visible.indexOf(at);
-    next = Math.abs(right) > 999 ? visible[right > 0 ? visible.length - 1 : 0] : visible[Math.max(0, Math.min(visible.length - 1, from + right))];
+    // The next one that is shown; Home and End come from the far end of the row.
+    const way = Math.sign(right), end = Math.abs(right) > 1;
+    const from = end ? (way > 0 ? cells.length - 1 : 0) : at + way;
+    const onward = end ? -way : way;
+    for (next = from; next >= 0 && next < cells.length && !seen(cells[next]); next += onward);
   }
-  return rove(cells[next]);
+  return rove(cells[next] || cell);
 }
 const focused = () => (document.activeElement?.matches?.("td.c") ? document.activeElement : null);
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -1e4], End: [0, 1e4], PageUp: [-10, 0], PageDown: [10, 0] };
