@@ -1,6 +1,7 @@
 """Several API processes behind one listening socket: the kernel hands each connection to one that waits.
 
-They share nothing else: what one process has written the others hear from PostgreSQL (pages by NOTIFY).
+What one process has written the others hear from PostgreSQL (pages by NOTIFY). For Prometheus they count together, in
+files of a directory that lasts as long as the service.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from tempfile import TemporaryDirectory
+
+from prometheus_client.multiprocess import mark_process_dead
 
 from tidemark import processes
 
@@ -27,21 +31,25 @@ def serve_several(listening: socket.socket, count: int) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    children = [_start(listening) for _ in range(count)]
-    try:
-        while not stop.wait(RESTART_S):
-            for place, child in enumerate(children):
-                if child.poll() is not None:
-                    print(f"API process {child.pid} ended with {child.returncode}; another takes its place", flush=True)
-                    children[place] = _start(listening)
-    finally:
-        _end(children)
+    with TemporaryDirectory(prefix="tidemark-metrics-") as counted:
+        children = [_start(listening, counted) for _ in range(count)]
+        try:
+            while not stop.wait(RESTART_S):
+                for place, child in enumerate(children):
+                    if child.poll() is not None:
+                        said = f"API process {child.pid} ended with {child.returncode}; another takes its place"
+                        print(said, flush=True)
+                        # Its streams are open no more; what it has counted stays counted.
+                        mark_process_dead(child.pid, counted)  # type: ignore[no-untyped-call]
+                        children[place] = _start(listening, counted)
+        finally:
+            _end(children)
 
 
-def _start(listening: socket.socket) -> subprocess.Popen[bytes]:
+def _start(listening: socket.socket, counted: str) -> subprocess.Popen[bytes]:
     return processes.start(
         [*PYTHON, "serve", "--listening-fd", str(listening.fileno())],
-        environment=os.environ,
+        environment={**os.environ, "PROMETHEUS_MULTIPROC_DIR": counted},
         output=sys.stdout.fileno(),
         pass_fds=(listening.fileno(),),
     )

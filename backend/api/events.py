@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from backend.api.bodies import Slug
 from backend.api.dependencies import Config, LiveHub, Reader, Transaction, may_still_read
+from backend.api.metrics import Metrics
 from backend.services.errors import Unavailable
 from backend.services.live import Hub, Wanted
 from backend.services.projects import find_project
@@ -57,6 +58,7 @@ async def events(
             after if last_event_id is None else last_event_id,
             config.sse_heartbeat_s,
             lambda: run_in_threadpool(may_still_read, request, config),
+            request.app.state.metrics,
         ),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -64,26 +66,32 @@ async def events(
 
 
 async def _told(
-    hub: Hub, wanted: Wanted, after: int | None, heartbeat_s: float, may_read: Callable[[], Awaitable[bool]]
+    hub: Hub,
+    wanted: Wanted,
+    after: int | None,
+    heartbeat_s: float,
+    may_read: Callable[[], Awaitable[bool]],
+    metrics: Metrics,
 ) -> AsyncIterator[bytes]:
-    async with hub.stream(wanted, after) as stream:
-        yield f": connected\nretry: {RECONNECT_MS}\n\n".encode()
-        clock = asyncio.get_running_loop().time
-        asked_at = clock()
-        while True:
-            # A stream lives for hours: who opened it must still be allowed to, however busy the stream is.
-            if clock() - asked_at >= heartbeat_s:
-                if not await may_read():
+    with metrics.open_stream():
+        async with hub.stream(wanted, after) as stream:
+            yield f": connected\nretry: {RECONNECT_MS}\n\n".encode()
+            clock = asyncio.get_running_loop().time
+            asked_at = clock()
+            while True:
+                # A stream lives for hours: who opened it must still be allowed to, however busy the stream is.
+                if clock() - asked_at >= heartbeat_s:
+                    if not await may_read():
+                        return
+                    asked_at = clock()
+                try:
+                    event = await stream.next(heartbeat_s)
+                except TimeoutError:
+                    yield HEARTBEAT
+                    continue
+                if event is None:
                     return
-                asked_at = clock()
-            try:
-                event = await stream.next(heartbeat_s)
-            except TimeoutError:
-                yield HEARTBEAT
-                continue
-            if event is None:
-                return
-            yield encoded(event)
+                yield encoded(event)
 
 
 def encoded(event: EventRow) -> bytes:

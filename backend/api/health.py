@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from backend.api.answers import ReadinessAnswer
-from backend.api.dependencies import Config, LiveHub, Reader, Transaction
+from backend.api.dependencies import Config, Reader, Transaction
 from backend.api.responses import Json
 from backend.services import readiness
 
@@ -34,7 +34,7 @@ def readyz(request: Request, config: Config) -> Any:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' format"}},
 )
-def metrics(request: Request, c: Transaction, config: Config, hub: LiveHub, _: Reader) -> Any:
-    """Figures for Prometheus."""
-    page = request.app.state.metrics.page(c, live_within_s=config.worker_live_s, open_streams=hub.open_streams)
+def metrics(request: Request, c: Transaction, config: Config, _: Reader) -> Any:
+    """Figures for Prometheus, of all processes that answer at this address."""
+    page = request.app.state.metrics.page(c, live_within_s=config.worker_live_s)
     return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")

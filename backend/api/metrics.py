@@ -1,19 +1,31 @@
-"""Figures for Prometheus: requests as they happen, the queue and the fleet when they are asked for."""
+"""Figures for Prometheus: requests as they happen, the queue and the fleet when they are asked for.
 
+Several processes behind one address count together, in files of a directory that whoever starts them names in
+PROMETHEUS_MULTIPROC_DIR (tidemark/several.py does); any of them answers for all.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
 from backend.store.figures import Figures, load_figures
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+COUNTED_TOGETHER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
     """One registry per application, so that two of them (in tests) do not share counters."""
 
     def __init__(self, version: str) -> None:
+        self.version = version
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "tidemark_http_requests_total", "Requests answered", ["method", "route", "status"], registry=self.registry
@@ -25,12 +37,13 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=self.registry,
         )
-        self.streams = Gauge("tidemark_event_streams", "Open event streams", registry=self.registry)
-        self.runs = Gauge("tidemark_runs", "Runs by state", ["state"], registry=self.registry)
-        self.queue = Gauge("tidemark_queued_runs", "Queued runs by testbed", ["testbed"], registry=self.registry)
-        self.workers = Gauge("tidemark_live_workers", "Workers that are alive", ["testbed"], registry=self.registry)
-        self.regressions = Gauge("tidemark_regressions", "Regressions by state", ["state"], registry=self.registry)
-        Gauge("tidemark_info", "Version of the service", ["version"], registry=self.registry).labels(version).set(1)
+        self.streams = Gauge(
+            "tidemark_event_streams", "Open event streams", registry=self.registry, multiprocess_mode="livesum"
+        )
+
+    def open_stream(self) -> AbstractContextManager[None]:
+        """An event stream, for as long as it is open."""
+        return self.streams.track_inprogress()
 
     def observe(self, scope: Any, status: int, seconds: float) -> None:
         route = route_of(scope)
@@ -40,22 +53,41 @@ class Metrics:
         if route != f"{API_PREFIX}/events":
             self.seconds.labels(method, route).observe(seconds)
 
-    def page(self, c: Connection, *, live_within_s: int, open_streams: int) -> bytes:
+    def page(self, c: Connection, *, live_within_s: int) -> bytes:
         """The figures in Prometheus' text format."""
-        self._take(load_figures(c, live_within_s=live_within_s))
-        self.streams.set(open_streams)
-        return generate_latest(self.registry)
+        asked = CollectorRegistry()
+        asked.register(_Stored(load_figures(c, live_within_s=live_within_s), self.version))
+        return generate_latest(self._counted()) + generate_latest(asked)
 
-    def _take(self, figures: Figures) -> None:
-        for gauge, values in (
-            (self.runs, figures.runs_by_state),
-            (self.queue, figures.queued_by_testbed),
-            (self.workers, figures.workers_by_testbed),
-            (self.regressions, figures.regressions_by_state),
-        ):
-            gauge.clear()
-            for label, count in values.items():
-                gauge.labels(label).set(count)
+    def _counted(self) -> CollectorRegistry:
+        if COUNTED_TOGETHER not in os.environ:
+            return self.registry
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return together
+
+
+class _Stored(Collector):
+    """What the database says at this moment."""
+
+    def __init__(self, figures: Figures, version: str) -> None:
+        self._figures = figures
+        self._version = version
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        figures = self._figures
+        yield _gauge("tidemark_runs", "Runs by state", "state", figures.runs_by_state)
+        yield _gauge("tidemark_queued_runs", "Queued runs by testbed", "testbed", figures.queued_by_testbed)
+        yield _gauge("tidemark_live_workers", "Workers that are alive", "testbed", figures.workers_by_testbed)
+        yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
+        yield _gauge("tidemark_info", "Version of the service", "version", {self._version: 1})
+
+
+def _gauge(name: str, what: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family
 
 
 def route_of(scope: Any) -> str:

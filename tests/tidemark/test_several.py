@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,12 +10,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from http.client import HTTPResponse
 from pathlib import Path
 
 import psutil
 import pytest
 from sqlalchemy import Engine
 
+from backend.services import access
 from tidemark import ports
 
 
@@ -68,3 +72,50 @@ def test_two_processes_answer_one_address_and_one_that_dies_is_replaced(
     child.terminate()
     assert child.wait(30) == 0
     assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in children), 10)
+
+
+def test_what_one_process_is_told_every_open_page_hears_and_they_count_together(
+    served: tuple[subprocess.Popen[bytes], int], committing_engine: Engine
+) -> None:
+    child, port = served
+    parent = psutil.Process(child.pid)
+    assert until(lambda: answered(port) and len(parent.children()) == 2)
+    with committing_engine.begin() as c:
+        made = access.create_token(c, "pages and workers", ("read", "worker"), now=datetime.now(UTC))
+    asked = {"Authorization": f"Bearer {made.token}", "Content-Type": "application/json"}
+    here = f"http://127.0.0.1:{port}"
+    pages: list[HTTPResponse] = []
+
+    def connected() -> list[int]:
+        """Open pages of each process."""
+        return [
+            sum(link.status == "ESTABLISHED" and link.laddr.port == port for link in process.net_connections())
+            for process in parent.children()
+        ]
+
+    def one_more() -> bool:
+        request = urllib.request.Request(f"{here}/api/v1/events", headers=asked)
+        pages.append(urllib.request.urlopen(request, timeout=30))
+        return all(connected())
+
+    assert until(one_more), "the kernel gave every page to one process"
+    hello = json.dumps({"name": "w1", "testbed": "cpu", "version": "0.1.0", "starting": True}).encode()
+    told = urllib.request.Request(f"{here}/api/v1/workers", hello, asked)
+    with urllib.request.urlopen(told, timeout=30) as answer:
+        assert answer.status == 200
+    for page in pages:
+        assert any(b"event: worker" in line for line in iter(page.readline, b"")), "a page did not hear of it"
+
+    def figures() -> str:
+        with urllib.request.urlopen(urllib.request.Request(f"{here}/metrics", headers=asked), timeout=30) as page:
+            return str(page.read().decode())
+
+    for _ in range(6):  # whoever answers, it answers for both
+        assert f"tidemark_event_streams {len(pages)}.0" in figures()
+    asked_before = figures()
+    assert 'tidemark_live_workers{testbed="cpu"} 1.0' in asked_before
+    name = 'tidemark_http_requests_total{method="GET",route="/metrics",status="200"} '
+    assert f"{name}6.0" in asked_before
+    for page in pages:
+        page.close()
+    assert until(lambda: "tidemark_event_streams 0.0" in figures())
