@@ -18,7 +18,9 @@ GROWS_FOR = 45
 """Commits after its onset in which a change may be found on further testbeds and series."""
 LEFT_OVER = 0.6
 """Share of a known change that may be left over after it was taken off; more is another change of the same series."""
-PART_OF_DRIFT = 0.09
+STEP_OF_DRIFT = 0.065
+"""Log cost: a larger loss at one commit is a regression of its own, whatever comes after it."""
+PART_OF_DRIFT = 0.055
 """Log cost of a gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
 
@@ -41,7 +43,8 @@ class Codes(Software):
         listed &= self.with_shown(listed & (np.abs(change) + 0.5 * error >= 0.03))
         listed &= self.stepped(inquiry, rows, change, listed)
         if not listed.any():
-            listed = inquiry.pattern != 0
+            # The session leans towards what the runs show, series by series it proves nothing.
+            listed, sign = inquiry.pattern != 0, np.sign(inquiry.pattern[inquiry.lead])
         code = Code(0, change, error, listed, Place(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
         same = [c for c in self.codes if not c.drift and self.same_change(c, code, rows)]
@@ -108,8 +111,8 @@ class Codes(Software):
             if (
                 known.open
                 and both >= 0.5 * either
-                and 0 < known.change[lead] < 0.09
-                and 0 < code.change[own] < 0.09
+                and 0 < known.change[lead] < STEP_OF_DRIFT
+                and 0 < code.change[own] < STEP_OF_DRIFT
                 and 3 < code.place.commit - known.place.commit <= 60
                 and self.machine_bound[lead]
             ):
@@ -126,7 +129,7 @@ class Codes(Software):
             return abs(a.place.commit - b.place.commit) <= 5 and (rows.name not in a.shown or left < LEFT_OVER)
         # A session sees all series: what it adds later to none of those listed must be at that very commit.
         sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
-        return sharp and abs(a.place.commit - b.place.commit) <= 1
+        return rows.name in a.shown and sharp and abs(a.place.commit - b.place.commit) <= 1
 
     def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
         """Where a change began, from all rows of the testbeds that show it."""
@@ -220,7 +223,7 @@ class Codes(Software):
         sign = np.sign(code.change[self.lead_of(code.change, code.listed)])
         sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
         add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
-        add &= code.change * sign >= np.where(sides & (not self.unsettled_near(rows)), 1.5, 2.5) * code.error
+        add &= code.change * sign >= np.where(sides, 2.5 if self.unsettled_near(rows) else 1.5, 3.5) * code.error
         # What the runs show and the session saw far less of was there before, or came later.
         add &= code.change * sign + code.error >= 0.6 * best * sign
         add &= self.with_shown(code.listed | (add & (best * sign >= 0.03)))

@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from backend.regression.attribution import CauseName
-from backend.regression.fleet_code import Codes
+from backend.regression.fleet_code import STEP_OF_DRIFT, Codes
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_state import MOVED, Code, Inquiry, Purpose
@@ -205,7 +205,7 @@ class Drifts(Codes):
         """A small loss of this benchmark alone that was told not long ago: the drift's first visible step."""
         for code in reversed(self.codes):
             alone = bool((self.benchmark[code.listed] == self.benchmark[gate]).all())
-            small = 0 < code.change[gate] < (0.3 if code.drift else 0.075)
+            small = 0 < code.change[gate] < (0.3 if code.drift else STEP_OF_DRIFT)
             if code.open and alone and small and code.listed[gate] and self.newest - code.place.commit < 100:
                 return code
         return None

@@ -61,3 +61,38 @@ def test_a_look_back_comes_once_in_a_while_without_any_suspicion():
 def test_a_session_proves_a_loss_alone_or_with_the_runs(z, loss, z_of_runs, verdict):
     judge = FleetJudge(SERIES, ["t0"])
     assert judge.judge_loss(z, loss, z_of_runs) is verdict
+
+
+@pytest.mark.parametrize(("step", "told_beside"), [(0.035, 0), (0.09, 1)])
+def test_a_benchmark_that_drifts_is_still_told_of_when_it_loses_much_at_one_commit(step, told_beside):
+    slow = slow_loss(0.1, phase=0.2)
+
+    def code(position):
+        cost = slow(position)
+        cost[:2] += step * (position >= 185)
+        return cost
+
+    opened = Project(code, noise=0.004, until=215).play().opened()
+    assert sum(i.drift for i in opened) == 1
+    beside = [i for i in opened if not i.drift]
+    assert [i.first_bad for i in beside] == [185] * told_beside
+
+
+def test_two_benchmarks_that_get_slower_together_are_one_incident():
+    def code(position):
+        cost = np.ones(SIZE)
+        cost[:4] += np.clip((position - 70) / 80, 0, 1) * 0.1
+        return cost
+
+    opened = Project(code, noise=0.004).play().opened()
+    assert [i.drift for i in opened] == [True]
+    assert {SERIES[s].benchmark for s in opened[0].series} == {"b0", "b1"}
+
+
+def test_the_commit_a_drift_is_dated_to_was_run_and_touched_more_than_documentation():
+    project = Project(steps(), until=60).play()
+    judge = project.judge
+    judge.docs |= {40, 41}
+    assert judge.blamable(40) == 42
+    assert judge.blamable(43) == 43
+    assert judge.blamable(70) == 70
