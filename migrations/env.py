@@ -5,9 +5,9 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import SchemaItem
 
-from backend.store import session_tables
+from backend.store import fleet_tables
 
-metadata = session_tables.session.metadata
+metadata = fleet_tables.fleet_incident.metadata
 PARTITIONED = ("measurement_", "judgement_")
 
 

@@ -95,15 +95,7 @@ class Stream:
         )
 
     def _costs(self, values: Mapping[str, Sequence[float]]) -> tuple[Floats, Floats]:
-        """Mean log cost and its variance between processes, per series."""
-        width = max((len(v) for v in values.values()), default=1)
-        table = np.full((len(self.ids), width), np.nan)
-        for number, name in enumerate(self.ids):
-            found = values.get(name)
-            if found is not None:
-                table[number, : len(found)] = found
-        logs = np.log(table) * self.signs[:, None]
-        return _typical(logs), _variance(logs)
+        return log_costs([values.get(name, ()) for name in self.ids], self.signs)
 
     def _session(self, record: Mapping[str, Any]) -> SessionResult | None:
         if "error" in record:
@@ -152,6 +144,15 @@ class Stream:
             "magnitude_pct": 100 * math.expm1(incident.magnitude),
             "confirmed": True,
         }
+
+
+def log_costs(processes: Sequence[Sequence[float]], signs: Floats) -> tuple[Floats, Floats]:
+    """Mean log cost and its variance between processes, per series; NaN where nothing was measured, or nothing > 0."""
+    table = np.full((len(processes), max([1, *map(len, processes)])), np.nan)
+    for number, values in enumerate(processes):
+        table[number, : len(values)] = values
+    logs = np.log(np.where(table > 0, table, np.nan)) * signs[:, None]
+    return _typical(logs), _variance(logs)
 
 
 def _mean(logs: Floats) -> Floats:

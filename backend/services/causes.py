@@ -94,16 +94,16 @@ def find_cause(
 
 def _witness(row: Any) -> Witness:
     document = {} if row.document is None else ingest_store.unpack_document(row.document)
-    return _of_document(document, row.run_id, row.position, row.worker or "", row.change, row.fingerprint or {})
+    return witness_of(document, row.run_id, row.position, row.worker or "", row.change, row.fingerprint or {})
 
 
 def _witness_now(arrival: Arrival, change: float) -> Witness:
     run = arrival.run
     document = {"canary": [written(reading) for reading in run.canary], "telemetry": run.telemetry}
-    return _of_document(document, run.id, arrival.position, arrival.worker, change, run.environment)
+    return witness_of(document, run.id, arrival.position, arrival.worker, change, run.environment)
 
 
-def _of_document(
+def witness_of(
     document: Mapping[str, Any],
     run_id: str,
     position: int,
@@ -111,6 +111,7 @@ def _of_document(
     change: float | None,
     environment: Mapping[str, Any],
 ) -> Witness:
+    """A run as it was delivered, as evidence."""
     telemetry = document.get("telemetry") or {}
     throttle = telemetry.get("throttle")
     foreign, load = telemetry.get("foreign_processes"), telemetry.get("load_1m")
@@ -260,7 +261,11 @@ def _others_agree(after: Sequence[Witness], magnitude: float) -> bool | None:
 def _docs_only(c: Connection, branch_id: int, last_good: int | None, onset: int) -> bool:
     if last_good is None:
         return False
-    paths = store.changed_paths(c, branch_id, last_good, onset)
+    return only_documentation(store.changed_paths(c, branch_id, last_good, onset))
+
+
+def only_documentation(paths: Sequence[Sequence[str] | None]) -> bool:
+    """Whether commits changed documentation alone; what is not known of one of them may be code."""
     known = [path for changed in paths for path in changed or ()]
     if not known or any(changed is None for changed in paths):
         return False

@@ -36,12 +36,15 @@ class Purpose(StrEnum):
     CONFIRM = "confirm"
     BISECT = "bisect"
     COMPARE = "compare"
+    ATTRIBUTE = "attribute"
+    """Whose doing a change is: over all series, asked by the fleet judge."""
 
 
 PRIORITY: Mapping[Purpose, tuple[str, int]] = {
     Purpose.CONFIRM: ("confirm", 40),
     Purpose.BISECT: ("confirm", 40),
     Purpose.COMPARE: ("scheduled", 15),
+    Purpose.ATTRIBUTE: ("confirm", 40),
 }
 """Kind and priority of its queue entries."""
 

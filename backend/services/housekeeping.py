@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services import dispatch, machine_alarms, measuring, policies, publishing, pull_requests, sync
 from backend.services.config import ServiceConfig
+from backend.services.fleet import Fleets
 from backend.services.github_outbox import Teller
 from backend.services.publishing import Broker, CeleryBroker
 from backend.store import access, deliveries, github_outbox, live, projects, queue, schema
@@ -71,6 +72,10 @@ class _Keeper:
         # Judging months of history again may take minutes as well.
         self._rejudging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rejudge")
         self._rejudge: Future[None] | None = None
+        # So may the newest runs of a project, which are read when its fleet is looked at first.
+        self._judging_fleets = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleets")
+        self._judged_fleets: Future[None] | None = None
+        self._fleets = Fleets()
         self._next_hourly = 0.0
         self._clock = _Clock(config)
 
@@ -90,6 +95,7 @@ class _Keeper:
         self._syncing.shutdown(wait=True, cancel_futures=True)
         self._telling.shutdown(wait=True, cancel_futures=True)
         self._rejudging.shutdown(wait=True, cancel_futures=True)
+        self._judging_fleets.shutdown(wait=True, cancel_futures=True)
         self._teller.close()
 
     def keep(self) -> None:
@@ -115,6 +121,8 @@ class _Keeper:
             self._tell = self._telling.submit(self._tell_github)
         if self._rejudge is None or self._rejudge.done():
             self._rejudge = self._rejudging.submit(self._rejudge_due)
+        if self._judged_fleets is None or self._judged_fleets.done():
+            self._judged_fleets = self._judging_fleets.submit(self._judge_fleets)
         if time.monotonic() >= self._next_hourly:
             tidy(self._engine, self._config, utc_now())
             self._next_hourly = time.monotonic() + HOURLY_S
@@ -126,6 +134,10 @@ class _Keeper:
     def _rejudge_due(self) -> None:
         with _reported("judging again"):
             policies.rejudge_due(self._engine, utc_now, self._stop.is_set)
+
+    def _judge_fleets(self) -> None:
+        with _reported("judging fleets"):
+            self._fleets.catch_up_all(self._engine, utc_now, self._stop.is_set)
 
     def _sync_all(self) -> None:
         with _reported("sync"):

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from backend.contract import Run, parse_run
 from backend.regression.judge import SeriesState, judge_many
 from backend.regression.policy import Override, PolicyError, parse_overrides
-from backend.regression.terms import ChangeState, Judgement, Point, Verdict
+from backend.regression.terms import ChangeState, Judgement, Point, Reason, Verdict
 from backend.services import alarms
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
@@ -419,6 +419,9 @@ def _as_told(row: JudgementRow, told: Told) -> JudgementRow:
     """The judgement as it may be told: with its regression; and red only where the code may be the cause."""
     since = row.judgement.since_position
     judgement = row.judgement
+    if told.is_over(row.series_id, since, judgement.position):
+        quiet = replace(judgement, verdict=Verdict.UNCHANGED, reason=Reason.RETURNED, red=False, since_position=None)
+        return replace(row, judgement=quiet)
     if judgement.verdict is Verdict.REGRESSION and told.held_back(row.series_id, since):
         judgement = replace(judgement, verdict=Verdict.SUSPECT, red=False)
     return replace(row, judgement=judgement, regression_id=told.regression_of(row.series_id, since))

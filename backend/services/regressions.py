@@ -111,6 +111,9 @@ class Regression:
     title: str
     project: str
     testbed: str
+    """Of the leading series."""
+    testbeds: tuple[str, ...]
+    """All that show it."""
     state: str
     kind: str
     cause: str | None
@@ -325,6 +328,7 @@ def _regression(row: RowMapping) -> Regression:
         title=_title(row),
         project=row["project"],
         testbed=row["testbed"],
+        testbeds=tuple(row["testbeds"]),
         state=row["state"],
         kind=row["kind"],
         cause=row["cause"],

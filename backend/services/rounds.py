@@ -176,7 +176,7 @@ def deliver_round(
     # In the order in which an arriving result takes its locks: series, testbed, and the session last.
     metrics = _metrics(c, seen, said)
     series_store.lock_by_id(c, sorted({m.series_id for m in metrics if m.series_id is not None}))
-    regression_store.lock(c, seen["project_id"], seen["testbed_id"])
+    regression_store.lock(c, seen["project_id"])
     session = store.find_session(c, seen["id"], lock=True)
     assert session is not None
     store.end_round(
@@ -238,6 +238,8 @@ class _Taking:
             self._finish("failed", "base and head have no metric in common that is judged")
         elif self.purpose is Purpose.COMPARE:
             self._go_on_comparing(metrics, done)
+        elif self.purpose is Purpose.ATTRIBUTE:
+            self._go_on_measuring(done)
         else:
             self._decide(metrics, done)
 
@@ -309,6 +311,15 @@ class _Taking:
         """The metric whose change is to be decided."""
         found = lookup.series_name(self.c, self.session["lead_series_id"])
         return "a series that is gone" if found is None else " ".join(filter(None, found))
+
+    # --- attribute
+
+    def _go_on_measuring(self, done: int) -> None:
+        """All its rounds are wanted: the fleet judge weighs them against all that it knows."""
+        if done < self.session["max_rounds"]:
+            self._again()
+        else:
+            self._finish("decided", "measured; all series together say whose doing it is")
 
     # --- compare
 

@@ -72,7 +72,7 @@ def _locked(c: Connection, regression_id: int) -> RowMapping:
     if seen is None:
         raise NotFound.of("regression", regression_id)
     series_store.lock_by_id(c, {point.series_id for point in store.points_of(c, [regression_id])})
-    store.lock(c, seen["project_id"], seen["testbed_id"])
+    store.lock(c, seen["project_id"])
     row = views.lock(c, regression_id)
     if row is None:
         raise NotFound.of("regression", regression_id)

@@ -227,8 +227,11 @@ _ENVIRONMENTS_BEFORE = text(
 )
 _SUMMARY = text(
     """WITH seen AS (
-         SELECT state, owner, cause, confirmed_at FROM regression
-         WHERE project_id = :project AND testbed_id = :testbed
+         SELECT state, owner, cause, confirmed_at FROM regression g
+         WHERE project_id = :project
+           AND (testbed_id = :testbed
+                OR EXISTS (SELECT FROM change_point p JOIN series s ON s.id = p.series_id AND s.testbed_id = :testbed
+                           WHERE p.regression_id = g.id))
            AND (state IN ('suspect', 'confirmed', 'acknowledged') OR confirmed_at >= :alarms_since)),
        alarm AS (
          SELECT count(*) FILTER (WHERE state IN ('confirmed', 'acknowledged')) AS open_regressions,

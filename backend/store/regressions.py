@@ -22,6 +22,7 @@ class ChangePointRow:
 
     id: int
     series_id: int
+    testbed_id: int
     regression_id: int | None
     regression_state: str | None
     kind: str
@@ -66,8 +67,11 @@ class RegressionRow:
     """A regression as the rules that change it need it."""
 
     id: int
+    testbed_id: int
+    """Of the series that leads."""
     state: str
     cause: str | None
+    evidence: list[str]
     first_bad_position: int
     last_good_position: int | None
     lead_series_id: int | None
@@ -75,9 +79,9 @@ class RegressionRow:
     still_bad: bool
 
 
-_POINT_COLUMNS = """p.id, p.series_id, p.regression_id, g.state AS regression_state, p.kind, p.direction, p.state,
-       p.onset_position, p.last_good_position, p.detected_position, p.fixed_position, p.change, p.before, p.after,
-       s.benchmark, s.metric, s.role, s.exact"""
+_POINT_COLUMNS = """p.id, p.series_id, s.testbed_id, p.regression_id, g.state AS regression_state, p.kind, p.direction,
+       p.state, p.onset_position, p.last_good_position, p.detected_position, p.fixed_position, p.change, p.before,
+       p.after, s.benchmark, s.metric, s.role, s.exact"""
 _POINTS = f"""
 SELECT {_POINT_COLUMNS} FROM change_point p JOIN series s ON s.id = p.series_id
 LEFT JOIN regression g ON g.id = p.regression_id
@@ -85,17 +89,14 @@ LEFT JOIN regression g ON g.id = p.regression_id
 _OPEN_OF_SERIES = f"""{_POINTS} WHERE p.series_id = ANY(%(series)s::int[]) AND p.direction = 'regression'
   AND p.state IN ('suspect', 'confirmed') ORDER BY p.id"""
 _OF_SERIES = f"""{_POINTS} WHERE p.series_id = ANY(%(series)s::int[]) AND p.direction = 'regression' ORDER BY p.id"""
-_OPEN_OF_TESTBED = f"""{_POINTS} WHERE g.project_id = %(project)s AND g.testbed_id = %(testbed)s
+_OPEN_OF_TESTBED = f"""{_POINTS} WHERE g.project_id = %(project)s AND s.testbed_id = %(testbed)s
   AND g.state IN ('suspect', 'confirmed', 'acknowledged') ORDER BY p.id"""
 _OF_REGRESSIONS = f"{_POINTS} WHERE p.regression_id = ANY(%(regressions)s::int[]) ORDER BY p.id"
 
 
-def lock(c: Connection, project_id: int, testbed_id: int) -> None:
-    """Whoever changes regressions of a testbed takes turns, so that two runs cannot open the same one twice."""
-    c.execute(
-        text("SELECT pg_advisory_xact_lock(hashtext(:name), hashint4(:project) # :testbed)"),
-        {"name": LOCK, "project": project_id, "testbed": testbed_id},
-    )
+def lock(c: Connection, project_id: int) -> None:
+    """Whoever changes regressions of a project takes turns, so that two runs cannot open the same one twice."""
+    c.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name), :project)"), {"name": LOCK, "project": project_id})
 
 
 def open_points(c: Connection, series_ids: Iterable[int]) -> list[ChangePointRow]:
@@ -111,6 +112,7 @@ def points_of_series(c: Connection, series_ids: Iterable[int]) -> list[ChangePoi
 
 
 def points_of_open_regressions(c: Connection, project_id: int, testbed_id: int) -> list[ChangePointRow]:
+    """Those in series of this testbed; a regression may have others elsewhere."""
     (rows,) = wire.send(c, (_OPEN_OF_TESTBED, {"project": project_id, "testbed": testbed_id}))
     return [ChangePointRow(**row._asdict()) for row in rows]
 
@@ -237,6 +239,7 @@ _UPDATE_REGRESSION = text(
           first_bad_commit_id = {_COMMIT_AT.format(":first_bad")},
           last_good_commit_id = {_COMMIT_AT.format(":last_good")},
           lead_series_id = :lead_series, lead_change = :change,
+          testbed_id = (SELECT testbed_id FROM series WHERE id = :lead_series),
           lead_change_low = :change_low, lead_change_high = :change_high, updated_at = :now,
           confirmed_at = CASE WHEN :state = 'confirmed' THEN coalesce(confirmed_at, :now) ELSE confirmed_at END
         WHERE id = :id"""
@@ -247,7 +250,8 @@ _CLOSE = text(
         WHERE id = :id"""
 )
 _ROWS = text(
-    """SELECT id, state, cause, first_bad_position, last_good_position, lead_series_id, lead_change, still_bad
+    """SELECT id, testbed_id, state, cause, evidence, first_bad_position, last_good_position, lead_series_id,
+              lead_change, still_bad
        FROM regression WHERE id = ANY(:ids) ORDER BY id FOR UPDATE"""
 )
 
@@ -330,7 +334,7 @@ _REOPEN = text(
 
 _FIXED_LATELY = text(
     """SELECT g.id, g.lead_change FROM regression g JOIN change_point p ON p.regression_id = g.id
-       WHERE g.project_id = :project AND g.testbed_id = :testbed AND g.state = 'fixed' AND g.kind = 'step'
+       WHERE g.project_id = :project AND g.state = 'fixed' AND g.kind = 'step'
          AND p.state = 'fixed' AND p.fixed_position >= :since AND p.direction = 'regression'
          AND NOT EXISTS (SELECT FROM change_point q WHERE q.series_id = p.series_id AND q.direction = 'regression'
                            AND q.onset_position > p.onset_position AND q.regression_id <> g.id)
@@ -340,9 +344,31 @@ _FIXED_LATELY = text(
 )
 
 
-def fixed_lately(c: Connection, project_id: int, testbed_id: int, series_ids: Sequence[int], since: int) -> list[Any]:
+_SAME_ELSEWHERE = text(
+    """SELECT min(g.id) FROM series mine
+       JOIN series s ON (s.project_id, s.benchmark, s.variant_key, s.preset, s.metric)
+                      = (mine.project_id, mine.benchmark, mine.variant_key, mine.preset, mine.metric)
+         AND s.testbed_id <> :testbed
+       JOIN change_point p ON p.series_id = s.id AND p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')
+         AND p.onset_position BETWEEN :onset - :near AND :onset + :near
+       JOIN regression g ON g.id = p.regression_id AND g.state IN ('suspect', 'confirmed', 'acknowledged')
+         AND g.cause = 'code' AND g.kind = 'step'
+       WHERE mine.id = ANY(:series) AND mine.project_id = :project"""
+)
+
+
+def same_elsewhere(
+    c: Connection, project_id: int, testbed_id: int, series_ids: Sequence[int], onset: int, near: int
+) -> int | None:
+    """The open regression of the code that one of these series has on another testbed, from about the same commit."""
+    values = {"project": project_id, "testbed": testbed_id, "series": list(series_ids)}
+    found = c.scalar(_SAME_ELSEWHERE, {**values, "onset": onset, "near": near})
+    return None if found is None else int(found)
+
+
+def fixed_lately(c: Connection, project_id: int, series_ids: Sequence[int], since: int) -> list[Any]:
     """Regressions of mostly these series that were fixed at or after a position, the newest first."""
-    values = {"project": project_id, "testbed": testbed_id, "series": list(series_ids), "many": len(series_ids)}
+    values = {"project": project_id, "series": list(series_ids), "many": len(series_ids)}
     return list(c.execute(_FIXED_LATELY, {**values, "since": since}))
 
 

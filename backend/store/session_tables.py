@@ -33,7 +33,7 @@ session = Table(
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
-    Column("purpose", Text, nullable=False),  # confirm | bisect | compare
+    Column("purpose", Text, nullable=False),  # confirm | bisect | compare | attribute
     Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE")),
     Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE")),
     Column("schedule", Text),  # the name of the schedule that asked for it
@@ -54,7 +54,7 @@ session = Table(
     Column("requested_by", Text, nullable=False),
     Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("decided_at", TIMESTAMP),
-    CheckConstraint("purpose IN ('confirm', 'bisect', 'compare')", name="purpose"),
+    CheckConstraint("purpose IN ('confirm', 'bisect', 'compare', 'attribute')", name="purpose"),
     CheckConstraint("state IN ('waiting', 'running', 'decided', 'cancelled', 'quarantined', 'failed')", name="state"),
     CheckConstraint("decision IN ('confirmed', 'withdrawn', 'undecided')", name="decision"),
     Index("ix_session_project_id_requested_at", "project_id", text("requested_at DESC")),

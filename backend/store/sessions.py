@@ -35,7 +35,11 @@ _SUSPECT = text(
          AND NOT EXISTS (SELECT FROM session x WHERE x.regression_id = g.id AND x.purpose = 'confirm'
                            AND (x.state IN ('waiting', 'running') OR x.lead_series_id = g.lead_series_id
                                   AND x.head_commit_id = g.first_bad_commit_id))
-         AND (SELECT count(*) FROM session x WHERE x.regression_id = g.id AND x.purpose = 'confirm') < :at_most"""
+         AND (SELECT count(*) FROM session x WHERE x.regression_id = g.id AND x.purpose = 'confirm') < :at_most
+         AND NOT EXISTS (SELECT FROM fleet_ask a JOIN session x ON x.id = a.session_id
+                           AND x.state IN ('waiting', 'running') AND x.testbed_id = g.testbed_id
+                         WHERE a.project_id = g.project_id AND a.suite = s.suite
+                           AND g.first_bad_position > a.base_position AND g.first_bad_position <= a.head_position)"""
 )
 _OPEN_OF_REGRESSIONS = text(
     """SELECT x.id, g.state FROM session x JOIN regression g ON g.id = x.regression_id
@@ -48,7 +52,8 @@ def suspects_without_session(
     c: Connection, regression_ids: Iterable[int], *, alive_since: datetime, at_most: int
 ) -> Sequence[RowMapping]:
     """Those of the regressions that a session could settle: a suspected step of code, with two commits to compare, a
-    repository to check out from, a worker of the testbed that lives, and no session of the same question yet."""
+    repository to check out from, a worker of the testbed that lives, and no session of the same question yet, nor one
+    over all series that answers it as well."""
     values = {"regressions": list(regression_ids), "alive_since": alive_since, "at_most": at_most}
     return c.execute(_SUSPECT, values).mappings().all()
 

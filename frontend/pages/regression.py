@@ -246,7 +246,7 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
             plural(it.suspect_commits, "commit") if it.suspect_commits else "–",
             "exact" if it.suspect_commits == 1 else "",
         ),
-        ("Where", it.testbed, ""),
+        ("Where", ", ".join(it.testbeds), ""),
         ("Affected", plural(len(detail.affected), "series", "series"), suites),
     ]
 

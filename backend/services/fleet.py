@@ -1,0 +1,217 @@
+"""The fleet judge at work: per project and suite one that has read all stored runs, and what it tells of them.
+
+It remembers nothing of its own. A process that starts, a series that is new, commits that changed their places: each
+time the newest runs are read again in the order of their arrival, with the decisions of people and the answers of
+sessions where they came, and the same incidents come out. What its incidents do to regressions is
+said in `backend.services.fleet_telling`; which sessions are asked for, in `backend.services.fleet_sessions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+import psycopg
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from backend.regression.fleet_judge import FIRST_ROWS, FleetJudge
+from backend.regression.fleet_terms import Ask, Incident, Told
+from backend.services.fleet_reading import Columns, fleet_run
+from backend.services.fleet_sessions import Questions
+from backend.services.fleet_telling import heed
+from backend.store import fleet as store
+from backend.store.fleet import Accepted, ArrivedRun, Question, RunOfFleet
+
+log = logging.getLogger("tidemark.fleet")
+
+REPLAYED = 300
+"""Newest runs of a suite on each testbed that are read when a judge begins."""
+MOST_ROWS = 1200
+"""Of one testbed; a judge that has read so many begins anew."""
+LATEST = timedelta(minutes=10)
+"""A run is stored with the time at which its delivery began: so much later it may still become visible."""
+RECENT = 60
+"""Commits: what is older when a judge begins is history, and nobody is told of it any more."""
+AT_A_TIME = 100
+"""Runs whose documents are read together."""
+
+
+class SuiteFleet:
+    """One suite of a project on all its testbeds: its judge, and how far it has read."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.judge = FleetJudge(columns.series, columns.testbeds)
+        self.read: set[str] = set()
+        self.accepted: set[int] = set()
+        self.first: ArrivedRun | None = None
+        self.last: ArrivedRun | None = None
+        self.numbers: dict[int, int] = {}
+        """Incident of the judge to the word that was told of it."""
+        self.changed: dict[int, Incident] = {}
+        """Incidents with news that nobody was told yet."""
+        self.waits_for: Question | None = None
+        self.is_broken = False
+        """Something in what it reads it cannot take in: it rests until it is begun anew."""
+        self._asked = 0
+
+    @property
+    def is_full(self) -> bool:
+        return any(rows.n > MOST_ROWS for rows in self.judge.rows.values())
+
+    def stands(self, c: Connection) -> bool:
+        """Whether the commits of what was read are where they were, and the decisions of people still hold."""
+        ends = [run for run in (self.first, self.last) if run is not None]
+        placed = store.positions(c, [run.id for run in ends]) if ends else {}
+        holding = store.still_accepted(c, self.accepted) if self.accepted else set()
+        return all(placed.get(run.id) == run.position for run in ends) and holding == self.accepted
+
+    def accept(self, decision: Accepted) -> None:
+        """A person accepted a change."""
+        self.accepted.add(decision.event_id)
+        places = [place for place in map(self.columns.place_of, decision.series) if place is not None]
+        if places:
+            testbeds = sorted({testbed for _, testbed in places})
+            series = sorted({column for column, _ in places})
+            self._note(self.judge.accept(decision.first_bad_position, testbeds, series))
+
+    def take(self, arrived: ArrivedRun, stored: RunOfFleet, questions: Questions) -> None:
+        """One more run, and what it makes necessary to ask."""
+        self.read.add(arrived.id)
+        self.first, self.last, self._asked = self.first or arrived, arrived, 0
+        told, ask = self.judge.run(fleet_run(self.columns, arrived, stored))
+        self._note(told)
+        self._ask(ask, questions)
+        self.hear(questions)
+
+    def hear(self, questions: Questions, *, at_end: bool = False) -> None:
+        """The answer that is waited for, where it is there. `at_end`: all runs have been read."""
+        while self.waits_for is not None and self.last is not None:
+            if not questions.is_answered(self.waits_for, self.read, last=self.last.id if at_end else None):
+                return
+            answer, self.waits_for = questions.answer(self.waits_for, self.columns), None
+            told, ask = self.judge.session(answer)
+            self._note(told)
+            self._ask(ask, questions)
+
+    def _ask(self, ask: Ask | None, questions: Questions) -> None:
+        while ask is not None:
+            assert self.last is not None  # only runs raise questions
+            self.waits_for = questions.ask(ask, self.columns.suite, self.last.id, self._asked)
+            self._asked += 1
+            if self.waits_for is not None:
+                return
+            told, ask = self.judge.session(None)
+            self._note(told)
+
+    def _note(self, told: Iterable[Told]) -> None:
+        """A testbed of few runs is only learnt from: the rule of one series at a time decides there."""
+        for item in told:
+            incident = item.incident
+            if all(self.judge.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
+                self.changed[incident.id] = incident
+
+
+class Fleets:
+    """The judges of all projects, in the memory of one process."""
+
+    def __init__(self) -> None:
+        self._suites: dict[int, dict[str, SuiteFleet]] = {}
+        self._extents: dict[int, tuple[int, int]] = {}
+
+    def catch_up_all(self, engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> None:
+        """Read what has arrived at every project, each in a transaction of its own."""
+        with engine.connect() as c:
+            waiting = store.projects_with_news(c, now() - LATEST)
+        for project_id in waiting:
+            if is_stopping():
+                return
+            try:
+                with engine.begin() as c:
+                    self.catch_up(c, project_id, now())
+            except Exception:
+                self.forget(project_id)  # what was read in a transaction that failed was not told
+                raise
+
+    def forget(self, project_id: int) -> None:
+        self._suites.pop(project_id, None)
+        self._extents.pop(project_id, None)
+
+    def incidents(self, project_id: int) -> dict[str, list[Incident]]:
+        """All that its judges know to have happened, by suite."""
+        fleets = self._suites.get(project_id, {})
+        return {suite: list(fleet.judge.incidents.values()) for suite, fleet in fleets.items()}
+
+    def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
+        """Read what has arrived, tell what it says, and ask what it leaves open. Returns regressions that changed."""
+        store.lock(c, project_id)
+        self._refresh(c, project_id)
+        arrived = store.arrived(c, project_id, now - LATEST)
+        touched: list[int] = []
+        for suite, fleet in self._suites[project_id].items():
+            if fleet.is_broken:
+                continue
+            try:
+                with c.begin_nested():
+                    touched += _advance(c, project_id, fleet, [run for run in arrived if run.suite == suite], now)
+            except (psycopg.Error, SQLAlchemyError):
+                raise
+            except Exception:
+                fleet.is_broken = True
+                log.exception("the fleet of suite %s cannot be judged together; each series still is", suite)
+        return touched
+
+    def _refresh(self, c: Connection, project_id: int) -> None:
+        """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
+        known = self._suites.setdefault(project_id, {})
+        extent = store.extent(c, project_id)
+        if self._extents.get(project_id) != extent:
+            rows = store.series_of(c, project_id)
+            for suite in dict.fromkeys(row.suite for row in rows):
+                columns = Columns(suite, [row for row in rows if row.suite == suite])
+                old = known.get(suite)
+                if old is None or not old.columns.same_as(columns):
+                    known[suite] = SuiteFleet(columns)
+                else:
+                    old.columns = columns  # a new version of the suite: other series, the same columns
+            self._extents[project_id] = extent
+        for suite, fleet in known.items():
+            if fleet.is_full or not fleet.stands(c):
+                known[suite] = SuiteFleet(fleet.columns)
+
+
+def _advance(
+    c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
+) -> list[int]:
+    begins = fleet.last is None
+    if begins:
+        arrived = store.newest(c, project_id, fleet.columns.suite, REPLAYED)
+    fresh = [run for run in arrived if run.id not in fleet.read]
+    # When a judge begins it asks nothing about the past: what mattered there was asked, and its answer is stored.
+    questions = Questions(c, project_id, now, since_run=fresh[-1].id if fresh and begins else None)
+    if fresh:
+        _read(c, project_id, fleet, fresh, questions)
+    fleet.hear(questions, at_end=True)
+    changed = list(fleet.changed.values())
+    fleet.changed.clear()
+    since = fleet.judge.newest - RECENT if begins else None
+    return heed(c, project_id, fleet.columns, changed, fleet.numbers, since=since, now=now) if changed else []
+
+
+def _read(
+    c: Connection, project_id: int, fleet: SuiteFleet, fresh: Sequence[ArrivedRun], questions: Questions
+) -> None:
+    """Runs and decisions, in the order in which they came."""
+    since = (fleet.last or fresh[0]).received_at
+    decisions = [d for d in store.accepted(c, project_id, since) if d.event_id not in fleet.accepted]
+    for start in range(0, len(fresh), AT_A_TIME):
+        batch = fresh[start : start + AT_A_TIME]
+        stored = store.runs(c, [run.id for run in batch])
+        for run in batch:
+            while decisions and decisions[0].at < run.received_at:
+                fleet.accept(decisions.pop(0))
+            fleet.take(run, stored[run.id], questions)
+    for decision in decisions:
+        fleet.accept(decision)

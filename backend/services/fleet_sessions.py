@@ -1,0 +1,94 @@
+"""The questions of the fleet judge: a session over all series of a suite, asked for once and read again ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from backend.regression.fleet_terms import Ask, SessionResult
+from backend.services import confirm
+from backend.services.confirm import ALIVE, Purpose, SessionRequest
+from backend.services.fleet_reading import Columns, session_result
+from backend.store import fleet as store
+from backend.store import sessions as session_store
+from backend.store.fleet import Question, Stretch
+
+ROUNDS = 2
+"""Of ABBA: four processes a side, over all series."""
+
+
+class Questions:
+    """Those of one project: stored ones are answered from what is stored, new ones become sessions.
+
+    `since_run`: the run from which on new questions may be asked; None: any.
+    """
+
+    def __init__(self, c: Connection, project_id: int, now: datetime, *, since_run: str | None) -> None:
+        self.c, self.project_id, self.now, self.since_run = c, project_id, now, since_run
+        self._stored = {(q.suite, q.after_run_id, q.number): q for q in store.questions(c, project_id)}
+
+    def ask(self, ask: Ask, suite: str, after: str, number: int) -> Question | None:
+        """The stored question, or a new one with a session of its own; None where no session can be had."""
+        stored = self._stored.get((suite, after, number))
+        if stored is not None:
+            return stored
+        if self.since_run is not None and after != self.since_run:
+            return None
+        where = Stretch(suite, ask.testbed, ask.base, ask.head)
+        arms = store.arms(self.c, self.project_id, where, avoid=ask.avoid, alive_since=self.now - ALIVE)
+        if arms is None:
+            return None
+        for session_id in store.same_question(self.c, self.project_id, where):
+            confirm.cancel(self.c, session_id, "a session over all series answers this as well", self.now)
+        request = SessionRequest(
+            project_id=self.project_id,
+            testbed_id=arms.testbed_id,
+            suite=suite,
+            purpose=Purpose.ATTRIBUTE,
+            base_commit_id=arms.base_commit_id,
+            head_commit_id=arms.head_commit_id,
+            spec=arms.spec,
+            requested_by="tidemark",
+            base_setup={},
+            head_setup={},
+            avoid_worker_id=arms.avoid_worker_id,
+            max_rounds=ROUNDS,
+        )
+        session_id = confirm.request_session(self.c, request, self.now)
+        question_id = store.put_question(
+            self.c, self.project_id, where, after=after, number=number, session=session_id
+        )
+        return Question(
+            id=question_id,
+            suite=suite,
+            testbed=ask.testbed,
+            after_run_id=after,
+            number=number,
+            base_position=ask.base,
+            head_position=ask.head,
+            session_id=session_id,
+            session_state="waiting",
+            answered_after=None,
+        )
+
+    def is_answered(self, question: Question, read: AbstractSet[str], *, last: str | None) -> bool:
+        """Whether the answer came before the next run that is read; `last`: that is the newest there is."""
+        now = self._stored.get((question.suite, question.after_run_id, question.number), question)
+        if now.answered_after is not None:
+            return now.answered_after in read or last is not None
+        if last is None or now.session_state in session_store.OPEN:
+            return False
+        store.answered(self.c, now.id, last)
+        self._stored[now.suite, now.after_run_id, now.number] = replace(now, answered_after=last)
+        return True
+
+    def answer(self, question: Question, columns: Columns) -> SessionResult | None:
+        """What its session measured; None where that came to nothing."""
+        now = self._stored.get((question.suite, question.after_run_id, question.number), question)
+        if now.session_state != "decided":
+            return None
+        turns = session_store.turns_of(self.c, now.session_id, with_documents=True)
+        return session_result(columns, now.testbed, now.base_position, now.head_position, turns)

@@ -1,0 +1,136 @@
+"""From the incidents of the fleet judge to regressions: each is kept as a word, and change points follow it.
+
+A word is told once and updated, never taken apart: a judge that begins anew finds the words it had told by what they
+say. Regressions are made of change points, as everywhere; a word brings those of its series on all its testbeds
+together, says whose doing they are, and holds them back where that is not the code's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from backend.regression.fleet_terms import Incident
+from backend.regression.terms import ChangeKind, Reason, Verdict
+from backend.services import alarms, judging
+from backend.services.fleet_reading import Columns
+from backend.store import fleet as store
+from backend.store import judgements as judgement_store
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+from backend.store.fleet import Word
+from backend.store.judgements import Restatement
+from backend.store.regressions import ChangePointRow
+
+SAME_WITHIN = 10
+"""Commits between two accounts of one incident."""
+SAME_DRIFT = 60
+NEWEST = 2**31 - 1
+
+
+def heed(
+    c: Connection,
+    project_id: int,
+    columns: Columns,
+    changed: Sequence[Incident],
+    numbers: MutableMapping[int, int],
+    *,
+    since: int | None,
+    now: datetime,
+) -> list[int]:
+    """Tell what changed. `since`: the judge has just begun, and what it finds before this commit is history."""
+    known = {word.id: word for word in store.words_of_suite(c, project_id, columns.suite)}
+    touched: list[int] = []
+    for incident in changed:
+        word = _word(columns, incident, known.get(numbers.get(incident.id, -1)))
+        if word.id == 0:
+            taken = set(numbers.values())
+            same = [old for old in known.values() if old.id not in taken and _is_same(old, word)]
+            if not same and since is not None and incident.first_bad < since:
+                continue
+            word = _word(columns, incident, same[-1] if same else None)
+        if word.id == 0:
+            word = _word(columns, incident, None, id=store.tell(c, project_id, word, now))
+        elif word != known[word.id]:
+            store.retell(c, word, now)
+        known[word.id], numbers[incident.id] = word, word.id
+        if word.kind in alarms.HEEDED:
+            touched += _follow(c, word, now)
+    return sorted(set(touched))
+
+
+def _word(columns: Columns, incident: Incident, told: Word | None, *, id: int = 0) -> Word:
+    return Word(
+        id=id if told is None else told.id,
+        suite=columns.suite,
+        kind=incident.kind.value,
+        cause=incident.cause.value,
+        worker=incident.worker,
+        testbeds=tuple(sorted(incident.testbeds)),
+        series=columns.ids(incident.series, incident.testbeds),
+        first_bad_position=incident.first_bad,
+        range_start=incident.range_start,
+        range_end=incident.range_end,
+        magnitude=incident.magnitude,
+        drift=incident.drift,
+        closed_position=incident.closed_by,
+        regression_id=None if told is None else told.regression_id,
+    )
+
+
+def _is_same(told: Word, word: Word) -> bool:
+    """Whether two accounts, of judges that began at different runs, are of one incident."""
+    alike = (told.kind, told.cause, told.worker) == (word.kind, word.cause, word.worker)
+    within = SAME_DRIFT if told.drift or word.drift else SAME_WITHIN
+    near = abs(told.first_bad_position - word.first_bad_position) <= within
+    return alike and near and bool(told.series & word.series)
+
+
+def _follow(c: Connection, word: Word, now: datetime) -> list[int]:
+    """Let the change points of its series follow a word. Returns the regressions that changed."""
+    points = regression_store.open_points(c, word.series)
+    last = series_store.last_point(c, points[0].series_id) if points else None
+    if last is None:
+        return []
+    # In the order in which an arriving result takes its locks: series first.
+    series_store.lock_by_id(c, sorted({point.series_id for point in points}))
+    touched = alarms.heed(c, judging.arrival_of(c, last, now), word)
+    again = [item for point in regression_store.points_of(c, touched) for item in _said_again(point)]
+    points_touched = judgement_store.restate(c, again, now)
+    series_store.recompute_rollups(c, points_touched)
+    return touched
+
+
+def _said_again(point: ChangePointRow) -> list[Restatement]:
+    """The judgements of a change point: they name its regression, are red only where the code is to blame, and only
+    until it is over."""
+    if point.state == "fixed" and point.fixed_position is not None:
+        return [_restated(point, Verdict.UNCHANGED, Verdict.SUSPECT, Verdict.REGRESSION, over=point.fixed_position)]
+    if point.state not in ("suspect", "confirmed"):
+        return []
+    red = point.state == "confirmed" and not point.held_back
+    if point.state == "confirmed" and point.kind == ChangeKind.STEP:
+        return [_restated(point, Verdict.REGRESSION if red else Verdict.SUSPECT, Verdict.SUSPECT, Verdict.REGRESSION)]
+    # Of a drift only where it began is red, and of a suspect nothing.
+    said = [_restated(point, Verdict.SUSPECT, Verdict.SUSPECT)]
+    if point.state == "confirmed":
+        said.append(_restated(point, Verdict.REGRESSION if red else Verdict.SUSPECT, Verdict.REGRESSION))
+    return said
+
+
+def _restated(
+    point: ChangePointRow, verdict: Verdict, *instead_of: Verdict, over: int | None = None
+) -> Restatement:
+    return Restatement(
+        series_id=point.series_id,
+        first=point.onset_position if over is None else over,
+        last=NEWEST,
+        verdict=verdict,
+        reason=None if over is None else Reason.RETURNED,
+        onset_position=point.onset_position if over is None else None,
+        regression_id=point.regression_id if over is None else None,
+        instead_of=instead_of,
+        since=point.onset_position,
+    )

@@ -1,0 +1,66 @@
+"""One change of the code is one regression, on however many testbeds it shows."""
+
+from typing import Any
+
+from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+
+STEP = 20
+STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
+SLOWER = {"name": "gemm_tflops", "before": 600.0, "after": 601.0, "own_noise": 0.002}
+
+
+def _run(loom: Any, testbed: str, position: int, level: float, **more: Any) -> None:
+    number = position + (1000 if testbed == "gpu" else 0)
+    loom.run(position, level, testbed=testbed, worker=f"{testbed}-1", id=f"RUN-{number:06d}", **more)
+
+
+def _both(loom: Any, last: int, **of_gpu: Any) -> None:
+    for position in range(last):
+        level = 125.0 if position >= STEP else 100.0
+        _run(loom, "cpu", position, level)
+        ill = {name: value[position >= STEP] for name, value in of_gpu.items()}
+        _run(loom, "gpu", position, level, **ill)
+
+
+def test_the_same_commit_on_two_testbeds_is_one_regression_that_names_both(loom: Any) -> None:
+    _both(loom, STEP + 5)
+    (found,) = list_regressions(loom.connection, RegressionFilter()).items
+    assert (found.state, found.cause, found.first_bad.position) == ("confirmed", "code", STEP)
+    assert found.testbeds == ("cpu", "gpu")
+    assert loom.events().count("confirmed") == 1
+
+
+def test_it_is_found_under_either_testbed(loom: Any) -> None:
+    _both(loom, STEP + 5)
+    assert [
+        len(list_regressions(loom.connection, RegressionFilter(testbed=name)).items) for name in ("cpu", "gpu", "tpu")
+    ] == [1, 1, 0]
+
+
+def test_it_is_fixed_when_every_testbed_is_back(loom: Any) -> None:
+    _both(loom, STEP + 5)
+    (found,) = list_regressions(loom.connection, RegressionFilter()).items
+    for position in range(STEP + 5, STEP + 12):
+        _run(loom, "cpu", position, 100.0)
+    assert get_regression(loom.connection, found.id).regression.state == "confirmed"
+    for position in range(STEP + 5, STEP + 12):
+        _run(loom, "gpu", position, 100.0)
+    after = get_regression(loom.connection, found.id).regression
+    assert (after.state, after.fixed_by.position) == ("fixed", STEP + 5)
+
+
+def test_a_machine_that_falls_ill_at_the_same_commit_is_an_alarm_of_its_own(loom: Any) -> None:
+    _both(loom, STEP + 5, canary=([STEADY], [SLOWER]))
+    found = {item.cause: item.testbeds for item in list_regressions(loom.connection, RegressionFilter()).items}
+    assert found == {"code": ("cpu",), "hardware": ("gpu",)}
+
+
+def test_changes_far_apart_on_two_testbeds_are_two_regressions(loom: Any) -> None:
+    for position in range(STEP + 15):
+        _run(loom, "cpu", position, 125.0 if position >= STEP else 100.0)
+        _run(loom, "gpu", position, 125.0 if position >= STEP + 8 else 100.0)
+    found = list_regressions(loom.connection, RegressionFilter()).items
+    assert sorted((item.first_bad.position, item.testbeds) for item in found) == [
+        (STEP, ("cpu",)),
+        (STEP + 8, ("gpu",)),
+    ]
