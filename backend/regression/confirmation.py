@@ -50,6 +50,15 @@ LEAST_DIFFERENCES = 20
 """So many past differences speak for themselves; fewer are filled up with the policy's assumption."""
 
 
+PROCESSES_A_ROUND = 2
+"""A side: a round is ABBA."""
+
+
+def most_rounds(policy: Policy) -> int:
+    """Rounds of a session at most: as many as the policy's processes allow, and one in any case."""
+    return max(1, policy.session_max_processes // PROCESSES_A_ROUND)
+
+
 def processes_needed(spread: float, policy: Policy) -> int:
     """Processes a side for the policy's alpha and power at its smallest change."""
     normal = NormalDist()

@@ -137,7 +137,12 @@ class Policy:
         "probability",
     )
     session_max_processes: int = _threshold(
-        12, 2, 100, "Processes of a confirming session", "At most so many fresh processes a side.", "processes"
+        12,
+        2,
+        100,
+        "Processes of a confirming session",
+        "At most so many fresh processes a side, two in each round.",
+        "processes",
     )
     false_alarms_per_week: float = _threshold(
         1.0, 0.001, 1000.0, "False-alarm budget", "False confirmed regressions a project accepts in a week.", "alarms"

@@ -16,11 +16,16 @@ from backend.regression.cost import log_cost
 from backend.regression.terms import Direction
 from backend.store import bisections as store
 from backend.store import series as series_store
+from backend.store.series import StoredPoint
 
 RUN_IN_COMMON = 0.5
 """However many processes a run has, its error is at least this share of one process's."""
 MOST_TRIES = 2
 """Of one commit: what lies between good and bad twice will lie there the third time as well."""
+
+
+Arms = tuple[Sequence[float], Sequence[float]]
+"""The processes of base and head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +59,66 @@ class Place:
         )
 
 
+Steps = Mapping[str, Sequence[RowMapping]]
+"""The steps of bisections, by their ids."""
+
+
 def standing_of(c: Connection, row: RowMapping) -> tuple[list[Place], Standing]:
-    places = [Place.from_json(stored) for stored in row["candidates"]]
+    """Where a bisection stands."""
+    return places_of(row), standings_of(c, [row], store.steps_of_all(c, [row["id"]]))[row["id"]]
+
+
+def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dict[str, Standing]:
+    """Where each of these bisections stands; what was measured is read for all of them at once."""
+    points = _points_of(c, [row for row in rows if row["side_of"] is None])
+    asked = [
+        (step["session_id"], row["series_id"])
+        for row in rows
+        if row["side_of"] is not None
+        for step in steps[row["id"]]
+        if step["session_id"]
+    ]
+    arms = store.arms_of_all(c, asked) if asked else {}
+    return {row["id"]: _standing(row, steps[row["id"]], points.get(row["series_id"], ()), arms) for row in rows}
+
+
+def places_of(row: RowMapping) -> list[Place]:
+    """The candidates of a bisection."""
+    return [Place.from_json(stored) for stored in row["candidates"]]
+
+
+def _standing(
+    row: RowMapping, taken: Sequence[RowMapping], points: Sequence[StoredPoint], arms: Mapping[tuple[str, int], Arms]
+) -> Standing:
+    places = places_of(row)
     index_of = {place.sha: index for index, place in enumerate(places)}
-    steps = [step for step in store.steps_of(c, row["id"]) if step["sha"] in index_of]
-    seen = _seen_on_trunk(c, row, places) if row["side_of"] is None else _seen_on_side(c, row, steps, index_of)
+    steps = [step for step in taken if step["sha"] in index_of]
+    if row["side_of"] is None:
+        seen = _seen_on_trunk(row, places, points)
+    else:
+        seen = _seen_on_side(row, steps, index_of, arms)
     tries = Counter(step["sha"] for step in steps if step["state"] in ("good", "bad"))
     spent = [sha for sha, times in tries.items() if times >= MOST_TRIES]
     unusable = [index_of[sha] for sha in (*spent, *(step["sha"] for step in steps if step["state"] == "skipped"))]
     error = row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(processes_a_step(row["shift"], row["spread"])))
     candidates = [Candidate(place.sha, place.untouched) for place in places]
-    return places, stand(candidates, seen, row["shift"], error, unusable)
+    return stand(candidates, seen, row["shift"], error, unusable)
 
 
-def _seen_on_trunk(c: Connection, row: RowMapping, places: Sequence[Place]) -> list[Observation]:
+def _points_of(c: Connection, rows: Sequence[RowMapping]) -> dict[int, list[StoredPoint]]:
+    """What stands in the series of each of these bisections, over all the candidates that it has there."""
+    stretches: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        positions = [place.position for place in places_of(row)[:-1] if place.position is not None]
+        first, last = stretches.get(row["series_id"], (series_store.NO_LIMIT, -1))
+        if positions:
+            stretches[row["series_id"]] = min(first, *positions), max(last, *positions)
+    return series_store.load_stretches(c, stretches, before=0) if stretches else {}
+
+
+def _seen_on_trunk(row: RowMapping, places: Sequence[Place], points: Sequence[StoredPoint]) -> list[Observation]:
     """Everything that stands in the series within the range, whoever asked for it; the first bad commit is known."""
     index_of = {place.position: index for index, place in enumerate(places[:-1])}
-    positions = [position for position in index_of if position is not None]
-    if not positions:
-        return []
-    series = row["series_id"]
-    points = series_store.load_points(c, [series], around=min(positions), before=0, until=max(positions))[series]
     return [
         observed(row, index_of[point.position], point.processes or (point.value,))
         for point in points
@@ -83,11 +127,14 @@ def _seen_on_trunk(c: Connection, row: RowMapping, places: Sequence[Place]) -> l
 
 
 def _seen_on_side(
-    c: Connection, row: RowMapping, steps: Sequence[RowMapping], index_of: Mapping[str, int]
+    row: RowMapping,
+    steps: Sequence[RowMapping],
+    index_of: Mapping[str, int],
+    measured: Mapping[tuple[str, int], Arms],
 ) -> list[Observation]:
     seen = []
     for step in steps:
-        arms = store.arms_of(c, step["session_id"], row["series_id"]) if step["session_id"] else None
+        arms = measured.get((step["session_id"], row["series_id"]))
         if step["state"] in ("good", "bad") and arms is not None:
             seen.append(compared(row, index_of[step["sha"]], *arms))
     return seen

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.services.bisection_evidence import standing_of
+from backend.regression.bisection import Standing
+from backend.services.bisection_evidence import places_of, standings_of
 from backend.services.errors import NotFound
 from backend.store import bisections as store
 
@@ -74,17 +76,34 @@ def list_bisections(
     c: Connection, *, project_id: int | None = None, regression_id: int | None = None, limit: int = 50
 ) -> list[BisectionView]:
     """The newest first."""
-    return [view_of(c, row) for row in store.list_bisections(c, project_id, regression_id, limit)]
+    return _views(c, store.list_bisections(c, project_id, regression_id, limit))
 
 
 def view_of(c: Connection, row: RowMapping) -> BisectionView:
-    steps = store.steps_of(c, row["id"])
-    running = row["state"] == "running"
-    places, standing = standing_of(c, row)
+    """One that has been read already."""
+    return _views(c, [row])[0]
+
+
+def _views(c: Connection, rows: Sequence[RowMapping]) -> list[BisectionView]:
+    """Bisections as they are shown; what they need of the store is asked for all of them at once."""
+    running = [row for row in rows if row["state"] == "running"]
+    steps = store.steps_of_all(c, [row["id"] for row in rows])
+    standings = standings_of(c, running, steps)
+    durations = store.typical_durations_s(c, [_place(row) for row in running]) if running else {}
+    return [_view(row, steps[row["id"]], standings.get(row["id"]), durations.get(_place(row))) for row in rows]
+
+
+def _place(row: RowMapping) -> store.Place:
+    return row["project_id"], row["testbed_id"], row["suite"]
+
+
+def _view(
+    row: RowMapping, steps: Sequence[RowMapping], standing: Standing | None, typical_s: float | None
+) -> BisectionView:
+    """`standing`: of one that is running."""
     waiting = sum(1 for step in steps if step["state"] in ("waiting", "running"))
-    left = max(waiting, standing.steps_left) if running else 0
-    typical = store.typical_duration_s(c, row["project_id"], row["testbed_id"], row["suite"]) if running else None
-    probabilities = standing.probabilities if running else [stored["probability"] for stored in row["candidates"]]
+    left = max(waiting, standing.steps_left) if standing else 0
+    probabilities = standing.probabilities if standing else [stored["probability"] for stored in row["candidates"]]
     return BisectionView(
         id=row["id"],
         state=row["state"],
@@ -97,8 +116,8 @@ def view_of(c: Connection, row: RowMapping) -> BisectionView:
         remaining=sum(1 for probability in probabilities if probability > 0.01),
         steps_done=len(steps) - waiting,
         steps_left=left,
-        eta_s=None if typical is None else typical * left,
-        confidence=standing.confidence if running else float(row["confidence"]),
+        eta_s=None if typical_s is None else typical_s * left,
+        confidence=standing.confidence if standing else float(row["confidence"]),
         culprit_sha=row["culprit_sha"],
         side_of=row["side_of"],
         reason=row["reason"],
@@ -117,5 +136,5 @@ def view_of(c: Connection, row: RowMapping) -> BisectionView:
             )
             for step in steps
         ),
-        candidates=tuple((place.sha, float(p)) for place, p in zip(places, probabilities, strict=True)),
+        candidates=tuple((place.sha, float(p)) for place, p in zip(places_of(row), probabilities, strict=True)),
     )

@@ -19,8 +19,8 @@ from backend.regression.compare import Row as ComparedRow
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.errors import NotFound
+from backend.services.in_force import overrides_of
 from backend.services.notices import Difference, differences
-from backend.services.policies import overrides_of
 from backend.services.scope import LAST_GOOD, Scope, find_commit, find_scope
 from backend.store import board as board_store
 from backend.store import comparison as store

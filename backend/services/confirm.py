@@ -15,8 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
+from backend.regression.confirmation import most_rounds
+from backend.regression.policy import Policy
 from backend.services import live
 from backend.services.errors import Conflict, NotFound
+from backend.services.in_force import policy_in_force
 from backend.store import live as live_store
 from backend.store import queue
 from backend.store import sessions as store
@@ -25,8 +28,8 @@ ALIVE = timedelta(seconds=45)
 """A worker that said nothing for so long is not there to confirm anything."""
 MOST_SESSIONS = 3
 """Of one regression: what three sessions leave undecided, the following commits decide."""
-MOST_ROUNDS = 6
-"""Of ABBA: twelve processes a side."""
+MOST_ROUNDS = most_rounds(Policy())
+"""Of ABBA, where nobody says how many and no series' policy does."""
 MOST_SPOILED = 2
 """Rounds on a machine that moved; one more and the session is quarantined."""
 ORDERS = ("ABBA", "BAAB")
@@ -138,6 +141,7 @@ def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
         cancel(c, session_id, f"settled without it: the regression is {state}", now)
     wanted = store.suspects_without_session(c, numbers, alive_since=now - ALIVE, at_most=MOST_SESSIONS)
     for suspect in wanted:
+        named = {name: suspect[name] for name in ("project", "suite", "benchmark", "metric", "testbed")}
         request_session(
             c,
             SessionRequest(
@@ -154,6 +158,7 @@ def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
                 regression_id=suspect["id"],
                 lead_series_id=suspect["lead_series_id"],
                 avoid_worker_id=suspect["worker_id"],
+                max_rounds=most_rounds(policy_in_force(c, suspect["project_id"], **named)),
             ),
             now,
         )
@@ -326,7 +331,7 @@ def _views(c: Connection, rows: Sequence[RowMapping]) -> list[SessionView]:
     series: dict[str, list[SessionSeries]] = {session_id: [] for session_id in ids}
     for item in store.series_of(c, ids):
         series[item["session_id"]].append(_series_view(item))
-    letters = store.orders_of(c, ids)
+    letters, runs = store.orders_of(c, ids), store.runs_of(c, ids)
     return [
         SessionView(
             id=row["id"],
@@ -349,7 +354,7 @@ def _views(c: Connection, rows: Sequence[RowMapping]) -> list[SessionView]:
             rounds_done=row["rounds_done"],
             rounds_spoiled=row["rounds_spoiled"],
             max_rounds=row["max_rounds"],
-            runs=tuple(run["id"] for run in store.runs_of(c, row["id"])),
+            runs=tuple(runs.get(row["id"], ())),
             requested_by=row["requested_by"],
             requested_at=row["requested_at"],
             decided_at=row["decided_at"],

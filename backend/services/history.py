@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 
 from backend.regression.judge import SeriesState
 from backend.regression.profile import Profile, profile
-from backend.services import policies
 from backend.services.errors import BadRequest, NotFound
+from backend.services.in_force import policy_in_force
 from backend.services.notices import Difference, differences
 from backend.services.remembered import read_state
 from backend.services.replay import kind_of
@@ -222,7 +222,7 @@ def with_siblings(c: Connection, info: SeriesInfo) -> Series:
 def profile_of(c: Connection, info: SeriesInfo) -> Profile:
     """The noise of a series as the judge remembers it, under the policy that its next point will be judged by."""
     row = series_store.read(c, info.id)
-    policy = policies.policy_in_force(
+    policy = policy_in_force(
         c,
         info.project_id,
         project=info.project,

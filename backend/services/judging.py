@@ -305,6 +305,20 @@ def arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
     )
 
 
+class Arrivals:
+    """Runs of stored points, each read and parsed once: the metrics of one run are points of many series."""
+
+    def __init__(self, c: Connection, now: datetime) -> None:
+        self._c, self._now = c, now
+        self._known: dict[str, Arrival] = {}
+
+    def of(self, point: StoredPoint) -> Arrival:
+        """The run of a stored point, as it was when it arrived."""
+        if point.run_id not in self._known:
+            self._known[point.run_id] = arrival_of(self._c, point, self._now)
+        return self._known[point.run_id]
+
+
 def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
     """The project's policy, over it what the suite of this very commit declares, and over all what a person chose."""
     tables = {

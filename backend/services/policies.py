@@ -21,6 +21,7 @@ from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services import judging, live, projects
 from backend.services.access import Principal
 from backend.services.errors import BadRequest, Unavailable
+from backend.services.in_force import overrides_of
 from backend.services.replay import POINTS_BEFORE, judgeable, kind_of, replay
 from backend.store import policies as store
 from backend.store import projects as project_store
@@ -117,27 +118,6 @@ def policy_of(c: Connection, slug: str) -> ProjectPolicy:
         points_per_week=int(tables.points_per_week),
         rejudging=progress_of(project),
     )
-
-
-def policy_in_force(
-    c: Connection, project_id: int, *, project: str, suite: str, benchmark: str, metric: str, testbed: str
-) -> Policy:
-    """What the next point of a series will be judged by."""
-    tables = store.tables(c, project_id)
-    return Policy.resolve(
-        overrides_of(tables), project=project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
-    ).for_load(tables.points_per_week)
-
-
-def overrides_of(tables: store.Tables) -> tuple[Override, ...]:
-    """All overrides of a project, the later ones winning. A table that is none (any more) changes nothing."""
-    found: list[Override] = []
-    for where, table in (("tidemark.toml", tables.declared), ("chosen", tables.chosen)):
-        try:
-            found += parse_overrides(table, f"{where}.policy")
-        except PolicyError as error:
-            log.warning("%s", error)
-    return tuple(found)
 
 
 def progress_of(project: ProjectRow) -> Progress | None:

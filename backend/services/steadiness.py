@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from backend.regression.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.services.notices import Difference, differences
 
-# A canary named after a time costs more when it rises; every other one (TFLOP/s, GB/s) when it falls.
-TIME_SUFFIXES = ("_ns", "_us", "_ms", "_s")
-# Of an environment's fingerprint: what differs between two runs without anyone having changed anything.
-NOT_COMPARED = frozenset({"hash", "hostname", "pid", "git"})
 CLEAR = 4.0  # standard deviations of its own noise, from which a canary has moved
 LEAST_NOISE = 0.0025
 

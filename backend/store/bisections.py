@@ -101,11 +101,19 @@ def list_bisections(
 
 # --- steps -----------------------------------------------------------------------------------------------------------
 
-_STEPS = text("SELECT * FROM bisection_step WHERE bisection_id = :bisection ORDER BY number")
+_STEPS = text("SELECT * FROM bisection_step WHERE bisection_id = ANY(:bisections) ORDER BY bisection_id, number")
 
 
 def steps_of(c: Connection, bisection_id: str) -> Sequence[RowMapping]:
-    return c.execute(_STEPS, {"bisection": bisection_id}).mappings().all()
+    return steps_of_all(c, [bisection_id])[bisection_id]
+
+
+def steps_of_all(c: Connection, bisection_ids: Iterable[str]) -> dict[str, list[RowMapping]]:
+    """The steps of each of these bisections, in the order they were asked for."""
+    steps: dict[str, list[RowMapping]] = {bisection_id: [] for bisection_id in bisection_ids}
+    for row in c.execute(_STEPS, {"bisections": list(steps)}).mappings():
+        steps[row["bisection_id"]].append(row)
+    return steps
 
 
 def insert_step(c: Connection, values: Mapping[str, Any]) -> None:
@@ -122,15 +130,20 @@ _MEASURED = text(
     """SELECT coalesce(m.processes, ARRAY[m.value]) AS processes FROM measurement m JOIN run r ON r.id = m.run_id
        WHERE m.run_id = :run AND m.series_id = :series AND m.measured_at = coalesce(r.started_at, r.received_at)"""
 )
-_DURATION = text(
-    """SELECT CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM finished_at - started_at)) AS float8)
-       FROM (SELECT started_at, finished_at FROM run
-             WHERE project_id = :project AND testbed_id = :testbed AND suite = :suite AND status = 'ok'
-               AND finished_at IS NOT NULL AND started_at IS NOT NULL
-             ORDER BY received_at DESC LIMIT 20) AS recent"""
+_DURATIONS = text(
+    """SELECT k.project_id, k.testbed_id, k.suite, CAST(
+              (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM finished_at - started_at))
+               FROM (SELECT started_at, finished_at FROM run
+                     WHERE project_id = k.project_id AND testbed_id = k.testbed_id AND suite = k.suite
+                       AND status = 'ok' AND finished_at IS NOT NULL AND started_at IS NOT NULL
+                     ORDER BY received_at DESC LIMIT 20) AS recent) AS float8) AS seconds
+       FROM (SELECT DISTINCT * FROM unnest(CAST(:projects AS int[]), CAST(:testbeds AS int[]), CAST(:suites AS text[]))
+               AS u (project_id, testbed_id, suite)) AS k"""
 )
-_SESSION_LEAD = text(
-    "SELECT base, head FROM session_series WHERE session_id = :session AND series_id = :series LIMIT 1"
+_ARMS = text(
+    """SELECT x.session_id, x.series_id, x.base, x.head FROM session_series x
+       JOIN unnest(CAST(:sessions AS text[]), CAST(:series AS int[])) AS k (session_id, series_id)
+         ON k.session_id = x.session_id AND k.series_id = x.series_id"""
 )
 _DECISIVE = text("SELECT state, decision, reason FROM session WHERE id = :session")
 
@@ -145,9 +158,15 @@ def measured(c: Connection, run_id: str, series_id: int) -> tuple[float, ...] | 
     return None if row is None else tuple(row.processes)
 
 
-def typical_duration_s(c: Connection, project_id: int, testbed_id: int, suite: str) -> float | None:
-    found = c.scalar(_DURATION, {"project": project_id, "testbed": testbed_id, "suite": suite})
-    return None if found is None else float(found)
+Place = tuple[int, int, str]
+"""Project, testbed, suite: what runs of one kind have in common."""
+
+
+def typical_durations_s(c: Connection, places: Iterable[Place]) -> dict[Place, float]:
+    """How long the newest runs of a suite took; nothing where there is none."""
+    projects, testbeds, suites = map(list, zip(*places, strict=True)) if (places := list(places)) else ([], [], [])
+    rows = c.execute(_DURATIONS, {"projects": projects, "testbeds": testbeds, "suites": suites})
+    return {(row.project_id, row.testbed_id, row.suite): row.seconds for row in rows if row.seconds is not None}
 
 
 def session_of(c: Connection, session_id: str) -> RowMapping | None:
@@ -155,8 +174,16 @@ def session_of(c: Connection, session_id: str) -> RowMapping | None:
 
 
 def arms_of(c: Connection, session_id: str, series_id: int) -> tuple[list[float], list[float]] | None:
-    row = c.execute(_SESSION_LEAD, {"session": session_id, "series": series_id}).one_or_none()
-    return None if row is None else (list(row.base), list(row.head))
+    return arms_of_all(c, [(session_id, series_id)]).get((session_id, series_id))
+
+
+def arms_of_all(
+    c: Connection, asked: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[list[float], list[float]]]:
+    """The processes of base and head that each session measured of a series."""
+    sessions, series = map(list, zip(*asked, strict=True)) if (asked := list(asked)) else ([], [])
+    rows = c.execute(_ARMS, {"sessions": sessions, "series": series})
+    return {(row.session_id, row.series_id): (list(row.base), list(row.head)) for row in rows}
 
 
 def cancel_steps(c: Connection, bisection_id: str, reason: str, now: datetime) -> Iterable[RowMapping]:

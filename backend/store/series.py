@@ -265,17 +265,17 @@ _POINTS = """
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
        coalesce(j.runs, ARRAY[j.run_id]) AS runs, m.processes,
        coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
-FROM unnest(%(ids)s::int[]) AS u (id)
+FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
 CROSS JOIN LATERAL (
   SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
   FROM (
     (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
-     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < %(around)s
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around
      ORDER BY position DESC LIMIT %(before)s)
     UNION ALL
     (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
      WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
-       AND position BETWEEN %(around)s AND %(until)s)) AS standing) AS j
+       AND position BETWEEN u.around AND u.until)) AS standing) AS j
 JOIN commit k ON k.id = j.commit_id
 JOIN run r ON r.id = j.run_id
 LEFT JOIN environment e ON e.id = r.environment_id
@@ -296,8 +296,21 @@ def load_points(
 ) -> dict[int, list[StoredPoint]]:
     """Of each series on the default branch the points from position `around` until `until`, and the `before` points
     ahead of them, in order."""
-    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in series_ids}
-    (rows,) = wire.send(c, (_POINTS, {"ids": list(points), "around": around, "before": before, "until": until}))
+    return load_stretches(c, dict.fromkeys(series_ids, (around, until)), before=before)
+
+
+def load_stretches(
+    c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
+) -> dict[int, list[StoredPoint]]:
+    """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
+    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
+    values = {
+        "ids": list(points),
+        "around": [around for around, _ in stretches.values()],
+        "until": [until for _, until in stretches.values()],
+        "before": before,
+    }
+    (rows,) = wire.send(c, (_POINTS, values))
     for row in rows:
         known = points[row.series_id]
         point = StoredPoint(

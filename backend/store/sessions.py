@@ -18,8 +18,9 @@ DOCUMENT_LEVEL = 6  # of compression: an arm is written once and read by the cur
 
 _SUSPECT = text(
     """SELECT g.id, g.project_id, g.testbed_id, g.lead_series_id, g.first_bad_commit_id, g.last_good_commit_id,
-         s.suite, s.benchmark, s.variant, r.spec, r.worker_id
+         p.slug AS project, t.name AS testbed, s.suite, s.benchmark, s.variant, s.metric, r.spec, r.worker_id
        FROM regression g
+       JOIN testbed t ON t.id = g.testbed_id
        JOIN project p ON p.id = g.project_id AND p.repository_url IS NOT NULL
        JOIN series s ON s.id = g.lead_series_id AND NOT s.exact
        CROSS JOIN LATERAL (
@@ -220,8 +221,8 @@ def keep_outcome(c: Connection, session_id: str, series_id: int, *, onset: int, 
 # --- the queue -------------------------------------------------------------------------------------------------------
 
 _RUNS = text(
-    """SELECT r.id, r.state, r.error, w.name AS worker FROM run r LEFT JOIN worker w ON w.id = r.worker_id
-       WHERE r.session_id = :session ORDER BY r.requested_at, r.id"""
+    """SELECT session_id, array_agg(id ORDER BY requested_at, id) AS ids FROM run
+       WHERE session_id = ANY(:sessions) GROUP BY session_id"""
 )
 _LOST = text(
     """SELECT x.id, r.state, r.error FROM session x
@@ -261,9 +262,9 @@ _END_ROUND = text(
 )
 
 
-def runs_of(c: Connection, session_id: str) -> Sequence[RowMapping]:
-    """The queue entries of its rounds."""
-    return c.execute(_RUNS, {"session": session_id}).mappings().all()
+def runs_of(c: Connection, session_ids: Iterable[str]) -> dict[str, list[str]]:
+    """The queue entries of the rounds of each session, in the order they were asked for."""
+    return {row.session_id: row.ids for row in c.execute(_RUNS, {"sessions": list(session_ids)})}
 
 
 def rounds_at_hand(c: Connection, session_id: str) -> list[str]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from backend.regression.confirmation import Decision, next_step, process_spread, processes_needed
+from backend.regression.confirmation import Decision, most_rounds, next_step, process_spread, processes_needed
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 
@@ -85,3 +85,8 @@ def test_a_short_past_is_filled_up_with_the_policys_assumption():
     assert 0.8 * POLICY.prior_noise < few < POLICY.prior_noise
     noisy = past(0.2, runs=2)
     assert process_spread(noisy, POLICY) > 2 * process_spread([], POLICY)
+
+
+@pytest.mark.parametrize(("processes", "rounds"), [(2, 1), (3, 1), (4, 2), (12, 6), (13, 6), (100, 50)])
+def test_a_session_has_as_many_rounds_as_its_processes_allow(processes, rounds):
+    assert most_rounds(Policy(session_max_processes=processes)) == rounds

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from backend.services import bisect, bisection_views, dispatch, triage
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
+from tests.backend.services.ingesting.counting import counted
 
 QUIET = [100.0] * 24
 SPEC = {"benchmarks": ["gpt.*"], "command": None, "preset": "cpu", "variants": [], "policy": {}}
@@ -149,3 +150,30 @@ def test_a_bisection_that_cannot_go_on_does_not_hold_up_the_others(slowed: Any, 
     )
     bisect.advance_all(slowed.connection, service_config, slowed.now)
     assert bisection_views.bisection_view(slowed.connection, view.id).steps_done == 1
+
+
+COPIED = (
+    """INSERT INTO bisection SELECT (jsonb_populate_record(b, jsonb_build_object('id', b.id || n))).*
+       FROM bisection b, generate_series(CAST(:first AS int), CAST(:last AS int)) AS n WHERE b.id = :id""",
+    """INSERT INTO bisection_step
+       SELECT (jsonb_populate_record(s, jsonb_build_object('bisection_id', s.bisection_id || n))).*
+       FROM bisection_step s, generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
+       WHERE s.bisection_id = :id""",
+)
+
+
+def test_thirty_bisections_are_listed_by_as_many_statements_as_three(
+    slowed: Any, service_config: ServiceConfig
+) -> None:
+    own = begin(slowed, service_config)
+    # Of one regression only one runs at a time; that is not what this is about.
+    slowed.connection.execute(text("DROP INDEX uq_bisection_running"))
+    told = []
+    for first, last in ((1, 2), (3, 29)):
+        for statement in COPIED:
+            slowed.connection.execute(text(statement), {"id": own.id, "first": first, "last": last})
+        with counted(slowed.connection) as sent:
+            views = bisection_views.list_bisections(slowed.connection)
+        told.append((len(views), len(sent)))
+    assert told == [(3, told[0][1]), (30, told[0][1])] and told[0][1] > 2
+    assert {(view.steps, view.candidates, view.eta_s) for view in views} == {(own.steps, own.candidates, own.eta_s)}

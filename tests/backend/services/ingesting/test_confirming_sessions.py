@@ -15,6 +15,8 @@ from backend.services import confirm, dispatch, measuring, rounds, triage
 from backend.services.access import Principal, Via
 from backend.services.dispatch import Protection, WorkerHello
 from backend.services.errors import BadRequest, Conflict
+from backend.store import ingest as ingest_store
+from tests.backend.services.ingesting.counting import counted
 
 ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
 QUIET = [100.0] * 24
@@ -184,6 +186,76 @@ def test_a_small_difference_asks_for_more_rounds_until_the_processes_are_used_up
     assert orders[-1] == "decided"
     view = confirm.session_view(watched.connection, taken.session_id)
     assert view.rounds_done == len(orders) and len(view.series[0].base) == 2 * len(orders) <= 12
+
+
+def choose(loom: Any, table: Mapping[str, Any]) -> None:
+    chosen = text("UPDATE project SET settings = settings || CAST(:chosen AS jsonb)")
+    loom.connection.execute(chosen, {"chosen": json.dumps({"policy": {"table": table}})})
+
+
+@pytest.mark.parametrize(("processes", "rounds_at_most"), [(3, 1), (12, 6), (13, 6), (24, 12)])
+def test_the_policy_of_the_series_says_how_many_rounds_its_sessions_have(
+    watched: Any, processes: int, rounds_at_most: int
+) -> None:
+    other = {"metric": "peak_*", "session_max_processes": 2}
+    choose(watched, {"override": [{"metric": "step_*", "session_max_processes": processes}, other]})
+    asked_run(watched, 24, 120.0)
+    (view,) = confirm.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
+    assert view.max_rounds == rounds_at_most
+
+
+@pytest.mark.parametrize("processes", [12, 16])
+def test_a_session_that_cannot_tell_ends_with_the_processes_of_the_policy(loom: Any, processes: int) -> None:
+    for position in range(24):
+        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, noise=0.04)]))
+    hello(loom, "box-02")
+    connect(loom)
+    choose(loom, {"session_max_processes": processes})
+    asked_run(loom, 24, 150.0)
+    number, taken = 0, None
+    while taken is None or taken.state != "decided":
+        taken = deliver(loom, round_of(loom, 100.0, 103.9, seed=number))
+        number += 1
+    view = confirm.session_view(loom.connection, taken.session_id)
+    assert (taken.decision, len(view.series[0].base), number) == ("undecided", processes, processes // 2)
+
+
+def test_thirty_sessions_are_listed_by_as_many_statements_as_three(watched: Any) -> None:
+    told = []
+    for more in (3, 27):
+        for number in range(more):
+            compare(watched, rounds_at_most=number + 1)
+        with counted(watched.connection) as sent:
+            views = confirm.list_sessions(watched.connection, limit=100)
+        told.append((len(views), len(sent)))
+        assert all(len(view.runs) == 1 for view in views)
+    (three, few), (thirty, many) = told
+    assert (three, thirty, few) == (3, 30, many) and few > 2
+
+
+def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(
+    loom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = ("step_ms", "other_ms", "third_ms")
+    for position in range(24):
+        loom.deliver(loom.run_of(position, [loom.measurement(name, 100.0, seed=position) for name in metrics]))
+    hello(loom, "box-02")
+    connect(loom)
+    asked_run(loom, 24, 120.0)
+    said = round_of(loom, 100.0, 120.0)
+    for turn in said["turns"]:
+        (own,) = turn["run"]["results"][0]["measurements"]
+        turn["run"]["results"][0]["measurements"] = [{**own, "metric": name} for name in metrics]
+    read: list[str] = []
+    found = ingest_store.read_document
+
+    def reading(c: Any, run_id: str) -> Any:
+        read.append(run_id)
+        return found(c, run_id)
+
+    monkeypatch.setattr(ingest_store, "read_document", reading)
+    assert deliver(loom, said).decision == "confirmed"
+    assert sorted(read) == ["RUN-000023", "RUN-000024", "RUN-000024"], "24 once more for the story of the regression"
 
 
 def test_a_machine_that_moved_is_not_counted_and_tried_again_but_not_for_ever(watched: Any) -> None:
