@@ -18,6 +18,7 @@ from backend.regression.attribution import CanaryReading, Cause, Evidence, attri
 from backend.regression.fleet_terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries
 from backend.regression.fleet_window import WindowEvidence, examine_window
 from backend.regression.grouping import Group
+from backend.regression.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.regression.terms import Direction, Role
 from backend.services.arrival import Arrival
 from backend.store import ingest as ingest_store
@@ -30,13 +31,8 @@ NEAREST_BEFORE = 8
 NEAREST_AFTER = 6
 # Series that are looked at beside the one that leads.
 MOST_SERIES = 300
-# A canary named after a time costs more when it rises; every other one (TFLOP/s, GB/s) when it falls.
-TIME_SUFFIXES = ("_ns", "_us", "_ms", "_s")
 # Paths that no benchmark reads.
 DOCUMENTATION = ("*.md", "*.rst", "*.txt", "docs/*", "doc/*", "LICENSE*", "CHANGELOG*", ".github/*")
-# Of an environment's fingerprint: what differs between two runs without anyone having changed anything, and the
-# commit itself, which is what is being asked about.
-NOT_COMPARED = frozenset({"hash", "hostname", "pid", "git"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
