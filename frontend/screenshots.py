@@ -4,6 +4,7 @@ Needs the development extras (Playwright) and a Chromium; what is pictured is wh
 """
 
 import argparse
+import html
 import re
 import shutil
 import sys
@@ -21,6 +22,7 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 THEMES = ("light", "dark")
 WIDE, NARROW = (1440, 900), (420, 900)
 SETTLE_MS = 900
+DRAWN_WITHIN_MS = 20_000
 
 # name → (path, or how to find it from the page before, width and height)
 SHOTS: dict[str, tuple[str, tuple[int, int]]] = {
@@ -35,7 +37,7 @@ SHOTS: dict[str, tuple[str, tuple[int, int]]] = {
     "series": ("first:/series:/series/\\d+", WIDE),
     "regression-narrow": ("first:/regressions:/regressions/\\d+", NARROW),
     "run": ('first:/fleet:/runs/[^"?#]+', WIDE),
-    "compare": ("/compare", WIDE),
+    "compare": ('first:/regressions:/compare\\?[^"]*head=[^"]+', WIDE),
     "fleet": ("/fleet", WIDE),
     "rule": ("/rule", WIDE),
 }
@@ -87,6 +89,7 @@ def shoot(browser: "Browser", url: str, out: Path, theme: str, names: list[str],
         page.set_viewport_size({"width": size[0], "height": size[1]})
         page.goto(f"{url}{path}{'&' if '?' in path else '?'}theme={theme}")
         page.wait_for_timeout(SETTLE_MS)
+        draw_charts(page)
         if name == "board-details" and page.locator("td.vc.r").count():
             page.locator("td.vc.r").first.hover()
             page.wait_for_timeout(SETTLE_MS)
@@ -96,6 +99,14 @@ def shoot(browser: "Browser", url: str, out: Path, theme: str, names: list[str],
     context.close()
 
 
+def draw_charts(page: "Page") -> None:
+    """Charts are drawn when a reader comes near them."""
+    for chart in page.locator("[data-figure]").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for(timeout=DRAWN_WITHIN_MS)
+    page.evaluate("scrollTo(0, 0)")
+
+
 def find(page: "Page", url: str, where: str) -> str | None:
     """The first address on a page that looks like the one wanted."""
     _, start, pattern = where.split(":", 2)
@@ -103,7 +114,7 @@ def find(page: "Page", url: str, where: str) -> str | None:
         page.goto(f"{url}{start}{query}")
         found = re.search(f'href="({pattern})', page.content())
         if found:
-            return found[1]
+            return html.unescape(found[1])
     return None
 
 

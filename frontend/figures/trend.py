@@ -65,6 +65,7 @@ class Trend:
     band_high: Sequence[float | None] = ()
     baseline: Sequence[float | None] = ()
     anchor: float | None = None
+    reference: tuple[float, str] | None = None  # the value at the commit that the reader holds it against, its name
     gate: float | None = None
     steps: Sequence[Step] = ()
     markers: Sequence[Marker] = ()
@@ -262,6 +263,10 @@ def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict
         level(trend.gate, f"gate {numbers.significant(trend.gate / factor)}", "--reg-text", "--reg-text", "dash")
     if trend.anchor is not None:
         level(trend.anchor, f"anchor {numbers.significant(trend.anchor / factor)}", CYAN, "--ink-2", "dot")
+    if trend.reference is not None:
+        value, name = trend.reference
+        said = f"{html.escape(name)} {numbers.significant(value / factor)}"
+        level(value, said, "--accent", "--accent", "longdash")
     for marker in trend.markers:
         shapes.append(_upright(marker.at - 0.5, AMBER, "dash", 1.2))
         notes.append(

@@ -1,6 +1,6 @@
 """Series: how one behaves, why a point is red or not, how noisy it is, what another gate would have flagged."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -20,6 +20,7 @@ from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import series_name
 from frontend.pages.board import GRANULARITIES, moment
+from frontend.reference import Reference, reference_of, since
 from frontend.render import script_json, verdict_tag
 from frontend.words import plural
 
@@ -81,15 +82,16 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     here = visit.here
     series = history.load_series(visit.c, series_id)
     granularity = here.get("granularity") or "commit"
-    since, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
-    range_name = here.get("range") or (None if since or until else "90d")
-    points = history.load_points(visit.c, series_id, granularity, since, until, range_name=range_name, now=visit.now)
-    if not len(points) and not (here.get("range") or since or until):
+    begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
+    range_name = here.get("range") or (None if begin or until else "90d")
+    points = history.load_points(visit.c, series_id, granularity, begin, until, range_name=range_name, now=visit.now)
+    if not len(points) and not (here.get("range") or begin or until):
         range_name, points = "all", history.load_points(visit.c, series_id, granularity, now=visit.now)
     chosen = chosen_sha(points, here.get("commit"))
     why, samples = None, tuple[Sampled, ...]()
     if chosen and granularity == "commit":
         why, samples = explanations.explain_with_samples(visit.c, series_id, chosen)
+    reference = reference_of(visit.c, series_id, here.get("against"))
     name = series_name(series.benchmark, series.variant)
     gate = why.numbers.get("min_change") if why is not None else None
     open_change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
@@ -102,7 +104,9 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         series=series,
         name=name,
         points=points,
-        figure=figure_json(points, gate),
+        figure=figure_json(points, gate, reference),
+        reference=reference,
+        against=since(reference, points) if reference else "",
         label=describe(name, points),
         ranges=[
             (label, here(range=value, since=None, until=None, zoom=None), range_name == value)
@@ -132,11 +136,14 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     )
 
 
-def figure_json(points: Points, gate: float | None) -> Markup:
+def figure_json(points: Points, gate: float | None, reference: Reference | None = None) -> Markup:
     """The figure as a data block; `</` cannot end it early."""
     if not len(points):
         return Markup("")
-    return script_json(trend_figure(trend_of(points, gate_change=gate), 360))
+    trend = trend_of(points, gate_change=gate)
+    if reference is not None and reference.value is not None:
+        trend = replace(trend, reference=(reference.value, reference.short))
+    return script_json(trend_figure(trend, 360))
 
 
 def chosen_sha(points: Points, asked: str) -> str | None:

@@ -121,3 +121,24 @@ def test_a_suite_that_was_opened_can_be_folded_again(loom: Site, visit: Enter) -
     page.get_by_role("link", name="Fold moe").click()
     expect(page.locator("td.vc")).to_have_count(0)
     assert "open=" not in page.url
+
+
+def test_a_series_is_held_against_a_commit_of_the_readers_choice(loom: Site, visit: Enter) -> None:
+    guilty = loom.commits[PROJECT][GUILTY]
+    good = loom.commits[PROJECT][GUILTY - 1].sha[:7]
+    page = visit(loom).open("/board?lens=all")
+    page.locator(f"tr[data-c='{guilty.sha}'] td.vc.r").first.hover()
+    page.locator(".pop").get_by_role("link", name=re.compile("^Series")).click()
+    page.get_by_role("link", name=f"pin {good}").click()
+    expect(page.get_by_text(re.compile(r"^Against .*: .* now, .* there: \+24"))).to_be_visible()
+    expect(page.locator("#trend .annotation-text").get_by_text(good)).to_be_visible()
+    page.reload()
+    page.get_by_role("link", name="Compare, with intervals").click()
+    expect(page.locator("h1")).to_contain_text("slower")
+    page.go_back()
+    page.locator(".chip", has_text="against").click()
+    assert "against" not in page.url
+    page.get_by_label("Against").fill("<b>nothing</b>")
+    page.get_by_label("Against").press("Enter")
+    expect(page.get_by_text("Nothing to hold it against:")).to_be_visible()
+    expect(page.locator("#trend .main-svg").first).to_be_visible(timeout=15_000)

@@ -75,6 +75,13 @@ def test_change_point_gate_anchor_and_environment_are_drawn_and_named() -> None:
     assert (kinds.count("rect"), kinds.count("line")) == (1, 4)
 
 
+def test_what_the_reader_holds_it_against_is_a_line_of_its_own_with_its_name() -> None:
+    layout = trend_figure(trend(reference=(97.5, "ab<b>12")), 360)["layout"]
+    assert any(shape.get("y0") == 97.5 and shape["line"]["dash"] == "longdash" for shape in layout["shapes"])
+    assert any(note["text"] == "ab&lt;b&gt;12 97.5" for note in layout["annotations"])
+    assert not any(shape["line"].get("dash") == "longdash" for shape in trend_figure(trend(), 360)["layout"]["shapes"])
+
+
 def test_foreign_text_is_escaped_for_plotly_too() -> None:
     layout = trend_figure(trend())["layout"]
     assert isinstance(layout, dict)

@@ -1,0 +1,57 @@
+"""The commit that a reader holds a series against: in the address, so it can be pasted, taken back and forgotten.
+
+It is the reader's and changes no verdict; the anchor, against which drift is judged, is the judge's.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from backend.services import explanations
+from backend.services.errors import BadRequest, NotFound
+from backend.services.history import Points
+from frontend import numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A series at the commit asked for; `problem` says why there is none."""
+
+    asked: str
+    sha: str = ""
+    value: float | None = None
+    problem: str = ""
+
+    @property
+    def short(self) -> str:
+        return self.sha[:7]
+
+    @property
+    def label(self) -> str:
+        return self.short if self.sha.startswith(self.asked) else f"{self.asked} ({self.short})"
+
+
+def reference_of(c: Connection, series_id: int, asked: str) -> Reference | None:
+    """What was measured at the commit named: a sha, a branch, `#123` or `last-good`."""
+    if not asked:
+        return None
+    try:
+        said = explanations.explain_point(c, series_id, asked)
+    except (NotFound, BadRequest) as error:
+        return Reference(asked=asked, problem=error.detail)
+    return Reference(asked=asked, sha=said.sha, value=said.value)
+
+
+def since(reference: Reference, points: Points) -> str:
+    """The newest point against the reference, as a change of cost, in words."""
+    value, unit = reference.value, points.series.unit
+    if value is None or not len(points):
+        return ""
+    newest = float(points.value[-1])
+    if value <= 0 or newest <= 0:
+        return f"{numbers.quantity(newest, unit, 4)} now, {numbers.quantity(value, unit, 4)} there."
+    change = (newest / value if points.series.direction == "lower" else value / newest) - 1
+    return (
+        f"{numbers.quantity(newest, unit, 4)} now, {numbers.quantity(value, unit, 4)} there: "
+        f"{numbers.signed_percent(change)} of cost, by one run of each."
+    )
