@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.processes import signal_name
+
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # user@host:path, the short form of an ssh address.
 _SHORT_SSH = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9_.][A-Za-z0-9_.-]*:[^:].*")
@@ -222,7 +224,9 @@ def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float
             raise CheckoutError(f"git {step} took longer than {limit_s:.0f} s and was stopped") from None
         raise
     if process.returncode != 0:
-        words = shown_url(" ".join(complaint.split()))[-600:] or f"exit code {process.returncode}"
+        code = process.returncode
+        ended = f"killed by {signal_name(code)}" if code < 0 else f"exit code {code}"
+        words = shown_url(" ".join(complaint.split()))[-600:] or ended
         raise CheckoutError(f"git {step} failed: {words}")
     return output
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,29 @@ def freeze_worker(stack: Stack, chance: random.Random) -> str | None:
     assert frozen is not None
     threading.Timer(LEASE_S * 1.5, lambda: frozen.send_signal(signal.SIGCONT)).start()
     return name
+
+
+def fill_disk(stack: Stack, chance: random.Random) -> str | None:
+    """For some seconds no file grows that a worker, or what it starts, writes: what a full disk is to them."""
+    name = chance.choice(WORKERS)
+    child = stack.children[name].process
+    if child is None or child.poll() is not None or not _let_files_grow(child, False):
+        return None
+    threading.Timer(chance.uniform(1, 6), lambda: _let_files_grow(child, True)).start()
+    return name
+
+
+def _let_files_grow(child: subprocess.Popen[bytes], may: bool) -> bool:
+    """Of a worker and all below it; whether it was there to be told."""
+    if child.poll() is not None:
+        return False
+    for process in (psutil.Process(child.pid), *_below(child.pid)):
+        try:
+            _, most = process.rlimit(psutil.RLIMIT_FSIZE)
+            process.rlimit(psutil.RLIMIT_FSIZE, (most if may else 0, most))
+        except psutil.Error:
+            continue
+    return True
 
 
 def kill_benchmark(stack: Stack, chance: random.Random) -> str | None:
@@ -115,6 +139,7 @@ FAULTS: tuple[tuple[Callable[[Stack, random.Random], str | None], int], ...] = (
     (stop_worker, 2),
     (freeze_worker, 2),
     (kill_benchmark, 4),
+    (fill_disk, 3),
     (kill_api, 3),
     (kill_beat, 2),
     (kill_broker, 2),

@@ -51,6 +51,8 @@ class Figures:
     recovery_median_s: float | None = None
     recovery_longest_s: float | None = None
     set_aside: int = 0
+    delivered_without_files: int = 0
+    """The disk had no room for them: the result was kept in memory."""
     left_processes: int = 0
     wrong: list[str] = field(default_factory=list)
 
@@ -157,6 +159,7 @@ def _waiting_in_spools(stack: Stack) -> int:
 _RUNS = text(
     """SELECT r.id, r.suite, r.state, r.status, r.error, r.attempts, k.sha,
          (SELECT array_agg(m.value) FROM measurement m WHERE m.run_id = r.id) AS values,
+         (SELECT count(*) FROM artifact a WHERE a.run_id = r.id) AS files,
          (SELECT count(*) FROM judgement j WHERE j.run_id = r.id AND j.superseded_at IS NULL) AS judgements
        FROM run r JOIN commit k ON k.id = r.commit_id ORDER BY r.requested_at, r.id"""
 )
@@ -178,6 +181,7 @@ def _count(stack: Stack, repository: Repository, struck: list[Struck], figures: 
     for row in rows:
         figures.wrong += _flaws(row)
     figures.measured = sum(row.state == "done" and row.status == "ok" for row in rows)
+    figures.delivered_without_files = sum(row.state == "done" and row.status == "ok" and not row.files for row in rows)
     reasons = Counter(_kind_of(row.error) for row in rows if row.status != "ok")
     figures.failed = dict(sorted(reasons.items()))
     lost = [attempt for row in rows for attempt in row.attempts]
