@@ -287,18 +287,16 @@ def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, 
     series = [
         _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
     ]
-    measurements = _store_measurements(c, arrival, series, counted)
-    judged = Judged(verdicts=(), regressions=(), statements=())
-    if series and not (run.session is not None and run.session.arm is not None):
-        judged = judge_arrival(
-            c,
-            arrival,
-            [
-                Measured(series=row, values=_values(run, result, measurement))
-                for row, (result, measurement) in zip(series, counted, strict=True)
-            ],
-        )
-    return replace(judged, statements=(*measurements, *judged.statements))
+    if not series:
+        return Judged(verdicts=(), regressions=(), statements=())
+    measurements = _measurements(arrival, series, counted)
+    if run.session is not None and run.session.arm is not None:
+        return Judged(verdicts=(), regressions=(), statements=(measurements,))
+    measured = [
+        Measured(series=row, values=_values(run, result, measurement))
+        for row, (result, measurement) in zip(series, counted, strict=True)
+    ]
+    return judge_arrival(c, arrival, measured, measurements)
 
 
 Counted = tuple[int, int]
@@ -366,9 +364,7 @@ def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
     return tuple(map(float, measurement.processes)) or (float(measurement.value),)
 
 
-def _store_measurements(
-    c: Connection, arrival: Arrival, series: Sequence[SeriesRow], counted: Sequence[Counted]
-) -> list[wire.Statement]:
+def _measurements(arrival: Arrival, series: Sequence[SeriesRow], counted: Sequence[Counted]) -> wire.Statement:
     rows = []
     for row, (number, index) in zip(series, counted, strict=True):
         measurement = arrival.run.results[number].measurements[index]
@@ -378,14 +374,14 @@ def _store_measurements(
                 series_id=row.id,
                 result_index=number,
                 measurement_index=index,
-                value=float(measurement.value),
-                processes=list(map(float, measurement.processes)) or None,
-                samples=list(map(float, chain.from_iterable(samples))) if samples else None,
-                sample_counts=tuple(map(len, samples)) if samples else None,
+                value=measurement.value,
+                processes=measurement.processes or None,
+                samples=list(chain.from_iterable(samples)) if samples else None,
+                sample_counts=list(map(len, samples)) if samples else None,
             )
         )
-    return store.measurement_statements(
-        c, rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
+    return store.measurements_statement(
+        rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
     )
 
 

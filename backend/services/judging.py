@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from backend.contract import Run, parse_run
 from backend.regression.judge import SeriesState, judge_many
-from backend.regression.policy import Override, PolicyError, parse_overrides
+from backend.regression.policy import Override, Policy, PolicyError, parse_overrides
 from backend.regression.terms import ChangeState, Judgement, Point, Reason, Verdict
 from backend.services import alarms
 from backend.services.alarms import News, Told
@@ -45,6 +45,9 @@ from backend.store.series import NewState, RollupPoint, SeriesRow, StoredPoint
 from backend.store.wire import Statement
 
 log = logging.getLogger("tidemark.judging")
+
+MANY = 16
+"""From so many measurements on it pays to let the server begin early, for one round trip more."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -81,29 +84,33 @@ class Judged:
     """Still to be sent: few judgements, the new states, the roll-ups."""
 
 
-def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured]) -> Judged:
-    """Judge what a run measured, store what was found, and tell whoever must know."""
+def judge_arrival(
+    c: Connection, arrival: Arrival, measured: Sequence[Measured], *statements: Statement
+) -> Judged:
+    """Judge what a run measured, store what was found, and tell whoever must know. `statements` are to be sent, too:
+    while the judge thinks, or with those returned."""
+    found = _Outcome(statements=list(statements))
     if arrival.branch_id is not None:
-        return _judge_on_branch(c, arrival, measured)
-    found = _Outcome()
+        return _judge_on_branch(c, arrival, measured, found)
     late = [item for item in measured if _is_late(item.series, arrival)]
     newest = [item for item in measured if not _is_late(item.series, arrival)] if late else measured
     _judge_newest(c, arrival, newest, found)
     if late:
         _judge_late(c, arrival, late, found)
     told = _tell(c, arrival, found)
-    if found.stories or found.rejudged or len(found.rows) <= wire.FEW_ROWS:
+    if found.stories or found.rejudged:
         rows = _store(c, arrival, found, told)
         verdicts = _verdicts(arrival, found, rows, _names(c, arrival, rows))
         return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
-    # Nothing earlier is touched: the server writes the states while the judgements and the answer are put together.
     rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
-    names = _names(c, arrival, rows)  # asked for before: no answer can be read while statements are under way
-    with wire.ahead(c, *_statements(arrival, found)):
-        values = judgement_store.values_of(rows, arrival.now)
+    names = _names(c, arrival, rows)
+    statements = (judgement_store.insert_statement(rows, arrival.now), *_statements(arrival, found))
+    if len(rows) < MANY:
         verdicts = _verdicts(arrival, found, rows, names)
-    statements = tuple(judgement_store.insert(c, values))
-    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
+        return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
+    with wire.ahead(c, *statements):  # the server writes while the answer is put together
+        verdicts = _verdicts(arrival, found, rows, names)
+    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=())
 
 
 def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
@@ -119,15 +126,12 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
     policies = [arrival.policy_of(item.series) for item in measured]
     may = [judgeable(item.series, point) for item, point in zip(measured, points, strict=True)]
     states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
-    judged = iter(
-        judge_many(
-            [
-                (states[item.series.id], point, policy)
-                for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
-                if sound
-            ]
-        )
-    )
+    sound_ones = [
+        (states[item.series.id], point, policy)
+        for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
+        if sound
+    ]
+    judged = iter(_judge_together(c, sound_ones, found))
     for item, point, policy, sound in zip(measured, points, policies, may, strict=True):
         series = item.series
         if sound:
@@ -141,6 +145,18 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
             news = _news(series, judgement)
             found.news += news
             found.stories += news
+
+
+def _judge_together(
+    c: Connection, points: Sequence[tuple[SeriesState, Point, Policy]], found: _Outcome
+) -> list[tuple[Judgement, SeriesState]]:
+    """What the judge says of each point; of many, while the server works on what it is to be sent anyway."""
+    if len(points) < MANY:
+        return judge_many(points)
+    with wire.ahead(c, *found.statements):
+        judged = judge_many(points)
+    found.statements.clear()
+    return judged
 
 
 def _point(arrival: Arrival, item: Measured) -> Point:
@@ -339,23 +355,21 @@ def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
 # --- another branch --------------------------------------------------------------------------------------------------
 
 
-def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measured]) -> Judged:
+def _judge_on_branch(
+    c: Connection, arrival: Arrival, measured: Sequence[Measured], found: _Outcome
+) -> Judged:
     """Against the state at the merge base; nothing of it becomes part of the series' history."""
     states = _states_at(c, arrival, [item.series for item in measured])
-    found = _Outcome()
     more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
     points = [_point(arrival, item) for item in measured]
     policies = [arrival.policy_of(item.series) for item in measured]
-    judged = iter(
-        judge_many(
-            [
-                # Judged as the point after the merge base, whatever its position on its own branch.
-                (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
-                for item, point, policy in zip(measured, points, policies, strict=True)
-                if judgeable(item.series, point)
-            ]
-        )
-    )
+    sound_ones = [
+        # Judged as the point after the merge base, whatever its position on its own branch.
+        (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
+        for item, point, policy in zip(measured, points, policies, strict=True)
+        if judgeable(item.series, point)
+    ]
+    judged = iter(_judge_together(c, sound_ones, found))
     for item, point, policy in zip(measured, points, policies, strict=True):
         if judgeable(item.series, point):
             judgement = replace(next(judged)[0], position=arrival.position, onset=False, events=())
@@ -398,12 +412,12 @@ def _tell(c: Connection, arrival: Arrival, found: _Outcome) -> Told:
 def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> list[JudgementRow]:
     """Write the judgements as they may be told, and what they make clear about earlier ones."""
     rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
-    statements = judgement_store.insert(c, judgement_store.values_of(rows, arrival.now))
+    inserted = judgement_store.insert_statement(rows, arrival.now)
     changes = restatements(found.stories, told)
     if changes or found.rejudged:
-        wire.send(c, *statements)
+        wire.send(c, inserted)
     else:
-        found.statements += statements
+        found.statements.append(inserted)
     restated = judgement_store.restate(c, changes, arrival.now)
     touched = {series_id for series_id, _ in restated}
     found.rejudged += restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]

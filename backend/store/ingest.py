@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, TypeVar
 
 import orjson
 from sqlalchemy import Connection, text
 
 from backend.contract import Run
 from backend.store import wire
+
+T = TypeVar("T")
 
 RUN_LOCK = "tidemark run"
 DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time
@@ -307,44 +310,54 @@ def results_statement(run: Run, variant_keys: Sequence[str]) -> wire.Statement:
     }
 
 
-MEASUREMENT_COLUMNS = {
-    "series_id": "int4",
-    "run_id": "text",
-    "measured_at": "timestamptz",
-    "commit_id": "int8",
-    "result_index": "int2",
-    "measurement_index": "int2",
-    "value": "float8",
-    "processes": "float8[]",
-    "samples": "float8[]",
-    "sample_counts": "int4[]",
-}
+# Numbers of all rows come as one array each, from which every row takes its part.
+_MEASUREMENTS = """
+INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes,
+                         samples, sample_counts)
+SELECT u.series_id, %(run)s, %(measured_at)s, %(commit)s, u.result_index, u.measurement_index, u.value,
+       (%(processes)s::float8[])[u.process : u.process + u.process_count - 1],
+       (%(samples)s::float8[])[u.sample : u.sample + u.sample_count - 1],
+       (%(counts)s::int4[])[u.count : u.count + u.count_count - 1]
+FROM unnest(%(series)s::int4[], %(result_index)s::int2[], %(measurement_index)s::int2[], %(values)s::float8[],
+            %(process_at)s::int4[], %(process_count)s::int4[], %(sample_at)s::int4[], %(sample_count)s::int4[],
+            %(count_at)s::int4[], %(count_count)s::int4[])
+     AS u (series_id, result_index, measurement_index, value, process, process_count, sample, sample_count, count,
+           count_count)
+"""
 
 
-def measurement_statements(
-    c: Connection, rows: Iterable[MeasurementRow], *, run_id: str, measured_at: datetime, commit_id: int
-) -> list[wire.Statement]:
-    """Stores measurements: many at once, few by the statements returned."""
-    return wire.row_statements(
-        c,
-        "measurement",
-        MEASUREMENT_COLUMNS,
-        [
-            (
-                row.series_id,
-                run_id,
-                measured_at,
-                commit_id,
-                row.result_index,
-                row.measurement_index,
-                row.value,
-                row.processes,
-                row.samples,
-                row.sample_counts,
-            )
-            for row in rows
-        ],
-    )
+def measurements_statement(
+    rows: Sequence[MeasurementRow], *, run_id: str, measured_at: datetime, commit_id: int
+) -> wire.Statement:
+    """Stores the measurements of a run."""
+    processes, process_at, process_count = _joined([row.processes for row in rows])
+    samples, sample_at, sample_count = _joined([row.samples for row in rows])
+    counts, count_at, count_count = _joined([row.sample_counts for row in rows])
+    return _MEASUREMENTS, {
+        "run": run_id,
+        "measured_at": measured_at,
+        "commit": commit_id,
+        "series": [row.series_id for row in rows],
+        "result_index": [row.result_index for row in rows],
+        "measurement_index": [row.measurement_index for row in rows],
+        "values": wire.Doubles([row.value for row in rows]),
+        "processes": wire.Doubles(processes),
+        "process_at": process_at,
+        "process_count": process_count,
+        "samples": wire.Doubles(samples),
+        "sample_at": sample_at,
+        "sample_count": sample_count,
+        "counts": counts,
+        "count_at": count_at,
+        "count_count": count_count,
+    }
+
+
+def _joined(lists: Sequence[Sequence[T] | None]) -> tuple[list[T], list[int], list[int | None]]:
+    """All lists as one, where each begins in it, counted from 1, and how long it is; None: there is none."""
+    lengths = [None if part is None else len(part) for part in lists]
+    ends = list(accumulate([length or 0 for length in lengths], initial=1))
+    return list(chain.from_iterable([part or () for part in lists])), ends[:-1], lengths
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
-from psycopg.types.json import Jsonb
 from sqlalchemy import Connection
 
 from backend.regression.terms import Judgement, Reason, Verdict
@@ -33,77 +32,58 @@ class JudgementRow:
     """What else `detail` holds: the `runs` pooled in the point, the `merge_base` it was judged against."""
 
 
-COLUMNS = {
-    "measured_at": "timestamptz",
-    "series_id": "int4",
-    "branch_id": "int4",
-    "position": "int4",
-    "commit_id": "int8",
-    "run_id": "text",
-    "value": "float8",
-    "verdict": "text",
-    "onset": "bool",
-    "change": "float4",
-    "change_low": "float4",
-    "change_high": "float4",
-    "baseline": "float8",
-    "band_low": "float8",
-    "band_high": "float8",
-    "smoothed": "float8",
-    "smoothed_low": "float8",
-    "smoothed_high": "float8",
-    "anchor": "float8",
-    "anchor_change": "float4",
-    "have": "int2",
-    "need": "int2",
-    "regression_id": "int4",
-    "detail": "jsonb",
-    "policy_version": "text",
-    "judged_at": "timestamptz",
-}
+_INSERT = """
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT u.measured_at, u.series_id, u.branch_id, u.position, u.commit_id, u.run_id, u.value, u.verdict, u.onset,
+       u.change, u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low,
+       u.smoothed_high, u.anchor, u.anchor_change, u.have, u.need, u.regression_id, u.detail::jsonb, u.policy_version,
+       %(judged_at)s
+FROM unnest(%(measured_at)s::timestamptz[], %(series)s::int4[], %(branch)s::int4[], %(position)s::int4[],
+            %(commit)s::int8[], %(run)s::text[], %(value)s::float8[], %(verdict)s::text[], %(onset)s::bool[],
+            %(change)s::float8[], %(change_low)s::float8[], %(change_high)s::float8[], %(baseline)s::float8[],
+            %(band_low)s::float8[], %(band_high)s::float8[], %(smoothed)s::float8[], %(smoothed_low)s::float8[],
+            %(smoothed_high)s::float8[], %(anchor)s::float8[], %(anchor_change)s::float8[], %(have)s::int2[],
+            %(need)s::int2[], %(regression)s::int4[], %(detail)s::text[], %(policy_version)s::text[])
+     AS u (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change, change_low,
+           change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high, anchor, anchor_change,
+           have, need, regression_id, detail, policy_version)
+"""
 
 
-def values_of(rows: Iterable[JudgementRow], judged_at: datetime) -> list[tuple[Any, ...]]:
-    """Judgements as the values of their columns."""
-    return [_values(row, judged_at) for row in rows]
-
-
-def insert(c: Connection, values: Sequence[tuple[Any, ...]]) -> list[wire.Statement]:
-    """Stores judgements (as `values_of` has them): many at once, few by the statements returned."""
-    return wire.row_statements(c, "judgement", COLUMNS, values)
-
-
-def _values(row: JudgementRow, judged_at: datetime) -> tuple[Any, ...]:
-    said = row.judgement
-    insufficient = said.verdict is Verdict.INSUFFICIENT
-    return (
-        row.measured_at,
-        row.series_id,
-        row.branch_id,
-        said.position,
-        row.commit_id,
-        row.run_id,
-        said.value,
-        said.verdict.value,
-        said.onset,
-        wire.real(said.change),
-        wire.real(said.change_low),
-        wire.real(said.change_high),
-        said.baseline,
-        said.band_low,
-        said.band_high,
-        said.smoothed,
-        said.smoothed_low,
-        said.smoothed_high,
-        said.anchor,
-        wire.real(said.anchor_change),
-        min(said.n_baseline, INT2_MAX) if insufficient else None,
-        min(said.needed_runs, INT2_MAX) if insufficient else None,
-        row.regression_id,
-        Jsonb(_detail(said, row.more), orjson.dumps),
-        said.policy_version,
-        judged_at,
-    )
+def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.Statement:
+    """Stores judgements."""
+    said = [row.judgement for row in rows]
+    young = [judgement.verdict is Verdict.INSUFFICIENT for judgement in said]
+    return _INSERT, {
+        "judged_at": judged_at,
+        "measured_at": [row.measured_at for row in rows],
+        "series": [row.series_id for row in rows],
+        "branch": [row.branch_id for row in rows],
+        "position": [judgement.position for judgement in said],
+        "commit": [row.commit_id for row in rows],
+        "run": [row.run_id for row in rows],
+        "value": wire.Doubles([judgement.value for judgement in said]),
+        "verdict": [judgement.verdict.value for judgement in said],
+        "onset": [judgement.onset for judgement in said],
+        "change": wire.Doubles([wire.real(judgement.change) for judgement in said]),
+        "change_low": wire.Doubles([wire.real(judgement.change_low) for judgement in said]),
+        "change_high": wire.Doubles([wire.real(judgement.change_high) for judgement in said]),
+        "baseline": wire.Doubles([judgement.baseline for judgement in said]),
+        "band_low": wire.Doubles([judgement.band_low for judgement in said]),
+        "band_high": wire.Doubles([judgement.band_high for judgement in said]),
+        "smoothed": wire.Doubles([judgement.smoothed for judgement in said]),
+        "smoothed_low": wire.Doubles([judgement.smoothed_low for judgement in said]),
+        "smoothed_high": wire.Doubles([judgement.smoothed_high for judgement in said]),
+        "anchor": wire.Doubles([judgement.anchor for judgement in said]),
+        "anchor_change": wire.Doubles([wire.real(judgement.anchor_change) for judgement in said]),
+        "have": [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        "need": [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        "regression": [row.regression_id for row in rows],
+        "detail": [orjson.dumps(_detail(row.judgement, row.more)).decode() for row in rows],
+        "policy_version": [judgement.policy_version for judgement in said],
+    }
 
 
 def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:

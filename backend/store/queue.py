@@ -245,7 +245,7 @@ def held_run(c: Connection, run_id: str, lease_hash: bytes) -> HeldRun | None:
 # No lease is longer than `longest`; one that seems to be was given before the clock was set back.
 _SHORTEN = """
 UPDATE run SET lease_expires_at = %(longest)s
-WHERE state IN ('leased', 'running') AND lease_expires_at > %(longest)s + interval '5 seconds'
+WHERE state IN ('leased', 'running') AND lease_expires_at > %(longest)s::timestamptz + interval '5 seconds'
 """
 _EXPIRED = "SELECT id FROM run WHERE state IN ('leased', 'running') AND lease_expires_at < %(now)s"
 

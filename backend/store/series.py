@@ -237,7 +237,7 @@ _SAVE = """
 UPDATE series AS s SET state = coalesce(u.state, s.state), state_tail = u.tail, state_position = u.position,
                        profile = coalesce(u.profile::jsonb, s.profile),
                        last_measured_at = greatest(s.last_measured_at, %(measured_at)s::timestamptz)
-FROM unnest(%(ids)s::int[], %(states)b::bytea[], %(tails)b::bytea[], %(positions)s::int[], %(profiles)s::text[])
+FROM unnest(%(ids)s::int[], %(states)s::bytea[], %(tails)s::bytea[], %(positions)s::int[], %(profiles)s::text[])
      AS u (id, state, tail, position, profile)
 WHERE s.id = u.id
 """
@@ -368,20 +368,25 @@ def last_point(c: Connection, series_id: int) -> StoredPoint | None:
 _WORSE = """CASE WHEN 'regression' IN ({0}, {1}) THEN 'regression' WHEN 'suspect' IN ({0}, {1}) THEN 'suspect'
      WHEN 'improvement' IN ({0}, {1}) THEN 'improvement' WHEN 'unchanged' IN ({0}, {1}) THEN 'unchanged'
      ELSE 'insufficient' END"""
+# Whoever adds to a series holds its lock, hence a bucket that is not found is not being made by another either. That
+# spares every bucket the lock that ON CONFLICT takes before it updates.
 _ADD = f"""
-INSERT INTO rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                         last_position, worst_verdict, worst_change)
-SELECT u.id, g.name, date_trunc(g.name, %(measured_at)s::timestamptz, 'UTC'), 1, u.value, u.value, u.value, u.value,
-       %(position)s, u.verdict, u.change
-FROM unnest(%(ids)s::int[], %(values)s::float8[], %(verdicts)s::text[], %(changes)s::float4[])
-     AS u (id, value, verdict, change), unnest(ARRAY['hour', 'day', 'week']) AS g (name)
-ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
-  runs = r.runs + 1, value_sum = r.value_sum + excluded.value_sum,
-  value_min = least(r.value_min, excluded.value_min), value_max = greatest(r.value_max, excluded.value_max),
-  last_value = CASE WHEN excluded.last_position >= r.last_position THEN excluded.last_value ELSE r.last_value END,
-  last_position = greatest(r.last_position, excluded.last_position),
-  worst_verdict = {_WORSE.format("r.worst_verdict", "excluded.worst_verdict")},
-  worst_change = greatest(r.worst_change, excluded.worst_change)
+MERGE INTO rollup AS r
+USING (SELECT u.id, g.name, date_trunc(g.name, %(measured_at)s::timestamptz, 'UTC') AS bucket, u.value, u.verdict,
+              u.change
+       FROM unnest(%(ids)s::int[], %(values)s::float8[], %(verdicts)s::text[], %(changes)s::float8[])
+            AS u (id, value, verdict, change), unnest(ARRAY['hour', 'day', 'week']) AS g (name)) AS n
+ON r.series_id = n.id AND r.granularity = n.name AND r.bucket = n.bucket
+WHEN MATCHED THEN UPDATE SET
+  runs = r.runs + 1, value_sum = r.value_sum + n.value,
+  value_min = least(r.value_min, n.value), value_max = greatest(r.value_max, n.value),
+  last_value = CASE WHEN %(position)s >= r.last_position THEN n.value ELSE r.last_value END,
+  last_position = greatest(r.last_position, %(position)s),
+  worst_verdict = {_WORSE.format("r.worst_verdict", "n.verdict")},
+  worst_change = greatest(r.worst_change, n.change)
+WHEN NOT MATCHED THEN INSERT (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                              last_position, worst_verdict, worst_change)
+  VALUES (n.id, n.name, n.bucket, 1, n.value, n.value, n.value, n.value, %(position)s, n.verdict, n.change)
 """
 _WORST_FIRST = "ARRAY['regression', 'suspect', 'improvement', 'unchanged', 'insufficient']"
 # The judgements of each week in question are read once, for all of its buckets; only those that something has moved in

@@ -1,27 +1,39 @@
-"""The short way to PostgreSQL for the path of a result: batches of statements in one round trip, and binary COPY.
+"""The short way to PostgreSQL for the path of a result: batches of prepared statements in one round trip.
 
-Both go through the driver of the caller's own connection, hence within its transaction. Batches are sent by inner parts
-of psycopg (`_enqueue`, `ahead`), which a minor version may change: pyproject.toml holds it, and tests/backend/store/
-test_wire.py fails where they are not what they were.
+They go through the driver of the caller's own connection, hence within its transaction, in libpq's pipeline mode
+(`psycopg.pq`). Cursors are left out: making one, finding every value's type, and a look at the socket after each
+statement were a third of a small delivery's time. Every statement is prepared and kept in the driver's own register,
+which knows when a rollback has undone them all: an inner part, like what waits for answers, that a minor version may
+change. pyproject.toml holds it, and tests/backend/store/test_wire.py fails where they are not what they were.
+
+The server finds the types of parameters by itself, so what could be of several types is cast in the SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from struct import error as StructError
 from struct import pack
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import psycopg
-from psycopg import adapters
+from psycopg import adapters, errors, generators
+from psycopg._preparing import Prepare
 from psycopg.abc import PQGen
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
-from psycopg.rows import namedtuple_row
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 from sqlalchemy import Connection
 
 Statement = tuple[str, Mapping[str, Any]]
+"""SQL with its parameters as %(name)s, and their values: None, bool, int, float, str, bytes, a time, or a flat list of
+these. JSON is text, cast in the SQL."""
 Rows = list[Any]
 
 
@@ -31,99 +43,235 @@ def driver(c: Connection) -> psycopg.Connection[Any]:
 
 def send(c: Connection, *statements: Statement) -> list[Rows]:
     """Run statements one after the other in a single round trip; the rows of each, as named tuples."""
-    connection = driver(c)
-    cursors = [connection.cursor(row_factory=namedtuple_row, binary=True) for _ in statements]
-    with connection.pipeline():
-        connection.wait(_enqueue(cursors, statements))
-    return [_rows(cursor) for cursor in cursors]
+    line = _Line.of(c)
+    with line.connection.lock:
+        line.connection.wait(line.begin(statements))
+        return line.connection.wait(line.end())
 
 
-def _rows(cursor: psycopg.Cursor[Any]) -> Rows:
-    # Not `cursor.description`: it makes an object of every column, which took a tenth of a small batch's time.
-    return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+@dataclass(slots=True)
+class UnderWay:
+    """Statements that the server is working on."""
+
+    rows: list[Rows] = field(default_factory=list)
+    """Of each, once that is over."""
 
 
 @contextmanager
-def ahead(c: Connection, *statements: Statement) -> Iterator[None]:
-    """Statements that the server works on while the caller goes on; leaving waits for their end. No COPY inside."""
-    connection = driver(c)
-    cursors = [connection.cursor(row_factory=namedtuple_row, binary=True) for _ in statements]
-    with connection.pipeline() as pipeline:
-        connection.wait(_enqueue(cursors, statements))
-        connection.wait(pipeline._communicate_gen())  # sends what was enqueued; answers are read when they are there
-        yield
+def ahead(c: Connection, *statements: Statement) -> Iterator[UnderWay]:
+    """Statements that the server works on while the caller goes on; leaving waits for their end. No other inside."""
+    line, sent = _Line.of(c), UnderWay()
+    with line.connection.lock:
+        line.connection.wait(line.begin(statements))
+    try:
+        yield sent
+    finally:
+        with line.connection.lock:
+            sent.rows = line.connection.wait(line.end())
 
 
-def _enqueue(cursors: Sequence[psycopg.Cursor[Any]], statements: Sequence[Statement]) -> PQGen[None]:
-    """What `Cursor.execute` does in a pipeline, less its look at the socket after each statement.
-
-    Those looks were a fifth of all the time of a small delivery; the pipeline's end sends and reads everything at once.
-    """
-    for cursor, (sql, values) in zip(cursors, statements, strict=True):
-        yield from cursor._start_query(sql)
-        yield from cursor._maybe_prepare_gen(cursor._convert_query(sql, values), prepare=True)
-        cursor._last_query = sql
-        yield from cursor.connection._prepared.maintain_gen(cursor.connection)
+# --- one connection --------------------------------------------------------------------------------------------------
 
 
-class _Numbers(Dumper):
-    """A list of numbers as PostgreSQL's binary array, packed at once: the driver's own way asks each number's kind.
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A statement with numbered parameters; what the driver's register knows it by."""
 
-    Most of what a run holds are lists of samples.
-    """
+    query: bytes
+    names: tuple[str, ...]
+    """Of the parameters, in order."""
+    types: tuple[int, ...] = ()
 
-    format = Format.BINARY
-    element_oid: ClassVar[int]
-    element: ClassVar[str]
-    """Of `struct`."""
-    element_bytes: ClassVar[int]
 
-    def dump(self, obj: Sequence[float]) -> bytes:
-        return self._packed(obj)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the server owes an answer to."""
+
+    name: bytes
+    prepares: bool = False
+    key: Any = None
+    """In the register, of a statement that is new to it."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A connection of the driver, and what it has been asked."""
+
+    connection: psycopg.Connection[Any]
+    transformer: Any
+    """The driver's own way from answers to values."""
+    asked: list[_Asked] = field(default_factory=list)
 
     @classmethod
-    def _packed(cls, obj: Sequence[float]) -> bytes:
-        count = len(obj)
-        if not count:
-            return pack(">iii", 0, 0, cls.element_oid)
-        sized: list[float] = [cls.element_bytes] * (2 * count)
-        sized[1::2] = obj
-        # One dimension, no nulls, elements from 1 on, each after its size.
-        return pack(f">iiiii{f'i{cls.element}' * count}", 1, 0, cls.element_oid, count, 1, *sized)
+    def of(cls, c: Connection) -> _Line:
+        connection = driver(c)
+        line: _Line | None = c.info.get("wire")  # kept as long as the driver's connection
+        if line is None or line.connection is not connection:
+            line = c.info["wire"] = cls(connection, Transformer(connection))
+        return line
+
+    def begin(self, statements: Sequence[Statement]) -> PQGen[None]:
+        """Send statements, in a transaction."""
+        ready = [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
+        pgconn, register = self.connection.pgconn, self.connection._prepared
+        starts = pgconn.transaction_status == TransactionStatus.IDLE and not self.connection.autocommit
+        pgconn.enter_pipeline_mode()
+        self.asked = []
+        if starts:
+            pgconn.send_query_params(b"BEGIN", None)
+            self.asked.append(_Asked(b"", prepares=True))
+        for parsed, values, formats in ready:
+            state, name = register.get(cast(Any, parsed), True)
+            key = register.maybe_add_to_cache(cast(Any, parsed), state, name)
+            if state is Prepare.SHOULD:
+                pgconn.send_prepare(name, parsed.query)
+                self.asked.append(_Asked(name, prepares=True, key=key))
+            pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+            self.asked.append(_Asked(name))
+        pgconn.pipeline_sync()
+        yield from generators.send(pgconn)
+
+    def end(self) -> PQGen[list[Rows]]:
+        """The rows of each statement; the first error is raised when all answers are read."""
+        pgconn, register = self.connection.pgconn, self.connection._prepared
+        rows: list[Rows] = []
+        error: errors.Error | None = None
+        for asked in self.asked:
+            results = yield from generators.fetch_many(pgconn)
+            (result,) = results
+            if result.status == ExecStatus.FATAL_ERROR and error is None:
+                error = errors.error_from_result(result)
+            if not asked.prepares:
+                rows.append(self._rows(result))
+            elif asked.key is not None:
+                register.validate(asked.key, Prepare.SHOULD, asked.name, results)
+        yield from generators.fetch_many(pgconn)  # that the batch is over
+        pgconn.exit_pipeline_mode()
+        yield from register.maintain_gen(self.connection)
+        if error is not None:
+            raise error
+        return rows
+
+    def _rows(self, result: PGresult) -> Rows:
+        if result.status != ExecStatus.TUPLES_OK or not result.ntuples:
+            return []
+        row = _row_of(tuple([result.fname(column) for column in range(result.nfields)]))
+        self.transformer.set_pgresult(result, format=Format.BINARY)
+        rows: Rows = self.transformer.load_rows(0, result.ntuples, row)
+        return rows
 
 
-class _Float8s(_Numbers):
-    oid = adapters.types["float8"].array_oid
-    element_oid = adapters.types["float8"].oid
-    element, element_bytes = "d", 8
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-class _Int4s(_Numbers):
-    oid = adapters.types["int4"].array_oid
-    element_oid = adapters.types["int4"].oid
-    element, element_bytes = "i", 4
-
-    def dump(self, obj: Sequence[float]) -> bytes:
-        # Nearly every measurement of a run has as many samples as the one before.
-        return _small_counts(obj) if isinstance(obj, tuple) and len(obj) <= 16 else self._packed(obj)
+@cache
+def _parsed(sql: str) -> _Parsed:
+    numbers: dict[str, int] = {}
+    numbered = _PARAMETER.sub(lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}", sql)
+    return _Parsed(numbered.encode(), tuple(numbers))
 
 
-@lru_cache(maxsize=1024)
-def _small_counts(counts: tuple[int, ...]) -> bytes:
-    return _Int4s._packed(counts)
+@cache
+def _row_of(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]:
+    names = [(column or b"").decode() for column in columns]
+    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Callable[[Sequence[Any]], Any] = row._make
+    return make
 
 
-def copy_rows(c: Connection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
-    """COPY rows into a table; `columns` are their names and PostgreSQL types, in the order of the values."""
-    names = ", ".join(f'"{name}"' for name in columns)
-    cursor = driver(c).cursor()
-    for dumper in (_Float8s, _Int4s):
-        cursor.adapters.register_dumper(list, dumper)
-    with cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.set_types(list(columns.values()))
-        for row in rows:
-            copy.write_row(row)
+# --- values ----------------------------------------------------------------------------------------------------------
 
+
+class Doubles(list[float | None]):
+    """Numbers on their way into a `float8[]` of many: packed at once, where a plain list is written as text."""
+
+
+def _encoded(parsed: _Parsed, values: Mapping[str, Any]) -> tuple[list[bytes | None], list[Format]]:
+    """The parameters of a statement as the server reads them."""
+    encoded: list[bytes | None] = []
+    formats = []
+    for name in parsed.names:
+        value = values[name]
+        found = None if value is None else _ENCODERS[type(value)](value)
+        encoded.append(found if found is None or type(found) is bytes else found.encode())
+        formats.append(Format.TEXT if type(found) is str else Format.BINARY)
+    return encoded, formats
+
+
+def _text(value: str) -> str:
+    if "\0" in value:  # libpq would end the text there
+        raise psycopg.DataError("PostgreSQL text cannot contain NUL (0x00) bytes")
+    return value
+
+
+def _quoted(value: str) -> str:
+    return '"' + _text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _list(values: Sequence[Any]) -> str | bytes:
+    if bytes in map(type, values):
+        return _array(values, adapters.types["bytea"].oid)
+    return "{" + ",".join([_ELEMENTS[type(value)](value) for value in values]) + "}"
+
+
+def _doubles(values: Sequence[float | None]) -> bytes:
+    count, oid = len(values), adapters.types["float8"].oid
+    sized: list[Any] = [8] * (2 * count)
+    sized[1::2] = values
+    try:
+        return _array_head(count, oid) + pack(f">{'id' * count}", *sized)
+    except StructError:  # some are None
+        return _array([None if value is None else pack(">d", value) for value in values], oid)
+
+
+def _array(values: Sequence[bytes | None], oid: int) -> bytes:
+    parts = [_array_head(len(values), oid, nulls=None in values)]
+    for value in values:
+        parts += [_NULL] if value is None else [pack(">i", len(value)), value]
+    return b"".join(parts)
+
+
+def _array_head(elements: int, oid: int, *, nulls: bool = False) -> bytes:
+    """Of an array of one dimension, counted from 1."""
+    return pack(">iiiii", 1, nulls, oid, elements, 1) if elements else pack(">iii", 0, 0, oid)
+
+
+_NULL = pack(">i", -1)
+
+
+class _ByType(dict[type, Callable[[Any], Any]]):
+    """What is said of a type holds for those derived from it."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        for base in kind.__mro__[1:]:
+            if base in self:
+                return self.setdefault(kind, self[base])
+        known = ", ".join(sorted(base.__name__ for base in self))
+        raise TypeError(f"{kind.__name__} is no value for PostgreSQL here: {known} are")
+
+
+_ELEMENTS = _ByType(
+    {
+        type(None): lambda value: "NULL",
+        bool: lambda value: "t" if value else "f",
+        int: int.__repr__,
+        float: float.__repr__,
+        str: _quoted,
+        datetime: lambda value: _quoted(value.isoformat()),
+    }
+)
+_ENCODERS = _ByType(
+    {
+        bool: lambda value: "t" if value else "f",
+        int: int.__repr__,
+        float: float.__repr__,
+        str: _text,
+        datetime: datetime.isoformat,
+        bytes: bytes,
+        list: _list,
+        Doubles: _doubles,
+    }
+)
 
 FLOAT4_MAX = 3.4e38
 
@@ -131,22 +279,3 @@ FLOAT4_MAX = 3.4e38
 def real(value: float | None) -> float | None:
     """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
     return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
-
-
-# A COPY costs two round trips whatever it carries; so many rows are cheaper as statements of a batch.
-FEW_ROWS = 8
-
-
-def row_statements(
-    c: Connection, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
-) -> list[Statement]:
-    """Rows on their way into a table: many are copied at once, few come back as statements for a batch to carry."""
-    if len(rows) > FEW_ROWS:
-        copy_rows(c, table, columns, rows)
-        return []
-    names = ", ".join(f'"{name}"' for name in columns)
-    places = ", ".join(f"%({name})s::{kind}" for name, kind in columns.items())
-    sql = f"INSERT INTO {table} ({names}) VALUES ({places})"
-    return [
-        (sql, {name: list(v) if type(v) is tuple else v for name, v in zip(columns, row, strict=True)}) for row in rows
-    ]

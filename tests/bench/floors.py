@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 
-from backend.store.ingest import MEASUREMENT_COLUMNS
 from tests.bench.stage import Client, Stage
 
 SAMPLES = 30
@@ -24,6 +23,18 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS bench_yardstick (id bigserial PRIMARY KEY, value float8);
 CREATE TABLE IF NOT EXISTS bench_copied (LIKE measurement INCLUDING INDEXES)
 """
+MEASUREMENT_COLUMNS = {
+    "series_id": "int4",
+    "run_id": "text",
+    "measured_at": "timestamptz",
+    "commit_id": "int8",
+    "result_index": "int2",
+    "measurement_index": "int2",
+    "value": "float8",
+    "processes": "float8[]",
+    "samples": "float8[]",
+    "sample_counts": "int4[]",
+}
 COPY = f"COPY bench_copied ({', '.join(MEASUREMENT_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 
 

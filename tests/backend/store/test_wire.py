@@ -1,8 +1,13 @@
-"""Batches to PostgreSQL go by inner parts of the driver: what they must do, whatever its version."""
+"""Batches to PostgreSQL go by inner parts of the driver: what they must do, and how values travel."""
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from backend.store import wire
 
@@ -24,12 +29,11 @@ def test_a_failed_statement_of_a_batch_is_raised(connection: Connection) -> None
 
 def test_what_is_sent_ahead_is_worked_on_meanwhile_and_done_at_the_end(connection: Connection) -> None:
     connection.execute(text("CREATE TEMPORARY TABLE ahead (n int) ON COMMIT DROP"))
-    add = "INSERT INTO ahead SELECT n FROM generate_series(1, %(n)s::int) AS n"
-    with wire.ahead(connection, (add, {"n": 2}), (add, {"n": 3})):
-        ((row,),) = wire.send(connection, ("SELECT count(*) AS n FROM ahead", {}))
-        assert row.n == 5
-    wire.copy_rows(connection, "ahead", {"n": "int4"}, [(1,)])
-    assert connection.scalar(text("SELECT count(*) FROM ahead")) == 6
+    add = "INSERT INTO ahead SELECT n FROM generate_series(1, %(n)s::int) AS n RETURNING n"
+    with wire.ahead(connection, (add, {"n": 2}), (add, {"n": 3})) as under_way:
+        assert not under_way.rows
+    assert [len(rows) for rows in under_way.rows] == [2, 3]
+    assert connection.scalar(text("SELECT count(*) FROM ahead")) == 5
 
 
 def test_a_statement_sent_ahead_that_fails_is_raised(connection: Connection) -> None:
@@ -38,3 +42,81 @@ def test_a_statement_sent_ahead_that_fails_is_raised(connection: Connection) -> 
         wire.ahead(connection, ("SELECT 1 / %(n)s::int", {"n": 0})),
     ):
         pass
+
+
+def test_a_failed_batch_can_be_rolled_back_and_the_same_statements_sent_again(connection: Connection) -> None:
+    divide = "SELECT 12 / %(n)s::int AS n"
+    for _ in range(2):
+        savepoint = connection.begin_nested()
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            wire.send(connection, (divide, {"n": 0}), ("SELECT 'never prepared' AS said", {}))
+        savepoint.rollback()
+    one, two = wire.send(connection, (divide, {"n": 3}), ("SELECT 'never prepared' AS said", {}))
+    assert one[0].n == 4 and two[0].said == "never prepared"
+
+
+def test_a_batch_of_an_idle_connection_begins_its_transaction(engine: Engine) -> None:
+    with engine.connect() as c:
+        with c.begin() as transaction:
+            wire.send(c, ("CREATE TEMPORARY TABLE begun (n int)", {}))
+            assert wire.driver(c).info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+            transaction.rollback()
+        ((row,),) = wire.send(c, ("SELECT to_regclass('begun') IS NULL AS gone", {}))
+        assert row.gone
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int8", -(2**63)),
+        ("bool", True),
+        ("float8", 5e-324),
+        ("float8", -0.0),
+        ("float8", math.inf),
+        ("text", 'quotes " and \\ and ü and {braces}, NULL'),
+        ("text", ""),
+        ("text", Colour.RED),
+        ("bytea", b"\x00\xff\\x"),
+        ("bytea", b""),
+        ("timestamptz", datetime(2026, 2, 28, 23, 59, 59, 123456, UTC)),
+        ("timestamptz", datetime(2026, 7, 1, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))),
+        ("int4[]", []),
+        ("int4[]", [1, None, -(2**31)]),
+        ("text[]", ["NULL", None, "", 'a "b" \\ c', "{d,e}", "ü", " "]),
+        ("text[]", [None, None]),
+        ("bool[]", [True, None, False]),
+        ("float8[]", [0.1, None, 1e308]),
+        ("bytea[]", [b"\x00", None, b""]),
+        ("bytea[]", [None]),
+        ("timestamptz[]", [datetime(2026, 2, 28, tzinfo=UTC), None]),
+        ("float8[]", wire.Doubles([])),
+        ("float8[]", wire.Doubles([0.1, -0.0, 5e-324, 1.7e308, math.inf])),
+        ("float8[]", wire.Doubles([None, 1.5, None])),
+        ("float8[]", wire.Doubles([number / 7 for number in range(100_000)])),
+    ],
+)
+def test_values_arrive_as_they_are(connection: Connection, kind: str, value: Any) -> None:
+    sql = f"SELECT %(v)s::{kind} AS v, %(none)s::{kind} AS none"
+    ((row,),) = wire.send(connection, (sql, {"v": value, "none": None}))
+    assert row.v == value and row.none is None
+
+
+def test_json_is_text_that_the_sql_casts(connection: Connection) -> None:
+    ((row,),) = wire.send(connection, ("SELECT %(v)s::jsonb AS v", {"v": '{"a": [1, null, "ü"]}'}))
+    assert row.v == {"a": [1, None, "ü"]}
+
+
+@pytest.mark.parametrize("value", ["a\0b", ["a\0b"]])
+def test_text_that_postgresql_cannot_hold_is_refused_unsent(connection: Connection, value: Any) -> None:
+    with pytest.raises(psycopg.DataError, match="NUL"):
+        wire.send(connection, ("SELECT 1", {}), ("SELECT %(v)s", {"v": value}))
+    assert wire.send(connection, ("SELECT 1 AS n", {}))[0][0].n == 1
+
+
+def test_a_value_without_a_form_is_refused_by_its_type(connection: Connection) -> None:
+    with pytest.raises(TypeError, match="dict is no value"):
+        wire.send(connection, ("SELECT %(v)s::jsonb", {"v": {}}))
