@@ -9,7 +9,7 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
-from backend.regression.fleet_scan import Found, Place, channels, locate, pattern_of, share_of
+from backend.regression.fleet_scan import SMALLEST, Found, Place, channels, locate, pattern_of, share_of
 from backend.regression.fleet_software import Software
 from backend.regression.fleet_state import MOVED, Code, Inquiry
 from backend.regression.fleet_terms import Bools, Floats, IncidentKind
@@ -28,52 +28,18 @@ class Codes(Software):
     """The layer that knows what the code did."""
 
     def tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
+        """A session proved a change of the code: one that is known, a step of a drift, or a new one."""
         rows = self.rows[inquiry.testbed]
-        z = change / error
-        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED)
-        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.008)
-        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED)
-        lead = self.lead_of(change, clear if clear.any() else expected)
-        sign = np.sign(change[lead])
-        benches = set(self.benchmark[clear].tolist())
-        related = np.isin(self.benchmark, list(benches)) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
-        listed = (clear | expected | related) & (np.sign(change) == sign)
-        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
-        listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
-        listed &= self.with_shown(listed & (np.abs(change) + 0.5 * error >= 0.03))
-        listed &= self.stepped(inquiry, rows, change, listed)
-        if not listed.any():
-            # The session leans towards what the runs show, series by series it proves nothing.
-            listed, sign = inquiry.pattern != 0, np.sign(inquiry.pattern[inquiry.lead])
+        listed, sign = self.moved_by_code(inquiry, change, error)
         code = Code(0, change, error, listed, Place(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
-        same = [c for c in self.codes if not c.drift and self.same_change(c, code, rows)]
-        if same:
-            known = same[-1]
-            grown = known.listed | listed
-            known.change = np.where(listed & ~known.listed, change, known.change)
-            known.listed = grown
-            if rows.name not in known.shown:
-                self.attach(known, rows)
-            else:
-                self.refit(known, rows)
-            self.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
+        known = next((c for c in reversed(self.codes) if not c.drift and self.same_change(c, code, rows)), None)
+        if known is not None:
+            self.grow(known, code, rows)
             return
         drifting = self.continues(code)
         if drifting is not None:
-            code.incident, code.drift = drifting.incident, True
-            self.codes.append(code)
-            for bed in self.rows.values():
-                code.shown[bed.name] = bed.n
-                if self.shows(code, bed):
-                    bed.put(
-                        ("drift", self.new_key()), Shift(np.where(listed, change, 0.0), from_position=code.place.commit)
-                    )
-            for number in np.unique(self.benchmark[listed]):
-                self.drifting[int(number)] = self.newest + 60
-            self.change_incident(
-                code.incident, drift=True, range_end=max(self.incidents[code.incident].range_end, drifting.place.last)
-            )
+            self.lose_more(drifting, code)
             return
         kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
         code.incident = self.open_incident(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
@@ -84,6 +50,55 @@ class Codes(Software):
                 self.attach(code, other)
         if sign < 0:
             self.close_fixed(code)
+
+    def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
+        """The series that a proved change moved, and its direction."""
+        rows, z = self.rows[inquiry.testbed], change / error
+        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED)
+        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.008)
+        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED)
+        lead = self.lead_of(change, clear if clear.any() else expected)
+        sign = float(np.sign(change[lead]))
+        related = self.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
+        alike = np.sign(change) == sign
+        listed = (clear | expected | related) & alike
+        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
+        listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
+        enough = np.abs(change) + 0.5 * error >= 0.03
+        if abs(change[lead]) >= 2 * SMALLEST:
+            # Beside a large change a tiny one is chance, or a part of a drift.
+            enough &= np.abs(change) >= SMALLEST
+        listed &= self.with_shown(listed & enough)
+        listed &= self.stepped(inquiry, rows, change, listed)
+        if listed.any():
+            return listed, sign
+        if (clear & alike).any():
+            return clear & alike, sign
+        # The session leans towards what the runs show; series by series it proves nothing.
+        return inquiry.pattern != 0, float(np.sign(inquiry.pattern[inquiry.lead]))
+
+    def grow(self, known: Code, found: Code, rows: RowsOfTestbed) -> None:
+        """A known change has more series than were known, or another testbed."""
+        known.change = np.where(found.listed & ~known.listed, found.change, known.change)
+        known.listed = known.listed | found.listed
+        if rows.name not in known.shown:
+            self.attach(known, rows)
+        else:
+            self.refit(known, rows)
+        self.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
+
+    def lose_more(self, known: Code, code: Code) -> None:
+        """A small loss after another one: both are steps of one drift."""
+        code.incident, code.drift = known.incident, True
+        self.codes.append(code)
+        for bed in self.rows.values():
+            code.shown[bed.name] = bed.n
+            if self.shows(code, bed):
+                delta = np.where(code.listed, code.change, 0.0)
+                bed.put(("drift", self.new_key()), Shift(delta, from_position=code.place.commit))
+        self.drifting.update({int(b): self.newest + 60 for b in np.unique(self.benchmark[code.listed])})
+        range_end = max(self.incidents[code.incident].range_end, known.place.last)
+        self.change_incident(code.incident, drift=True, range_end=range_end)
 
     def stepped(self, inquiry: Inquiry, rows: RowsOfTestbed, change: Floats, listed: Bools) -> Bools:
         """False for benchmarks whose runs just before the onset were nearly as bad: they drift."""
@@ -121,15 +136,15 @@ class Codes(Software):
 
     def same_change(self, a: Code, b: Code, rows: RowsOfTestbed) -> bool:
         """Whether what a session left over is a known change: found elsewhere, or not wholly taken off."""
-        if not np.sign(a.change[self.lead_of(a.change, a.listed)] * b.change[self.lead_of(b.change, b.listed)]) > 0:
+        if a.change[self.lead_of(a.change, a.listed)] * b.change[self.lead_of(b.change, b.listed)] <= 0:
             return False
         both = a.listed & b.listed
         if both.any():
             left = float(b.change[both] @ a.change[both] / (a.change[both] @ a.change[both]))
             return abs(a.place.commit - b.place.commit) <= 5 and (rows.name not in a.shown or left < LEFT_OVER)
-        # A session sees all series: what it adds later to none of those listed must be at that very commit.
+        # A session sees all series: what one adds to none of those listed must be at that very commit.
         sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
-        return rows.name in a.shown and sharp and abs(a.place.commit - b.place.commit) <= 1
+        return rows.name in a.shown and sharp and a.place.commit == b.place.commit
 
     def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
         """Where a change began, from all rows of the testbeds that show it."""
