@@ -1,5 +1,6 @@
 """Errors as pages: what was wrong, with the value; what to do now; the id under which the log has it."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from fastapi import Request
@@ -7,7 +8,7 @@ from fastapi.responses import Response
 
 from frontend.frame import bare_frame
 from frontend.links import Here
-from frontend.render import html_response, render
+from frontend.render import html_response, render, visible
 
 
 class Problem(Protocol):
@@ -21,8 +22,19 @@ class Problem(Protocol):
     def detail(self) -> str: ...
 
 
+@dataclass(frozen=True, slots=True)
+class NoSuchAddress:
+    """An address whose last part cannot name anything: `/series/abc`."""
+
+    detail: str
+    title: str = "There is no such thing"
+    status: int = 404
+
+
 def problem_page(request: Request, problem: Problem) -> Response:
     """The error as a person sees it. It reads nothing: the database may be what failed."""
+    if problem.status == 422 and problem.detail.startswith("path."):
+        problem = NoSuchAddress(f"nothing is at {visible(request.url.path)[:120]!r}: a number belongs at its end")
     here = Here(request.url.path, request.query_params.multi_items())
     html = render(
         "error.html",

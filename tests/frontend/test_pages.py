@@ -206,6 +206,14 @@ def test_filters_narrow_the_board(anyone: httpx.Client) -> None:
     assert 0 < text.count("<tr data-c=") < 10
 
 
+@pytest.mark.parametrize("path", ["/series/abc", "/regressions/%3Cb%3E"])
+def test_an_address_that_can_name_nothing_says_what_belongs_there(anyone: httpx.Client, path: str) -> None:
+    answer = anyone.get(path)
+    assert answer.status_code == 404
+    assert "a number belongs at its end" in answer.text
+    assert "<b>" not in answer.text.split("<h1>")[1].split("</p>")[0]
+
+
 def test_folded_suites_show_their_worst_state(anyone: httpx.Client) -> None:
     text = anyone.get("/board?lens=suites").text
     assert 'class="vc' not in text.split("<tbody>")[1]
