@@ -91,11 +91,6 @@ class SeriesState:
         return cls(kind)
 
     @property
-    def process_spread(self) -> float | None:
-        """Relative standard deviation of one process, from at least 20 past values; what a session tests with."""
-        return self.within if self.within_runs >= 10 else None
-
-    @property
     def open_regressions(self) -> tuple[OpenRegression, ...]:
         """Confirmed and not ended, oldest first."""
         if self.kind.exact:

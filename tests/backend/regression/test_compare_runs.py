@@ -75,6 +75,13 @@ def test_twenty_percent_faster_at_twice_the_memory_says_both():
     assert rows["memory"].verdict is Verdict.REGRESSION and rows["memory"].reason is CompareReason.EXACT
 
 
+def test_twenty_percent_faster_at_the_same_memory_is_no_trade():
+    base = [measured("step", draws(10.0)), measured("memory", [100.0], exact=True)]
+    head = [measured("step", draws(8.0)), measured("memory", [100.0], exact=True)]
+    rows = {r.key: r for r in compare(base, head, POLICY, {"step": 0.005}).rows}
+    assert rows["step"].verdict is Verdict.IMPROVEMENT and rows["step"].traded_for == ()
+
+
 def test_a_watch_metric_is_compared_and_no_regression():
     found = compare(
         [measured("a", draws(10.0), role=Role.WATCH)], [measured("a", draws(13.0), role=Role.WATCH)], POLICY

@@ -90,3 +90,39 @@ def test_a_short_past_is_filled_up_with_the_policys_assumption():
 @pytest.mark.parametrize(("processes", "rounds"), [(2, 1), (3, 1), (4, 2), (12, 6), (13, 6), (100, 50)])
 def test_a_session_has_as_many_rounds_as_its_processes_allow(processes, rounds):
     assert most_rounds(Policy(session_max_processes=processes)) == rounds
+
+
+def share_confirmed(effect, spread, sessions, policy=POLICY):
+    """Of so many sessions, a look after every round."""
+    rng, confirmed = np.random.default_rng(5), 0
+    for base, head in np.exp(spread * rng.standard_normal((sessions, 2, policy.session_max_processes))):
+        for done in range(2, len(base) + 1, 2):
+            step = next_step(base[:done], head[:done] * (1 + effect), Direction.LOWER, spread, policy)
+            if step.decision is not Decision.CONTINUE:
+                confirmed += step.decision is Decision.CONFIRMED
+                break
+    return confirmed / sessions
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02])
+def test_a_session_confirms_what_is_not_there_with_the_risk_of_the_policy_at_most(spread):
+    assert share_confirmed(0.0, spread, 2000) <= POLICY.session_alpha
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.015])
+def test_a_change_of_the_smallest_size_is_confirmed_with_the_power_of_the_policy_and_half_of_it_hardly_ever(spread):
+    assert processes_needed(spread, POLICY) <= POLICY.session_max_processes
+    assert share_confirmed(POLICY.min_change, spread, 2000) >= POLICY.session_power - 0.005
+    assert share_confirmed(POLICY.min_change / 2, spread, 2000) <= 0.08
+
+
+def test_more_processes_bring_the_power_back_to_a_noisy_series():
+    noisy = 0.02
+    assert share_confirmed(0.05, noisy, 1000) < POLICY.session_power
+    assert share_confirmed(0.05, noisy, 1000, Policy(session_max_processes=24)) >= POLICY.session_power
+
+
+def test_twenty_past_differences_speak_for_themselves_and_nineteen_are_filled_up():
+    quiet = 0.001
+    assert process_spread(past(quiet, runs=21, processes=1), POLICY) < 2 * quiet
+    assert process_spread(past(quiet, runs=20, processes=1), POLICY) > 2 * quiet

@@ -1,6 +1,9 @@
+import numpy as np
 import pytest
 
+from backend.regression.history import replay
 from backend.regression.policy import Policy, PolicyError, parse_overrides
+from backend.regression.terms import Direction, Point, SeriesKind
 
 
 def test_default_is_five_percent_and_three_runs():
@@ -71,3 +74,27 @@ def test_more_points_a_week_ask_for_more_evidence():
     assert base.for_load(1000) is base
     assert base.for_load(1e6).evidence_regression > base.for_load(1e5).evidence_regression > base.evidence_regression
     assert base.with_values(false_alarms_per_week=100.0).for_load(1e5).evidence_regression == base.evidence_regression
+
+
+@pytest.mark.parametrize("noise", ["quiet", "spikes", "alike"])
+def test_a_quiet_project_is_told_of_one_regression_a_week_at_most(noise):
+    """Two hundred series over five weeks of a hundred commits each, none of which ever changed."""
+    weeks, series, points_a_week = 5, 200, 20_000
+    rng = np.random.default_rng(11)
+    residuals = rng.standard_normal((series, weeks * points_a_week // series))
+    if noise == "spikes":
+        residuals += 6 * (rng.random(residuals.shape) < 0.02)
+    if noise == "alike":
+        for run in range(1, residuals.shape[1]):
+            residuals[:, run] += 0.4 * residuals[:, run - 1]
+    policy = Policy().for_load(points_a_week)
+    assert policy.evidence_regression == pytest.approx(10.0 + 3.5 * np.log(2**15 * 5e-5), abs=0.01)
+    told = [
+        event
+        for of_one in 10.0 * np.exp(0.012 * residuals)
+        for event in replay(
+            [Point(run, "c", (float(value),)) for run, value in enumerate(of_one)], SeriesKind(Direction.LOWER), policy
+        )
+        if event.magnitude > 0
+    ]
+    assert len(told) <= weeks * policy.false_alarms_per_week
