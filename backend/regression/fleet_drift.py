@@ -57,7 +57,7 @@ class Drifts(Codes):
         change, error = self.slow_loss()
         z = np.where(self.may_drift(), change / error, 0.0)
         suspected = (change >= (0.02 if eager else 0.028)) & (z >= (3.0 if eager else 4.5))
-        overdue = self.newest - self.looked_back >= EVERY and self.newest >= BACK + JUDGED
+        overdue = self.newest - self.looked_back >= EVERY and self.newest - self.oldest >= BACK + JUDGED
         if not suspected.any() and not overdue:
             return None
         return self.look_back(rows, int(np.argmax(np.where(suspected, z, -1.0) if suspected.any() else z)))
@@ -101,7 +101,7 @@ class Drifts(Codes):
     def ramps(self, lead: int) -> bool:
         """Whether a series has been getting worse for long, rather than at one commit."""
         now = self.newest
-        if now < 80 or not self.may_drift()[self.partner[lead]]:
+        if now - self.oldest < 80 or not self.may_drift()[self.partner[lead]]:
             return False
         old, old_variance = self.window(now - 110, now - 50)
         middle, middle_variance = self.window(now - 36, now - 14)
@@ -115,11 +115,11 @@ class Drifts(Codes):
     def look_back(self, rows: RowsOfTestbed, lead: int) -> Ask:
         """A session of a commit that the runs have judged by now, and one of long ago."""
         self.looked_back = self.newest
-        head = max(0, self.newest - JUDGED)
+        head = max(self.oldest, self.newest - JUDGED)
         self.pending = Inquiry(
             Purpose.DRIFT,
             rows.name,
-            max(0, head - BACK),
+            max(self.oldest, head - BACK),
             head,
             np.zeros(self.size),
             rows.by_position(6),

@@ -52,7 +52,7 @@ class FleetJudge(Drifts):
             for code in self.codes:
                 if code.place.commit == run.position:
                     self.relocate(code)
-        self.newest = max(self.newest, run.position)
+        self.oldest, self.newest = min(self.oldest, run.position), max(self.newest, run.position)
         level = self.level_of(run)
         row = rows.add(run, level)
         w = int(rows.worker[row])
@@ -200,8 +200,8 @@ class FleetJudge(Drifts):
         self.pending = Inquiry(
             purpose,
             rows.name,
-            max(0, first - 8),
-            max(head, 0),
+            max(self.oldest, first - 8),
+            head,
             pattern,
             found.rows,
             only,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -141,7 +142,9 @@ class FleetState:
         self.codes: list[Code] = []
         self.incidents: dict[int, Incident] = {}
         self.docs: set[int] = set()
+        self.oldest = sys.maxsize
         self.newest = 0
+        """The first and the last position that was run."""
         self.pending: Inquiry | None = None
         self.told: list[Told] = []
         self.keys = 0

@@ -18,13 +18,14 @@ SIZE = len(SERIES)
 class Project:
     """The code costs what `code` says at each position, per series; `machine` says what a run has beside."""
 
-    def __init__(self, code, noise=0.008, until=200, machine=lambda position, worker: {}):
-        self.code, self.noise, self.until, self.machine = code, noise, until, machine
+    def __init__(self, code, noise=0.008, until=200, machine=lambda position, worker: {}, begins=0):
+        self.code, self.noise, self.machine = code, noise, machine
+        self.positions = range(begins, begins + until)
         self.judge = FleetJudge(SERIES, ["t0", "t1"])
         self.told, self.asked = [], []
 
     def play(self):
-        for position in range(self.until):
+        for position in self.positions:
             for number, testbed in enumerate(("t0", "t1")):
                 told, ask = self.judge.run(self.run(position, testbed, number))
                 self.told += told

@@ -39,10 +39,18 @@ def test_a_change_at_one_commit_that_is_known_is_no_drift_in_a_look_back():
     assert [(i.drift, i.first_bad) for i in opened] == [(False, 80)]
 
 
-def test_a_look_back_comes_once_in_a_while_without_any_suspicion():
-    looks = [position for position, ask in Project(slow_loss(0.0)).play().asked if ask.head - ask.base == BACK]
+@pytest.mark.parametrize("begins", [0, 4000])
+def test_a_look_back_comes_once_in_a_while_without_any_suspicion(begins):
+    asked = Project(steps(), begins=begins).play().asked
+    looks = [position - begins for position, ask in asked if ask.head - ask.base == BACK]
     assert BACK + JUDGED <= looks[0] < BACK + JUDGED + 5
     assert EVERY <= looks[1] - looks[0] < EVERY + 10
+
+
+def test_no_session_is_asked_of_a_commit_before_the_first_that_was_run():
+    asked = Project(slow_loss(0.3, start=4015, lasts=30), begins=4000, until=100).play().asked
+    assert asked
+    assert min(ask.base for _, ask in asked) >= 4000
 
 
 @pytest.mark.parametrize(
