@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from sqlalchemy import make_url, text
@@ -24,6 +26,7 @@ from backend.services.dispatch import Kind, Wanted
 RESULT = """
 import json, os, time
 time.sleep({sleep})
+print("measured")
 json.dump({{"schema": "tidemark.run/1", "status": "ok", "results": [
     {{"benchmark": "moe.layer", "variant": {{"k": 2}}, "status": "ok", "measurements": [
         {{"metric": "calls", "unit": "1", "direction": "lower", "role": "gate", "value": 5, "exact": True}}]}}]}},
@@ -248,6 +251,39 @@ def test_a_result_whose_lease_ran_out_while_the_network_was_away_is_taken_later(
         nudge(each.run_id)
     (row,) = ended(live_server, [run_id])
     assert (row.state, row.status, row.measured) == ("done", "ok", 1)
+
+
+def _is_measuring(worker: psutil.Process) -> bool:
+    for process in worker.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "bench.py" in " ".join(process.cmdline()):
+                return True
+    return False
+
+
+def test_a_result_that_the_disk_of_the_spool_has_no_room_for_is_delivered_without_its_files(
+    start: Any, queue_runs: Any, live_server: Any, nudge: Any
+) -> None:
+    """No file that the worker writes may grow: what a full disk is to it. The benchmark is under way by then."""
+    worker = start()
+    process = psutil.Process(worker.process.pid)
+    first, second = queue_runs(2, sleep=2.0)
+    nudge(first)
+    until(lambda: _is_measuring(process))
+    _, most = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (0, most))
+    (row,) = ended(live_server, [first])
+    process.rlimit(psutil.RLIMIT_FSIZE, (most, most))
+    nudge(second)
+    ended(live_server, [second])
+    assert (row.state, row.status, row.measured) == ("done", "ok", 1)
+
+    def files(run_id: str) -> int:
+        with live_server.engine.connect() as c:
+            return int(c.scalar(text("SELECT count(*) FROM artifact WHERE run_id = :id"), {"id": run_id}) or 0)
+
+    until(lambda: files(second))
+    assert files(first) == 0
 
 
 def test_a_worker_whose_clock_is_wrong_takes_no_run_and_says_so(
