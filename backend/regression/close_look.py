@@ -14,11 +14,13 @@ from backend.regression.evidence import (
     SHIFTS,
     backwards,
     calm,
+    demanded,
     far_beyond,
     gains,
     little_known,
     local_noise,
     locate,
+    low_quarter,
     seen_before,
     unruly,
     without_best,
@@ -42,6 +44,8 @@ YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
 DRIFT_NOISE = 0.4
 """The noise of a drifting series is that between neighbours, and at least this share of its spread."""
+LOW_MOVES = 0.15
+"""A drift takes the lower quarter of the runs along, by this share at least; a slow state met more often does not."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
 _FALLS = -SHIFTS
 
@@ -70,7 +74,7 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     away = evidence[:, sustained - 1 :] * weight[sustained - 1 :]
     away -= top
     total = max(top, top + math.log(float(np.add.reduce(np.exp(away), axis=None)) / len(SHIFTS)))
-    needed = policy.evidence_regression if sign > 0 else policy.evidence_improvement
+    needed = demanded(sign, length, model, policy)
     if d.replicated and onset < YOUNG and far_beyond(y, onset, sign, model, wildness, policy):
         total = max(total, 2 * needed)
     elif total < needed:
@@ -165,6 +169,8 @@ def drifted(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
     rho = model.correlation
     variance = inflation_of(rho, float(new)) / new + inflation_of(rho, float(old)) / old
     noise = max(DRIFT_NOISE * model.scale, min(model.scale, local_noise(y)))
+    if low_quarter(y[-new:]) - low_quarter(y[:old]) < LOW_MOVES * (now - first):
+        return None
     wild = max(1.0, unruly(y[-new:], model))
     if size < policy.drift_z * noise * math.sqrt(1.57 * variance * wild):
         return None

@@ -58,6 +58,7 @@ def pack_detector(d: Detector) -> dict[str, Any]:
         "fitted": d.fitted,
         "anchor": d.anchor,
         "levels": list(d.levels),
+        "borrowed": d.borrowed,
         "opened": [
             [o.onset, o.last_good, o.before, o.after, o.drift, pack_floats(o.runs), pack_ints(o.places)]
             for o in d.opened
@@ -94,6 +95,7 @@ def unpack_detector(data: dict[str, Any]) -> Detector:
         fitted=data["fitted"],
         anchor=data["anchor"],
         levels=tuple(data["levels"]),
+        borrowed=data.get("borrowed", 0),  # states of before 2026-11-20 do not say: the level then counts as older
         opened=tuple(
             Opened(o[0], o[1], o[2], o[3], o[4], unpack_floats(o[5]), unpack_ints(o[6])) for o in data["opened"]
         ),

@@ -159,6 +159,7 @@ class Detector(Memory):
             self.carried = _single(np.concatenate((self.carried, history[:drop] - self.model.level))[-CARRIED:])
             history, where = history[drop:], where[drop:]
             self.started = self.started - drop
+            self.borrowed = max(0, self.borrowed - drop)
             self.next_look -= drop
             self.next_fit -= drop
             self.fitted -= drop
@@ -187,10 +188,12 @@ class Detector(Memory):
             self.carried = _single(np.concatenate((self.carried, old - noise.level))[-CARRIED:])
         self.correlation = 0.5 * (self.correlation + noise.correlation)
         worse = change.told and change.size > 0
-        if worse and known_modes(self.levels, change.before, change.after, noise.scale, policy):
+        if worse and known_modes(
+            self.levels, change.before, change.after, onset - self.borrowed, noise.scale, policy
+        ):
             change = replace(change, told=False, known=True)
         self.levels = (*self.levels[1 - LEVELS :], change.before)
-        self.segment, self.places = y[onset:], where[onset:]
+        self.segment, self.places, self.borrowed = y[onset:], where[onset:], 0
         if change.told and change.size > 0:
             base = min(change.before, self.anchor) if self.anchor is not None else change.before
             kept = Opened(
@@ -223,6 +226,7 @@ class Detector(Memory):
         oldest = fixed[0]
         near = max(0.3 * gate, 2.5 * noise / math.sqrt(len(self.segment)))
         if abs(change.after - oldest.before) < near and not oldest.drift:
+            self.borrowed = len(oldest.runs)
             self.segment = np.concatenate((oldest.runs, self.segment))
             self.places = np.concatenate((oldest.places, self.places))
         return replace(change, fixed=fixed, told=True)

@@ -27,8 +27,19 @@ EXCURSION = 1.2
 """A block must be this much higher than any earlier stretch of its length."""
 FAR = 5.0
 """A change of so many standard deviations needs no more proof after a short reference than after a long one."""
-SEEN = 2
-"""A level left so often before is a known mode of the series."""
+SEEN = 3
+"""A level left so often before may be a mode of the series; the worsenings until then were all told."""
+LONG_HELD = 80
+"""A level that has held for so many runs is no mode that comes and goes: leaving it is always told."""
+FEW, MANY = 8, 32
+LEAST_SHARE, MOST_SHARE = 0.8, 1.1
+"""A worsening that shows within few runs must bring the first share of the evidence, one that takes many the other:
+what is faint may be the misfit of the model, added up, and is hard to place."""
+CORRELATED = 0.3
+"""Autocorrelation of which excursions of a few runs are made."""
+WILD = 1.6
+"""A series whose noise is beyond so many times the smallest regression must show more: it has states that are rare."""
+MOST_MORE = 2.0
 NEAR_MODE = 1.3
 """Levels within so many standard deviations are one mode."""
 LATE_RUNS = 30
@@ -36,7 +47,7 @@ BEHIND = 150
 """Runs before an onset that are looked at from behind it."""
 CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
-_SIX, _MINUS_SIX = np.array(6.0), np.array(-6.0)
+_THREE, _MINUS_THREE = np.array(3.0), np.array(-3.0)
 
 
 def without_best(gains: Floats, weighed: float, policy: Policy) -> bool:
@@ -78,7 +89,7 @@ def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: floa
 
 def unruly(block: Floats, model: NoiseModel) -> float:
     """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
-    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, _SIX), _MINUS_SIX)
+    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, _THREE), _MINUS_THREE)
     return (float(inside.dot(inside)) + 4 * model.spread) / (len(block) + 4) / model.spread
 
 
@@ -123,8 +134,21 @@ def backwards(y: Floats, onset: int, sign: int, carried: Floats, model: NoiseMod
     return float(gain.max()) / NAT / temper
 
 
-def known_modes(levels: tuple[float, ...], before: float, after: float, noise: float, policy: Policy) -> bool:
-    """Both levels of a worsening were left often enough before: the series goes to and fro between them."""
+def demanded(sign: int, length: int, model: NoiseModel, policy: Policy) -> float:
+    """Nats of evidence to be shown by so many runs of a series of this noise."""
+    wild = min(MOST_MORE, max(1.0, model.scale / (WILD * math.log1p(policy.min_change))))
+    if sign < 0:
+        return policy.evidence_improvement * wild
+    faint = min(1.0, max(0.0, (length - FEW) / (MANY - FEW), 0.5 * model.correlation / CORRELATED))
+    return policy.evidence_regression * wild * (LEAST_SHARE + faint * (MOST_SHARE - LEAST_SHARE))
+
+
+def known_modes(
+    levels: tuple[float, ...], before: float, after: float, held: int, noise: float, policy: Policy
+) -> bool:
+    """Both levels of a worsening were left often before and the first was not held for long: a going to and fro."""
+    if held >= LONG_HELD:
+        return False
     near = min(0.4 * (after - before), max(0.3 * math.log1p(policy.min_change), NEAR_MODE * noise))
     return all(sum(abs(level - earlier) < near for earlier in levels) >= SEEN for level in (before, after))
 
@@ -152,3 +176,8 @@ def local_noise(y: Floats) -> float:
     """Spread between neighbouring runs, which a drift does not inflate."""
     step = np.abs(np.diff(y))
     return max(middle(step) / 0.954, 3e-4)
+
+
+def low_quarter(y: Floats) -> float:
+    """A quarter of the runs are below this."""
+    return float(np.sort(y)[len(y) // 4])

@@ -8,7 +8,10 @@ from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 
 REMEMBERED = 8
-FLAPPING = 2
+FLAPPING = 3
+"""A value left so often before may be one that the counter goes to and fro between; until then every rise was told."""
+LONG_HELD = 80
+"""Leaving a value that has held for so many runs is told, however often it was left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Counter:
         change = exact_change(self.value, value, direction)
         gate = policy.exact_min_change
         settled = self.settled(policy)
-        known = self.earlier.count(value) >= FLAPPING
+        known = self.earlier.count(value) >= FLAPPING and self.held < LONG_HELD
         anchor = self.value if self.anchor is None else self.anchor
         added_up = exact_change(anchor, value, direction)
         fixed: tuple[ExactOpened, ...] = ()

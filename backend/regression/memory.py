@@ -97,6 +97,8 @@ class Memory:
     levels: tuple[float, ...] = ()
     """Levels of the last few segments, oldest first."""
     opened: tuple[Opened, ...] = ()
+    borrowed: int = 0
+    """Runs at the head of the segment that are older than the level: those before a regression that was fixed."""
 
     def snapshot(self) -> Self:
         """A copy that later feeding of this one does not change."""

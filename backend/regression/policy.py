@@ -59,7 +59,12 @@ class Policy:
         0.001, 1e-9, 0.2, "Risk of a single run", "Chance that a harmless run lies outside the band.", "probability"
     )
     evidence_regression: float = _threshold(
-        10.0, 2.0, 100.0, "Evidence for a regression", "Log-likelihood ratio at which a worsening is accepted.", "nats"
+        10.0,
+        2.0,
+        100.0,
+        "Evidence for a regression",
+        "Log-likelihood ratio at which a worsening is accepted; less of a few runs, more of many or in much noise.",
+        "nats",
     )
     evidence_improvement: float = _threshold(
         16.0,

@@ -1,6 +1,7 @@
 import pytest
 from judge_histories import points
 
+from backend.regression.exact import LONG_HELD
 from backend.regression.judge import judge_all
 from backend.regression.policy import Policy
 from backend.regression.terms import ChangeState, Direction, Reason, Role, SeriesKind, Verdict
@@ -57,6 +58,11 @@ def test_a_value_that_was_never_held_is_no_baseline():
 
 
 def test_a_counter_that_flaps_is_a_known_mode_and_not_an_alarm_each_time():
-    found = judged([100, 100, 110, 110, 100, 100, 110, 110, 100, 100, 110, 110, 100, 100, 110])
-    assert len(regressions(found)) == 2
-    assert found[-1].verdict is Verdict.UNCHANGED and found[-1].reason is Reason.KNOWN_MODE
+    found = judged([100, 100, 110, 110] * 4)
+    assert len(regressions(found)) == 3
+    assert found[-2].verdict is Verdict.UNCHANGED and found[-2].reason is Reason.KNOWN_MODE
+
+
+@pytest.mark.parametrize(("held", "told"), [(LONG_HELD - 1, 3), (LONG_HELD, 4)])
+def test_a_counter_that_leaves_a_value_held_for_long_is_told_however_often_it_flapped(held, told):
+    assert len(regressions(judged([100, 100, 110, 110] * 3 + [100] * held + [110]))) == told

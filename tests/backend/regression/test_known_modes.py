@@ -5,7 +5,7 @@ import pytest
 from judge_histories import points
 
 from backend.regression.density import fit
-from backend.regression.evidence import backwards, known_modes
+from backend.regression.evidence import LONG_HELD, backwards, known_modes
 from backend.regression.history import replay
 from backend.regression.judge import judge_all
 from backend.regression.policy import Policy
@@ -14,10 +14,11 @@ from backend.regression.terms import ChangeDirection, ChangeState, Direction, Re
 LOWER = SeriesKind(Direction.LOWER)
 
 
-def to_and_fro(times, top=11.5, last=None):
-    """`times` stretches at 10 and as many at `top`, the last of them at another level where given."""
+def to_and_fro(times, top=11.5, last=None, held=25):
+    """`times` stretches at 10 and as many at `top`, the last of them at another level, or after longer, where given."""
     tops = [top] * (times - 1) + [last or top]
-    levels = [level for high in tops for level in [10.0] * 25 + [high] * 25]
+    lengths = [25] * (times - 1) + [held]
+    levels = [level for high, low in zip(tops, lengths, strict=True) for level in [10.0] * low + [high] * 25]
     return points(levels, np.random.default_rng(4), 0.005)
 
 
@@ -29,31 +30,36 @@ def told(history):
     ]
 
 
-def test_two_worsenings_between_the_same_levels_are_told_and_the_third_is_a_known_mode():
-    assert told(to_and_fro(2)) == [25, 75]
-    assert told(to_and_fro(3)) == [25, 75]
+def test_three_worsenings_between_the_same_levels_are_told_and_the_fourth_is_a_known_mode():
+    assert told(to_and_fro(3)) == [25, 75, 125]
+    assert told(to_and_fro(4)) == [25, 75, 125]
+
+
+@pytest.mark.parametrize(("held", "is_told"), [(LONG_HELD - 1, False), (LONG_HELD, True)])
+def test_leaving_a_level_that_has_held_for_long_is_told_however_often_it_was_left(held, is_told):
+    assert told(to_and_fro(4, held=held)) == [25, 75, 125, *([150 + held] if is_told else [])]
 
 
 def test_a_level_that_is_new_is_told_however_often_the_series_went_to_and_fro():
-    assert told(to_and_fro(3, last=13.5)) == [25, 75, 125]
+    assert told(to_and_fro(4, last=13.5)) == [25, 75, 125, 175]
 
 
 def test_a_known_mode_is_no_regression_and_says_why():
-    judged = judge_all(to_and_fro(3), LOWER, Policy())
-    (accepted,) = [j for j in judged[125:] if any(e.state is ChangeState.CONFIRMED for e in j.events)][:1]
+    judged = judge_all(to_and_fro(4), LOWER, Policy())
+    (accepted,) = [j for j in judged[175:] if any(e.state is ChangeState.CONFIRMED for e in j.events)][:1]
     assert (accepted.verdict, accepted.reason) == (Verdict.UNCHANGED, Reason.KNOWN_MODE)
-    assert not any(j.red for j in judged[accepted.position : 150])
+    assert not any(j.red for j in judged[accepted.position : 200])
 
 
-@pytest.mark.parametrize(("seen", "known"), [(2, True), (1, False)])
-def test_a_level_is_a_mode_when_it_was_left_twice(seen, known):
+@pytest.mark.parametrize(("seen", "known"), [(3, True), (2, False)])
+def test_a_level_is_a_mode_when_it_was_left_three_times(seen, known):
     levels = (0.0, 0.1) * seen
-    assert known_modes(levels, 0.0, 0.1, 0.005, Policy()) is known
+    assert known_modes(levels, 0.0, 0.1, 25, 0.005, Policy()) is known
 
 
 def test_levels_further_apart_than_the_noise_are_not_one_mode():
-    assert known_modes((0.0, 0.1) * 2, 0.0, 0.112, 0.005, Policy())
-    assert not known_modes((0.0, 0.1) * 2, 0.0, 0.12, 0.005, Policy())
+    assert known_modes((0.0, 0.1) * 3, 0.0, 0.112, 25, 0.005, Policy())
+    assert not known_modes((0.0, 0.1) * 3, 0.0, 0.12, 25, 0.005, Policy())
 
 
 @pytest.mark.parametrize(("before", "enough"), [(4, False), (40, True)])
