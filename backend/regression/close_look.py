@@ -44,7 +44,7 @@ YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
 DRIFT_NOISE = 0.4
 """The noise of a drifting series is that between neighbours, and at least this share of its spread."""
-LOW_MOVES = 0.15
+LOW_MOVES = 0.3
 """A drift takes the lower quarter of the runs along, by this share at least; a slow state met more often does not."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
 _FALLS = -SHIFTS
