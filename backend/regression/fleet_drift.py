@@ -29,6 +29,10 @@ PAST = (115, 55)
 """Commits ago, from and to: what makes the level of long ago."""
 EVERY = 70
 """Commits after which a session looks back without any suspicion."""
+AGAIN = 12
+"""Commits after which a benchmark is looked at again that lost a little, or of which no session could be had."""
+STEADY = 30
+"""Commits for which a benchmark that was suspected and did not lose is left alone."""
 TELLS = 0.042
 """Log cost that a gate lost, from which a drift is told."""
 HINTS = 0.015
@@ -128,6 +132,10 @@ class Drifts(Codes):
         )
         return self.ask(self.pending)
 
+    def put_off(self, inquiry: Inquiry) -> None:
+        """No session could be had."""
+        self.steady_until[int(self.benchmark[inquiry.lead])] = self.newest + AGAIN
+
     def decide_drift(self, inquiry: Inquiry, change: Floats, error: Floats) -> Ask | None:
         """What a look back says of every benchmark; one more look where it is not clear."""
         error = np.hypot(error, self.error_of_known(inquiry))
@@ -147,9 +155,9 @@ class Drifts(Codes):
             self.tell_drift(inquiry, drifting, change, error)
         for gate, verdict in verdicts.items():
             if verdict is Verdict.NOT_YET:
-                self.steady_until[int(self.benchmark[gate])] = self.newest + 12
+                self.steady_until[int(self.benchmark[gate])] = self.newest + AGAIN
             elif gate == inquiry.lead:
-                self.steady_until[int(self.benchmark[gate])] = self.newest + 30
+                self.steady_until[int(self.benchmark[gate])] = self.newest + STEADY
         return None
 
     def judge_loss(self, z: float, loss: float, z_of_runs: float) -> Verdict:

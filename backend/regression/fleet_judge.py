@@ -97,7 +97,7 @@ class FleetJudge(Drifts):
         if inquiry is None:
             return self.told, None
         if result is None:
-            self.refute(inquiry)
+            self.put_off(inquiry) if inquiry.purpose is Purpose.DRIFT else self.refute(inquiry)
             return self.told, None
         rows = self.rows[inquiry.testbed]
         left = result.change.copy()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fleet_project import SERIES, SIZE, Project, steps
 
-from backend.regression.fleet_drift import BACK, EVERY, HINTS, JUDGED, TELLS, Verdict
+from backend.regression.fleet_drift import AGAIN, BACK, EVERY, HINTS, JUDGED, TELLS, Verdict
 from backend.regression.fleet_judge import FleetJudge
 
 
@@ -104,3 +104,14 @@ def test_the_commit_a_drift_is_dated_to_was_run_and_touched_more_than_documentat
     assert judge.blamable(40) == 42
     assert judge.blamable(43) == 43
     assert judge.blamable(70) == 70
+
+
+def test_where_no_session_can_be_had_a_look_back_is_not_asked_for_at_every_run():
+    class WithoutSessions(Project):
+        def session(self, ask):
+            return None
+
+    asked = WithoutSessions(slow_loss(0.1)).play().asked
+    looks = [position for position, ask in asked if ask.head - ask.base == BACK]
+    assert len(looks) >= 2
+    assert min(np.diff(looks)) >= AGAIN
