@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backend.regression import close_look, evidence
+from backend.regression.codec import pack_detector, unpack_detector
 from backend.regression.density import CELLS_PER_SD, REACH, fit
 from backend.regression.detector import Detector
 from backend.regression.evidence import (
@@ -267,3 +268,9 @@ def test_runs_from_before_a_fixed_regression_do_not_make_the_level_older():
     assert detector.borrowed == 40 and len(detector.segment) == 46
 
 
+def test_a_stored_state_that_does_not_say_what_was_borrowed_is_read():
+    detector, _ = fed(np.concatenate((quiet(60), 0.3 + quiet(20, 1), quiet(6, 2))))
+    stored = pack_detector(detector)
+    assert unpack_detector(stored).borrowed == 40
+    del stored["borrowed"]
+    assert unpack_detector(stored).borrowed == 0
