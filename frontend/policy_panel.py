@@ -44,6 +44,7 @@ class Panel:
     """What the load makes of it; empty where it makes nothing."""
     budget: str
     rejudging: Progress | None
+    rejudging_late: int
     wanted: Wanted | None = None
     preview: Preview | None = None
 
@@ -59,6 +60,7 @@ def panel_of(known: ProjectPolicy, wanted: Wanted | None = None, preview: Previe
         evidence=threshold(loaded).value if loaded.value > unloaded.evidence_regression else "",
         budget=f"{unloaded.false_alarms_per_week:g}",
         rejudging=known.rejudging,
+        rejudging_late=known.rejudging_late,
         wanted=wanted,
         preview=preview,
     )

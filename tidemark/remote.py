@@ -277,6 +277,8 @@ def describe_policy(answer: Mapping[str, Any]) -> str:
     if again is not None:
         state = "judged again" if again["finished_at"] else "being judged again"
         lines.append(f"{again['done']} of {again['total']} series {state}")
+    if answer["rejudging_late"]:
+        lines.append(f"{answer['rejudging_late']} series are still to be judged again, as a point arrived very late")
     return "\n".join(lines)
 
 

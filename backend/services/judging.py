@@ -19,7 +19,7 @@ from backend.contract import Run, parse_run
 from backend.regression.judge import SeriesState, judge_many
 from backend.regression.policy import Override, Policy, PolicyError, parse_overrides
 from backend.regression.terms import ChangeState, Judgement, Point, Reason, Verdict
-from backend.services import alarms
+from backend.services import alarms, live
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
 from backend.services.remembered import STATES
@@ -45,6 +45,10 @@ from backend.store.series import NewState, RollupPoint, SeriesRow, StoredPoint
 from backend.store.wire import Statement
 
 log = logging.getLogger("tidemark.judging")
+
+MOST_LATER_POINTS = 20_000
+"""Points after a late run's own that are judged again while it waits for its answer, over all its series: about two
+seconds. What is more is judged again in the background."""
 
 MANY = 16
 """From so many measurements on it pays to let the server begin early, for one round trip more."""
@@ -219,9 +223,34 @@ def _news(series: SeriesRow, judgement: Judgement) -> list[News]:
 def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found: _Outcome) -> None:
     """Insert the run's points at their place and judge the series again from there."""
     series = [item.series for item in late]
+    # Of each series at most as many points stand after the run's as there are positions.
+    if sum((row.state_position or 0) - arrival.position for row in series) > MOST_LATER_POINTS:
+        _judge_in_place(c, arrival, late, found)
+        return
     by_series = points_to_replay(c, [row.id for row in series], arrival.position)
     stored = {item.series.id: with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
     _judge_again(c, arrival, series, stored, arrival.position, found)
+
+
+def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], found: _Outcome) -> None:
+    """Judge the run's points by what stands before them, and leave all that follows to the background.
+
+    Until then nothing of it is told, and what comes next is judged as if the run had not come.
+    """
+    ids = [item.series.id for item in late]
+    place = arrival.position
+    before = series_store.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
+    decisions = regression_store.decisions(c, ids)
+    for item in late:
+        stored = with_arrival(before[item.series.id], arrival, item.values)
+        point, judgement = replay(item.series, stored, arrival.policy_of(item.series), decisions)[0][-1]
+        judgement = replace(judgement, onset=False, events=())
+        found.rows.append(_row_of(item.series, point, judgement))
+        found.rejudged.append((item.series.id, point.measured_at))
+        found.said.append((item.series, judgement))
+    judgement_store.supersede_from(c, ids, place, arrival.now, last=place)
+    series_store.ask_again(c, ids, place)
+    publish_waiting(c, arrival.project_id)
 
 
 def _judge_again(
@@ -268,6 +297,25 @@ def _row_of(series: SeriesRow, point: StoredPoint, judgement: Judgement) -> Judg
         regression_id=None,
         more={"runs": list(point.runs)} if len(point.runs) > 1 else {},
     )
+
+
+def rejudge_next_late(c: Connection, now: datetime) -> int | None:
+    """Judge again the next series in which a point arrived so late that its run could not wait for it. Its id."""
+    wanted = series_store.take_again(c)
+    if wanted is None:
+        return None
+    try:
+        with c.begin_nested():
+            rejudge_series(c, wanted.series_id, wanted.position, now=now)
+    except (ValueError, AssertionError):  # it keeps its verdicts, and does not keep the others waiting
+        log.exception("series %d could not be judged again", wanted.series_id)
+    publish_waiting(c, wanted.project_id)
+    return wanted.series_id
+
+
+def publish_waiting(c: Connection, project_id: int) -> None:
+    """Tell live pages how many series of a project are still to be judged again."""
+    live.publish(c, "project", project_id, {"rejudging_late": series_store.waiting_again(c, project_id)})
 
 
 # --- on request ------------------------------------------------------------------------------------------------------

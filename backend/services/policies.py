@@ -101,6 +101,8 @@ class ProjectPolicy:
     """Of a series that no scoped override matches."""
     points_per_week: int
     rejudging: Progress | None
+    rejudging_late: int
+    """Series that are still to be judged again because a point arrived very late."""
 
 
 # --- what is in force ------------------------------------------------------------------------------------------------
@@ -117,6 +119,7 @@ def policy_of(c: Connection, slug: str) -> ProjectPolicy:
         effective=tuple(Policy.resolve(found, project=slug).for_load(tables.points_per_week).describe()),
         points_per_week=int(tables.points_per_week),
         rejudging=progress_of(project),
+        rejudging_late=series_store.waiting_again(c, project.id),
     )
 
 
@@ -318,9 +321,9 @@ def rejudge_due(
     engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
 ) -> list[int]:
     """Judge again what waits for it, each series in a transaction of its own. Returns the series judged."""
+    done = _rejudge_late(engine, now, is_stopping)
     with engine.connect() as c:
         waiting = store.to_rejudge(c)
-    done: list[int] = []
     for project_id in waiting:
         while not is_stopping():
             requested_at, batch = _next_batch(engine, project_id)
@@ -332,6 +335,18 @@ def rejudge_due(
                 if is_stopping():
                     return done
                 done += _rejudge(engine, project_id, requested_at, w, now())
+    return done
+
+
+def _rejudge_late(engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> list[int]:
+    """Series in which a point arrived very late."""
+    done: list[int] = []
+    while not is_stopping():
+        with engine.begin() as c:
+            found = judging.rejudge_next_late(c, now())
+        if found is None:
+            break
+        done.append(found)
     return done
 
 

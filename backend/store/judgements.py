@@ -149,15 +149,19 @@ def of_run(c: Connection, run_id: str) -> wire.Rows:
     return rows
 
 
-_SUPERSEDE_FROM = """
+_SUPERSEDE = """
 UPDATE judgement SET superseded_at = %(now)s
-WHERE series_id = ANY(%(ids)s::int[]) AND superseded_at IS NULL AND branch_id IS NULL AND position >= %(position)s
+WHERE series_id = ANY(%(ids)s::int[]) AND superseded_at IS NULL AND branch_id IS NULL
+  AND position BETWEEN %(first)s AND %(last)s
 """
+INT4_MAX = 2**31 - 1
 
 
-def supersede_from(c: Connection, series_ids: Sequence[int], position: int, now: datetime) -> None:
-    """The default branch's judgements of these series from a position on stand no longer."""
-    wire.send(c, (_SUPERSEDE_FROM, {"ids": list(series_ids), "position": position, "now": now}))
+def supersede_from(
+    c: Connection, series_ids: Sequence[int], position: int, now: datetime, *, last: int = INT4_MAX
+) -> None:
+    """The default branch's judgements of these series from a position on (until another) stand no longer."""
+    wire.send(c, (_SUPERSEDE, {"ids": list(series_ids), "first": position, "last": last, "now": now}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

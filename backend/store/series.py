@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, text
@@ -253,6 +253,44 @@ def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> 
         "positions": [state.position for state in states],
         "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
     }
+
+
+_ASK_AGAIN = """
+UPDATE series SET rejudge_from = least(rejudge_from, %(position)s::int) WHERE id = ANY(%(ids)s::int[])
+"""
+_TAKE_AGAIN = """
+WITH found AS (
+  SELECT id, project_id, rejudge_from FROM series WHERE rejudge_from IS NOT NULL
+  ORDER BY project_id, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE series AS s SET rejudge_from = NULL FROM found WHERE s.id = found.id
+RETURNING s.id, s.project_id, found.rejudge_from
+"""
+_LEFT_AGAIN = "SELECT count(*)::int AS waiting FROM series WHERE project_id = %(project)s AND rejudge_from IS NOT NULL"
+
+
+class Again(NamedTuple):
+    """A series that is to be judged again from a position on."""
+
+    series_id: int
+    project_id: int
+    position: int
+
+
+def ask_again(c: Connection, series_ids: Iterable[int], position: int) -> None:
+    """These series, which the caller has locked, are to be judged again from a position on, in the background."""
+    wire.send(c, (_ASK_AGAIN, {"ids": list(series_ids), "position": position}))
+
+
+def take_again(c: Connection) -> Again | None:
+    """The next one that is to be judged again, locked; it waits no more once this transaction is through."""
+    (rows,) = wire.send(c, (_TAKE_AGAIN, {}))
+    return Again(rows[0].id, rows[0].project_id, rows[0].rejudge_from) if rows else None
+
+
+def waiting_again(c: Connection, project_id: int) -> int:
+    """How many series of a project are still to be judged again."""
+    (rows,) = wire.send(c, (_LEFT_AGAIN, {"project": project_id}))
+    return int(rows[0].waiting)
 
 
 def set_role(c: Connection, series_id: int, role: str) -> None:

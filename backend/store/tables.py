@@ -302,7 +302,9 @@ series = Table(
     Column("alarms_confirmed", Integer, nullable=False, server_default=text("0")),
     Column("alarms_withdrawn", Integer, nullable=False, server_default=text("0")),
     Column("last_measured_at", TIMESTAMP),
+    Column("rejudge_from", Integer),  # from here on it is still to be judged again: a point arrived very late
     _at("created_at", default=True),
+    Index("ix_series_rejudge_from", "project_id", "id", postgresql_where=text("rejudge_from IS NOT NULL")),
     CheckConstraint("direction IN ('lower', 'higher')", name="direction"),
     CheckConstraint("role IN ('gate', 'watch', 'derived', 'phase')", name="role"),
     UniqueConstraint(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from backend.services import judging, policies
 from backend.services.judging import rejudge_series
 
 SLOWER = [100.0] * 10 + [125.0] * 5
@@ -107,6 +108,69 @@ def test_the_order_of_arrival_does_not_change_what_stands(loom: Any, order: Any)
     assert loom.rows(
         "SELECT sum(runs)::int FROM rollup WHERE granularity = 'hour' UNION ALL SELECT max(state_position) FROM series"
     ) == [(19,), (19,)]
+
+
+def in_background(loom: Any) -> list[int]:
+    """Whatever waits to be judged again; the series."""
+    judged: list[int] = []
+    while (series_id := judging.rejudge_next_late(loom.connection, loom.now)) is not None:
+        judged.append(series_id)
+    return judged
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("often", [True, False], ids=["after every run", "in the end"])
+def test_what_is_left_to_the_background_comes_to_the_same(
+    loom: Any, monkeypatch: pytest.MonkeyPatch, order: Any, often: bool
+) -> None:
+    monkeypatch.setattr(judging, "MOST_LATER_POINTS", 0)
+    _positions(loom, 20)
+    levels = [100.0] * 10 + [125.0] * 10
+    for position in order:
+        loom.run(position, levels[position], id=f"RUN-{position:05d}-again")
+        if often:
+            in_background(loom)
+    in_background(loom)
+    assert [position for position, _, _ in loom.verdicts()] == list(range(1, 20))
+    assert loom.red() == list(range(10, 20))
+    assert [position for position, _, onset in loom.verdicts() if onset] == [10]
+    assert loom.rows("SELECT first_bad_position, last_good_position, state FROM regression WHERE still_bad") == [
+        (10, 9, "confirmed")
+    ]
+    assert loom.rows(
+        "SELECT sum(runs)::int FROM rollup WHERE granularity = 'hour' UNION ALL SELECT max(state_position) FROM series"
+    ) == [(19,), (19,)]
+
+
+@pytest.mark.parametrize(("most", "waiting"), [(8, 0), (7, 1)])
+def test_a_run_waits_for_so_many_later_points_and_no_more(
+    loom: Any, monkeypatch: pytest.MonkeyPatch, most: int, waiting: int
+) -> None:
+    _positions(loom, 20)
+    for position in (*range(1, 11), *range(12, 20)):
+        loom.run(position, 100.0, id=f"RUN-{position:05d}-again")
+    monkeypatch.setattr(judging, "MOST_LATER_POINTS", most)
+    late = loom.run(11, 100.0, id="RUN-00011-late")
+    assert [(it.verdict, it.value) for it in late.verdicts] == [("unchanged", pytest.approx(100.0, rel=0.01))]
+    assert len(loom.verdicts()) == 19, "the point stands at once"
+    told = "SELECT payload -> 'rejudging_late' FROM live_event WHERE payload ? 'rejudging_late' ORDER BY id"
+    assert policies.policy_of(loom.connection, "northsea/loom").rejudging_late == waiting == len(loom.rows(told))
+    assert len(in_background(loom)) == waiting
+    assert loom.rows(told) == [(1,), (0,)][: 2 * waiting]
+    assert policies.policy_of(loom.connection, "northsea/loom").rejudging_late == 0
+
+
+def test_a_second_run_of_a_commit_far_back_is_one_point_with_the_first(
+    loom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loom.history([100.0] * 12)
+    monkeypatch.setattr(judging, "MOST_LATER_POINTS", 0)
+    loom.run(5, 100.0, id="RUN-00005-again")
+    for _ in range(2):
+        assert [position for position, _, _ in loom.verdicts()] == list(range(12))
+        (runs,) = loom.rows("SELECT detail -> 'runs' FROM judgement WHERE position = 5 AND superseded_at IS NULL")
+        assert runs == (["RUN-000005", "RUN-00005-again"],)
+        in_background(loom)
 
 
 def test_a_late_good_point_moves_the_onset_and_tells_so(loom: Any) -> None:
