@@ -267,6 +267,8 @@ def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict
         value, name = trend.reference
         said = f"{html.escape(name)} {numbers.significant(value / factor)}"
         level(value, said, "--accent", "--accent", "longdash")
+        # At the other end than gate and anchor, which may lie on the same level.
+        notes[-1] |= {"x": 0, "yanchor": "bottom", "yshift": 1}
     for marker in trend.markers:
         shapes.append(_upright(marker.at - 0.5, AMBER, "dash", 1.2))
         notes.append(
