@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
-from backend.regression.judge import SeriesState, judge
+from backend.regression.judge import Record, SeriesState, judge
 from backend.regression.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.policy import Policy
 from backend.regression.terms import (
@@ -102,9 +102,13 @@ def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequen
 def replay(
     series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
 ) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
-    """Judge points in order from nothing, with what people and sessions decided at the place where they decided it."""
-    state = SeriesState.new(kind_of(series))
+    """Judge points in order from nothing, with what people and sessions decided at the place where they decided it.
+
+    Of what lies before the first of the points only false alarms are known: they still make the series ask for more.
+    """
     mine = [decision for decision in decisions if decision.series_id == series.id]
+    before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
+    state = replace(SeriesState.new(kind_of(series)), record=Record(confirmed=before, disproved=before))
     judged = []
     for stored_point in stored:
         point = stored_point.as_point(series.suite_version)

@@ -524,13 +524,14 @@ def changed_paths(c: Connection, branch_id: int, last_good: int, first_bad: int)
 
 _DECISIONS = text(
     """SELECT p.series_id, p.onset_position, g.state,
-              CAST(v.detail -> 'positions' ->> CAST(p.series_id AS text) AS integer) AS position
+              CAST(v.detail -> 'positions' ->> CAST(p.series_id AS text) AS integer) AS position,
+              g.state = 'invalid' AND g.confirmed_at IS NOT NULL AS false_alarm
        FROM change_point p JOIN regression g ON g.id = p.regression_id
        CROSS JOIN LATERAL (SELECT detail FROM regression_event WHERE regression_id = g.id AND kind = g.state
                            ORDER BY id DESC LIMIT 1) AS v
        WHERE p.series_id = ANY(:series) AND g.state IN ('expected', 'invalid')
        UNION ALL
-       SELECT x.series_id, x.onset_position, x.decision, x.judged_position
+       SELECT x.series_id, x.onset_position, x.decision, x.judged_position, false
        FROM session_series x WHERE x.series_id = ANY(:series) AND x.judged_position IS NOT NULL
        ORDER BY 4"""
 )
@@ -547,6 +548,8 @@ class Decision:
     onset_position: int
     state: str
     position: int
+    false_alarm: bool
+    """A person found that what had been confirmed was none."""
 
 
 def decisions(c: Connection, series_ids: Iterable[int]) -> list[Decision]:

@@ -7,7 +7,9 @@ import orjson
 import pytest
 from sqlalchemy import text
 
+from backend.services import replay
 from backend.services.errors import BadRequest, Conflict, NotFound
+from backend.services.history import load_series
 from backend.services.regressions import Regression, RegressionFilter, get_regression, list_regressions
 from backend.services.triage import triage
 
@@ -223,6 +225,18 @@ def test_a_decision_can_be_taken_back_wholly(slower: Any, decision: str, way_bac
     assert slower.events()[2:] == [decision, {"undo": "undone", "reopen": "reopened"}[way_back]]
     slower.history([100.0] * 4, start=20)
     assert [r.state for r in listed(slower)] == ["fixed"]
+
+
+@pytest.mark.parametrize(("decision", "false_alarms", "asked"), [("invalid", 1, 4), ("expected", 0, 3)])
+def test_a_false_alarm_long_ago_is_remembered_when_the_series_is_judged_again(
+    slower: Any, monkeypatch: pytest.MonkeyPatch, decision: str, false_alarms: int, asked: int
+) -> None:
+    say(slower, decision, reason="so it seems")
+    slower.history([125.0] * 24, start=16)
+    monkeypatch.setattr(replay, "POINTS_BEFORE", 10)
+    slower.run(38, 125.0, id="RUN-000038-again")
+    told = load_series(slower.connection, slower.value("SELECT id FROM series")).profile
+    assert told is not None and (told.disproved, told.sustained_runs) == (false_alarms, asked)
 
 
 def test_a_decision_holds_when_a_late_point_makes_the_series_be_judged_again(slower: Any) -> None:
