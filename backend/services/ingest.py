@@ -75,8 +75,8 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     place = _complete(c, run, place, fingerprint, now)
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
-    arrival = _arrive(c, run, place, measured_at, fingerprint, now)
-    judged = _store_and_judge(c, arrival, replace(place, commit_id=arrival.commit_id), raw, digest)
+    arrival, series = _arrive(c, run, place, raw, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
+    judged = _judge(c, arrival, series)
     summary = Counter(verdict.verdict for verdict in judged.verdicts)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     ends = (_told_to_pages(arrival, summary), want_statement(run.id), WORK_STATEMENT)
@@ -223,42 +223,86 @@ def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, no
     return place
 
 
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a commit is."""
+
+    commit_id: int
+    position: int
+    branch_id: int | None = None
+    """None: the default branch."""
+    base_position: int | None = None
+
+
+def _known_spot(c: Connection, run: Run, place: Place) -> _Spot | None:
+    """None: the commit is to be the newest of the default branch."""
+    project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
+    assert project_id is not None and default_branch_id is not None
+    if place.position is not None and commit_id is not None:
+        return _Spot(commit_id, place.position)
+    if run.pull_request is None and run.branch in (None, place.default_branch):
+        return None
+    if commit_id is None:
+        commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
+    branch_id = store.ensure_branch(c, project_id, run.branch or f"pull/{run.pull_request}")
+    base = store.merge_base(c, project_id, default_branch_id, commit_id)
+    expected = 0 if base is None else base.position + base.depth
+    position = store.place_on_branch(c, branch_id, commit_id, expected)
+    return _Spot(commit_id, position, branch_id, None if base is None else base.position)
+
+
 def _arrive(
-    c: Connection, run: Run, place: Place, measured_at: datetime, fingerprint: str | None, now: datetime
-) -> Arrival:
+    c: Connection,
+    run: Run,
+    place: Place,
+    raw: bytes,
+    digest: bytes,
+    *,
+    measured_at: datetime,
+    fingerprint: str | None,
+    now: datetime,
+) -> tuple[Arrival, list[SeriesRow]]:
+    """The run at its place, stored, and the series of what it measured, locked: in one round trip where all is known
+    but the commit."""
     project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
     assert project_id is not None and testbed_id is not None and default_branch_id is not None
-    commit_id, position, branch_id, base_position = place.commit_id, place.position, None, None
-    if position is None and run.pull_request is None and run.branch in (None, place.default_branch):
-        commit_id, position = store.append_commit(c, default_branch_id, project_id, run.commit, run.parents, now)
-    elif commit_id is None:
-        commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
-    if position is None:
-        name = run.branch or f"pull/{run.pull_request}"
-        branch_id = store.ensure_branch(c, project_id, name)
-        base = store.merge_base(c, project_id, default_branch_id, commit_id)
-        base_position = None if base is None else base.position
-        expected = 0 if base is None else base.position + base.depth
-        position = store.place_on_branch(c, branch_id, commit_id, expected)
-    assert commit_id is not None  # only a known commit has a position
-    return Arrival(
+    spot = _known_spot(c, run, place)
+    counted = _counted(run)
+    variants = [variant_key(result.variant) for result in run.results]
+    of_these = project_id, testbed_id, run.suite_version, [_key(run, variants[n], n, index) for n, index in counted]
+    document = store.pack_document(_without_samples(raw, counted))
+    placing = []
+    if spot is None:
+        placing = store.append_statements(default_branch_id, project_id, run.commit, run.parents, now)
+    answers = wire.send(
+        c,
+        *placing,
+        store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=document),
+        *([store.results_statement(run, variants)] if run.results else []),
+        series_store.lock_statement(*of_these),
+    )
+    if spot is None:
+        spot = _Spot(*store.appended(answers[len(placing) - 1]))
+    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), answers[-1])
+    arrival = Arrival(
         run=run,
         project_id=project_id,
         testbed_id=testbed_id,
-        commit_id=commit_id,
+        commit_id=spot.commit_id,
         default_branch_id=default_branch_id,
-        position=position,
-        branch_id=branch_id,
-        base_position=base_position,
+        position=spot.position,
+        branch_id=spot.branch_id,
+        base_position=spot.base_position,
         measured_at=measured_at,
         now=now,
         environment_hash=fingerprint or "",
         overrides=overrides_of(run, place),
         points_per_week=place.points_per_week or 0.0,
     )
+    return arrival, series
 
 
-# --- store and judge -------------------------------------------------------------------------------------------------
+# --- judge -------------------------------------------------------------------------------------------------------
 
 RUN_STATE = {
     RunStatus.OK: "done",
@@ -268,22 +312,9 @@ RUN_STATE = {
 }
 
 
-def _store_and_judge(c: Connection, arrival: Arrival, place: Place, raw: bytes, digest: bytes) -> Judged:
+def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> Judged:
     run = arrival.run
     counted = _counted(run)
-    variants = [variant_key(result.variant) for result in run.results]
-    keys = [_key(run, variants[result], result, measurement) for result, measurement in counted]
-    of_these = arrival.project_id, arrival.testbed_id, run.suite_version, keys
-    document = store.pack_document(_without_samples(raw, counted))
-    statements = [
-        store.run_statement(
-            run, place, state=RUN_STATE[run.status], now=arrival.now, body_sha256=digest, document=document
-        ),
-        *([store.results_statement(run, variants)] if run.results else []),
-        series_store.lock_statement(*of_these),
-    ]
-    *_, found = wire.send(c, *statements)
-    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), found)
     series = [
         _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
     ]

@@ -7,7 +7,6 @@ page has a queue. A page that reconnects names the last event it saw and gets wh
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,11 +55,9 @@ class Wanted:
 class Stream:
     """One open page. Iterating ends when the hub closes or the page fell too far behind."""
 
-    def __init__(self, wanted: Wanted, missed: list[EventRow]) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self._queue: asyncio.Queue[EventRow | None] = asyncio.Queue()
-        for event in missed:
-            self.offer(event)
 
     def offer(self, event: EventRow) -> bool:
         """False: the page is too far behind."""
@@ -69,6 +66,16 @@ class Stream:
                 return False
             self._queue.put_nowait(event)
         return True
+
+    def begin_with(self, missed: list[EventRow]) -> None:
+        """Put what the page missed before what was offered since the stream was opened."""
+        offered = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        known = {event.id for event in missed}
+        for event in missed:
+            self.offer(event)
+        for later in offered:
+            if later is None or later.id not in known:
+                self._queue.put_nowait(later)
 
     def end(self) -> None:
         self._queue.put_nowait(None)
@@ -84,8 +91,8 @@ class Hub:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams: set[Stream] = set()
-        self._recent: deque[EventRow] = deque(maxlen=REMEMBERED)
-        self._heard: set[int] = set()
+        self._heard: dict[int, EventRow | None] = {}
+        """The last ones in the order they were heard; None: nobody listened, so it was not read."""
         self._newest = 0
         self._task: asyncio.Task[None] | None = None
         self.closed = False
@@ -115,24 +122,26 @@ class Hub:
     @contextlib.asynccontextmanager
     async def stream(self, wanted: Wanted, last_seen: int | None) -> AsyncIterator[Stream]:
         """A stream that begins with what came after event `last_seen`."""
-        stream = Stream(wanted, [] if last_seen is None else await self._missed(last_seen))
-        self._streams.add(stream)
-        if self.closed:
-            stream.end()
+        stream = Stream(wanted)
+        self._streams.add(stream)  # before what it missed is read: what happens meanwhile comes after that
         try:
+            if last_seen is not None:
+                stream.begin_with(await self._missed(last_seen))
+            if self.closed:
+                stream.end()
             yield stream
         finally:
             self._streams.discard(stream)
 
     async def _missed(self, last_seen: int) -> list[EventRow]:
-        if last_seen in self._heard:
-            # In the order heard: ids follow the order of insertion, and transactions may commit in another.
-            after = list(self._recent)
-            return after[next(i for i, event in enumerate(after) if event.id == last_seen) + 1 :]
-        read = await asyncio.to_thread(self._read_after, last_seen)
-        # What was heard while the thread was reading was handed to the other streams, and this one was not among them.
-        known = {event.id for event in read}
-        return read + [event for event in self._recent if event.id > last_seen and event.id not in known]
+        if last_seen not in self._heard:
+            return await asyncio.to_thread(self._read_after, last_seen)
+        # In the order heard: ids follow the order of insertion, and transactions may commit in another.
+        heard = list(self._heard)
+        after = {event_id: self._heard[event_id] for event_id in heard[heard.index(last_seen) + 1 :]}
+        unread = [event_id for event_id, event in after.items() if event is None]
+        after.update({event.id: event for event in await asyncio.to_thread(self._read, unread)} if unread else {})
+        return [event for event in after.values() if event is not None]
 
     def _read_after(self, event_id: int) -> list[EventRow]:
         with self._engine.connect() as c:
@@ -184,21 +193,23 @@ class Hub:
 
     async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
         ids = [int(told.payload) async for told in connection.notifies(timeout=30, stop_after=1)]
-        if ids:
+        if not self._streams:
+            for event_id in ids:  # while results pour in and no page is open, reading each would be work for nobody
+                self._remember(event_id, None)
+        elif ids:
             self._hand_out(await asyncio.to_thread(self._read, ids))
 
     def _hand_out(self, events: list[EventRow]) -> None:
         for event in events:
             if event.id in self._heard:
                 continue
-            self._remember(event)
+            self._remember(event.id, event)
             for stream in [stream for stream in self._streams if not stream.offer(event)]:
                 stream.end()
                 self._streams.discard(stream)
 
-    def _remember(self, event: EventRow) -> None:
-        if len(self._recent) == REMEMBERED:
-            self._heard.discard(self._recent[0].id)
-        self._recent.append(event)
-        self._heard.add(event.id)
-        self._newest = max(self._newest, event.id)
+    def _remember(self, event_id: int, event: EventRow | None) -> None:
+        if len(self._heard) >= REMEMBERED:
+            del self._heard[next(iter(self._heard))]
+        self._heard[event_id] = event
+        self._newest = max(self._newest, event_id)

@@ -189,17 +189,21 @@ RETURNING position, commit_id
 _HEAD = "UPDATE branch SET head_sha = %(sha)s, updated_at = %(now)s WHERE id = %(branch)s"
 
 
-def append_commit(
-    c: Connection, branch_id: int, project_id: int, sha: str, parents: Sequence[str], now: datetime
-) -> tuple[int, int]:
+def append_statements(
+    branch_id: int, project_id: int, sha: str, parents: Sequence[str], now: datetime
+) -> list[wire.Statement]:
     """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
 
     Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked, so that
-    two unknown commits get two places. Returns (its id, its position).
+    two unknown commits get two places.
     """
     values = {"branch": branch_id, "now": now, **_commit_values(project_id, sha, parents, None)}
-    _, _, placed, _ = wire.send(c, (_COMMIT, values), (_LOCK_BRANCH, values), (_APPEND, values), (_HEAD, values))
-    return int(placed[0].commit_id), int(placed[0].position)
+    return [(_COMMIT, values), (_LOCK_BRANCH, values), (_HEAD, values), (_APPEND, values)]
+
+
+def appended(answer: wire.Rows) -> tuple[int, int]:
+    """(the commit's id, its position), from the answer to the last of `append_statements`."""
+    return int(answer[0].commit_id), int(answer[0].position)
 
 
 _MERGE_BASE = text(
@@ -248,7 +252,8 @@ _RUN = """
 INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, pull_request, state, kind,
                  attempt, requested_by, requested_at, worker_id, status, error, log_tail, environment_id, started_at,
                  finished_at, received_at, body_sha256, document)
-VALUES (%(id)s, %(project_id)s, %(commit_id)s, %(testbed_id)s, %(suite)s, %(suite_version)s, %(branch_name)s,
+VALUES (%(id)s, %(project_id)s, (SELECT id FROM commit WHERE project_id = %(project_id)s AND sha = %(commit)s),
+        %(testbed_id)s, %(suite)s, %(suite_version)s, %(branch_name)s,
         %(pull_request)s, %(state)s, 'submitted', %(attempt)s, 'submitted', %(now)s, %(worker_id)s, %(status)s,
         %(error)s, %(log_tail)s, %(environment_id)s, %(started_at)s, %(finished_at)s, %(now)s, %(body_sha256)s,
         %(document)s)
@@ -275,7 +280,7 @@ def run_statement(
     return _RUN, {
         "id": run.id,
         "project_id": place.project_id,
-        "commit_id": place.commit_id,
+        "commit": run.commit,
         "testbed_id": place.testbed_id,
         "suite": run.suite,
         "suite_version": run.suite_version,

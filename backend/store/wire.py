@@ -209,8 +209,14 @@ def _quoted(value: str) -> str:
 
 
 def _list(values: Sequence[Any]) -> str | bytes:
-    if bytes in map(type, values):
+    kinds = set(map(type, values))
+    if bytes in kinds:
         return _array(values, adapters.types["bytea"].oid)
+    if kinds == {int}:
+        return "{" + ",".join(map(str, values)) + "}"
+    if kinds <= _OFTEN_THE_SAME:
+        written = {value: _ELEMENTS[type(value)](value) for value in set(values)}
+        return "{" + ",".join([written[value] for value in values]) + "}"
     return "{" + ",".join([_ELEMENTS[type(value)](value) for value in values]) + "}"
 
 
@@ -237,6 +243,7 @@ def _array_head(elements: int, oid: int, *, nulls: bool = False) -> bytes:
 
 
 _NULL = pack(">i", -1)
+_OFTEN_THE_SAME = frozenset({str, datetime, type(None)})  # and dear to write
 
 
 class _ByType(dict[type, Callable[[Any], Any]]):

@@ -25,6 +25,8 @@ from tidemark.postgres import EmbeddedPostgres
 
 # The server closes a connection that has rested for half a minute.
 RESTED_S = 20
+MOST_DELAY_MS = 100
+"""Of PostgreSQL's `commit_delay`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def set_stage(measurements: int, say: Callable[[str], None], *, processes: int = 1) -> Iterator[Stage]:
+def set_stage(
+    measurements: int, say: Callable[[str], None], *, processes: int = 1, commit_delay_ms: float = 0.0
+) -> Iterator[Stage]:
     """A stage with a server that keeps what it says it keeps (fsync on), taken down at the end."""
     with (
         scratch_directory() as directory,
@@ -218,4 +222,15 @@ def set_stage(measurements: int, say: Callable[[str], None], *, processes: int =
         tempfile.TemporaryDirectory(prefix="tidemark-bench-") as data,
         ExitStack() as stack,
     ):
+        if commit_delay_ms:
+            _hold_up(postgres, commit_delay_ms)
         yield Stage(postgres, stack, Path(data), measurements, say, processes=processes)
+
+
+def _hold_up(postgres: EmbeddedPostgres, delay_ms: float) -> None:
+    """Let the server wait before each flush of its log, whoever commits, and however few do: a slower disk's model."""
+    admin = create_engine(postgres.url_of("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"ALTER SYSTEM SET commit_delay = {round(delay_ms * 1e3)}"))
+        connection.execute(text("ALTER SYSTEM SET commit_siblings = 0"))
+        connection.execute(text("SELECT pg_reload_conf()"))
