@@ -274,6 +274,7 @@ def lease_run(
             now=now,
             expires_at=now + timedelta(seconds=config.lease_s),
         ),
+        queue_groups.served_statement(ready.testbed_id, ready.project_id, ready.kind, now),
         live_store.event_statement("run", ready.project_id, {"run_id": run_id, **told}),
         github_outbox.want_statement(run_id),
     )

@@ -75,8 +75,7 @@ def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nu
         for load, each in chosen
     }
     picked = queue_groups.pick(c, asked, again_before=again_before)
-    served = [(load.testbed_id, turn.group.project_id, turn.group.kind) for load, each in chosen for turn in each]
-    published = queue_groups.publish(c, [run_id for ids in picked.values() for run_id in ids], served, now)
+    published = queue_groups.publish(c, [run_id for ids in picked.values() for run_id in ids], now)
     return [
         Nudge(testbed=load.name, run_id=run_id)
         for load, _ in chosen

@@ -50,7 +50,9 @@ class LeaseableRun:
     spec: dict[str, Any]
     branch: str | None
     pull_request: int | None
+    kind: str
     testbed: str
+    testbed_id: int
     project: str
     project_id: int
     trusted: bool
@@ -159,9 +161,9 @@ UNHURRIED: wire.Statement = ("SET LOCAL synchronous_commit TO off", {})
 
 
 _LOCK_TO_LEASE = """
-SELECT r.id, r.state, r.attempt, r.suite, r.spec, r.branch_name AS branch, r.pull_request, t.name AS testbed,
-  p.slug AS project, p.id AS project_id, p.trusted, p.repository_url, k.sha AS commit, k.parents, r.requested_at,
-  a.name AS avoid_worker
+SELECT r.id, r.state, r.attempt, r.suite, r.spec, r.branch_name AS branch, r.pull_request, r.kind, r.testbed_id,
+  t.name AS testbed, p.slug AS project, p.id AS project_id, p.trusted, p.repository_url, k.sha AS commit, k.parents,
+  r.requested_at, a.name AS avoid_worker
 FROM run r
 LEFT JOIN worker a ON a.id = r.avoid_worker_id
 JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit k ON k.id = r.commit_id

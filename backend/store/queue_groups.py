@@ -34,10 +34,15 @@ WITH RECURSIVE seen AS (
     WHERE r.state = 'queued' AND r.testbed_id = %(testbed)s AND (r.project_id, r.kind) > (s.project_id, s.kind)
     ORDER BY r.project_id, r.kind LIMIT 1) AS next
 )
-SELECT s.project_id, s.kind, p.trusted, f.waiting, f.oldest_at, q.served_at
+SELECT s.project_id, s.kind, p.trusted, f.waiting, f.oldest_at, greatest(q.served_at, o.offered_at) AS served_at
 FROM seen s
 JOIN project p ON p.id = s.project_id
 LEFT JOIN queue_share q ON q.testbed_id = %(testbed)s AND q.project_id = s.project_id AND q.kind = s.kind
+-- What is offered counts as served for as long as the offer stands; one that nobody took has changed nothing.
+LEFT JOIN (
+  SELECT project_id, kind, max(published_at) AS offered_at FROM run
+  WHERE state = 'queued' AND testbed_id = %(testbed)s AND published_at >= %(again_before)s GROUP BY 1, 2
+) AS o ON o.project_id = s.project_id AND o.kind = s.kind
 CROSS JOIN LATERAL (
   SELECT count(*)::int AS waiting, min(requested_at) AS oldest_at FROM (
     SELECT r.requested_at FROM run r
@@ -85,8 +90,7 @@ RETURNING id
 """
 _SERVED = """
 INSERT INTO queue_share (testbed_id, project_id, kind, served_at)
-SELECT g.testbed_id, g.project_id, g.kind, %(now)s
-FROM unnest(%(testbeds)s::int[], %(projects)s::int[], %(kinds)s::text[]) AS g (testbed_id, project_id, kind)
+VALUES (%(testbed)s, %(project)s, %(kind)s, %(now)s)
 ON CONFLICT (testbed_id, project_id, kind) DO UPDATE SET served_at = excluded.served_at
 """
 
@@ -167,14 +171,15 @@ def pick(
     return {testbed_id: [row.id for row in rows] for testbed_id, rows in zip(turns, answers, strict=True)}
 
 
-def publish(c: Connection, ids: Sequence[str], groups: Sequence[tuple[int, int, str]], now: datetime) -> set[str]:
-    """Mark runs as offered to workers, and their groups (testbed, project, kind) as served; those that were still
-    there."""
-    # In one order everywhere, so that two who choose at once do not wait for each other.
-    testbeds, projects, kinds = (list(column) for column in zip(*sorted(groups), strict=True))
-    served = {"testbeds": testbeds, "projects": projects, "kinds": kinds, "now": now}
-    published, _ = wire.send(c, (_PUBLISH, {"ids": list(ids), "now": now}), (_SERVED, served))
+def publish(c: Connection, ids: Sequence[str], now: datetime) -> set[str]:
+    """Mark runs as offered to workers; those that were still there."""
+    (published,) = wire.send(c, (_PUBLISH, {"ids": list(ids), "now": now}))
     return {row.id for row in published}
+
+
+def served_statement(testbed_id: int, project_id: int, kind: str, now: datetime) -> wire.Statement:
+    """A run of this group is in a worker's hands."""
+    return _SERVED, {"testbed": testbed_id, "project": project_id, "kind": kind, "now": now}
 
 
 def count_use(c: Connection, *, now: datetime, counted_before: datetime, halves_after_s: float) -> None:

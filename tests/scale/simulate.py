@@ -58,7 +58,7 @@ class Seen:
     claim_ms: list[float] = field(default_factory=list)
     choose_ms: list[float] = field(default_factory=list)
     served_at: dict[tuple[int, str], datetime] = field(default_factory=dict)
-    unserved_h: float = 0.0
+    unserved: dict[str, Any] = field(default_factory=lambda: {"hours": 0.0})
     hours: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -253,7 +253,9 @@ class Day:
 
     def _unserved(self, now: datetime, group: tuple[int, str], requested_at: datetime) -> None:
         since = max(requested_at, self.seen.served_at.get(group, requested_at))
-        self.seen.unserved_h = max(self.seen.unserved_h, (now - since).total_seconds() / 3600)
+        hours = round((now - since).total_seconds() / 3600, 2)
+        if hours > self.seen.unserved["hours"]:
+            self.seen.unserved = {"hours": hours, "project": group[0], "group": group[1], "until": f"{now:%H:%M}"}
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -303,7 +305,7 @@ def simulate(engine: Engine, size: Size, seed: int) -> dict[str, Any]:
         "main_wait_of_the_others_min": _minutes(
             percentile((wait for project in others for wait in seen.wait_of_project_s[project]), 0.5)
         ),
-        "longest_time_a_group_was_not_served_h": round(seen.unserved_h, 2),
+        "longest_time_a_group_was_not_served": seen.unserved,
         "share_of_the_flooding_project": round(seen.used_s[flood] / max(1.0, sum(seen.used_s.values())), 3),
         "same_worker_went_on_with_the_commit": round(seen.siblings / max(1, seen.claims), 3),
         "crashed": seen.crashed,

@@ -165,6 +165,20 @@ def test_a_message_that_nobody_took_is_sent_again(connection: Connection) -> Non
     assert published(connection, at(CONFIG.publish_again_s + 1)) == [run.run_id]
 
 
+def test_a_turn_that_nobody_took_is_not_lost(connection: Connection) -> None:
+    old, its_commits = make_project(connection, slug="a/old")
+    other, commits = make_project(connection, slug="a/other")
+    backfill = request(connection, old, its_commits, kind=Kind.BACKFILL, now=at(-5.5 * 3600))
+    (pull_request,) = request(connection, other, commits[:1], kind=Kind.PULL_REQUEST)
+    dispatch.say_hello(connection, hello(), NOW)
+    assert published(connection) == [backfill[0].run_id], "five hours without a run: its turn has come"
+    later = at(CONFIG.publish_again_s + 1)
+    assert published(connection, later) == [backfill[0].run_id], "the message was lost, not the turn"
+    dispatch.lease_run(connection, backfill[0].run_id, hello(), CONFIG, ME, later)
+    connection.execute(text("UPDATE run SET state = 'done' WHERE id = :id"), {"id": backfill[0].run_id})
+    assert published(connection, later) == [pull_request.run_id]
+
+
 def test_untrusted_projects_wait_for_a_worker_that_isolates(connection: Connection) -> None:
     project, commits = make_project(connection, trusted=False)
     request(connection, project, commits)
