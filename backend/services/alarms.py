@@ -33,6 +33,8 @@ COMES_BACK = 20
 ONE_ALARM = 30
 # States that new evidence may change; the others were decided by a person or are over.
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
+# What a person said of a regression, or a new baseline that began by itself.
+DECIDED = ("expected", "invalid")
 # Of what the fleet judge tells, what says something of series that got worse.
 HEEDED = ("regression", "infra", "environment")
 
@@ -111,7 +113,12 @@ class _Telling:
     def follow(self, word: Word) -> list[int]:
         points = store.open_points(self.c, word.series)
         words = self._words(points)
-        under = [p for p in points if (found := covering(words, p.series_id, p.onset_position)) and found.id == word.id]
+        undecided = [point for point in points if point.regression_state not in DECIDED]
+        under = [
+            point
+            for point in undecided
+            if (found := covering(words, point.series_id, point.onset_position)) and found.id == word.id
+        ]
         if under:
             self._bring_together(word, under)
         elif word.regression_id is not None:
@@ -220,7 +227,7 @@ class _Telling:
         if word.regression_id is None:
             return False
         row = store.lock_rows(self.c, [word.regression_id]).get(word.regression_id)
-        return row is not None and row.state in ("expected", "invalid")
+        return row is not None and row.state in DECIDED
 
     def _bring_together(self, word: Word, points: Sequence[ChangePointRow]) -> None:
         """One regression for all change points that a word is about."""

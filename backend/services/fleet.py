@@ -9,7 +9,8 @@ said in `backend.services.fleet_telling`; which sessions are asked for, in `back
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import psycopg
@@ -20,7 +21,7 @@ from backend.regression.fleet_judge import FIRST_ROWS, FleetJudge
 from backend.regression.fleet_terms import Ask, Incident, Told
 from backend.services.fleet_reading import Columns, fleet_run
 from backend.services.fleet_sessions import Questions
-from backend.services.fleet_telling import heed
+from backend.services.fleet_telling import FleetNews, heed
 from backend.store import fleet as store
 from backend.store.fleet import Accepted, ArrivedRun, Question, RunOfFleet
 
@@ -141,27 +142,24 @@ class Fleets:
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
         """All that its judges know to have happened, by suite."""
-        fleets = self._suites.get(project_id, {})
-        return {suite: list(fleet.judge.incidents.values()) for suite, fleet in fleets.items()}
+        return {fleet.columns.suite: list(fleet.judge.incidents.values()) for fleet in self.suites(project_id)}
+
+    def suites(self, project_id: int) -> list[SuiteFleet]:
+        return list(self._suites.get(project_id, {}).values())
 
     def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
         """Read what has arrived, tell what it says, and ask what it leaves open. Returns regressions that changed."""
         store.lock(c, project_id)
         self._refresh(c, project_id)
         arrived = store.arrived(c, project_id, now - LATEST)
-        touched: list[int] = []
+        news = []
         for suite, fleet in self._suites[project_id].items():
-            if fleet.is_broken:
-                continue
-            try:
-                with c.begin_nested():
-                    touched += _advance(c, project_id, fleet, [run for run in arrived if run.suite == suite], now)
-            except (psycopg.Error, SQLAlchemyError):
-                raise
-            except Exception:
-                fleet.is_broken = True
-                log.exception("the fleet of suite %s cannot be judged together; each series still is", suite)
-        return touched
+            if not fleet.is_broken:
+                with _rests_where_it_fails(c, fleet):
+                    news += _advance(c, project_id, fleet, [run for run in arrived if run.suite == suite], now)
+        with _rests_where_it_fails(c, *self._suites[project_id].values()):
+            return heed(c, project_id, news, now) if news else []
+        return []
 
     def _refresh(self, c: Connection, project_id: int) -> None:
         """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
@@ -182,9 +180,24 @@ class Fleets:
                 known[suite] = SuiteFleet(fleet.columns)
 
 
+@contextmanager
+def _rests_where_it_fails(c: Connection, *fleets: SuiteFleet) -> Iterator[None]:
+    """What cannot be judged together keeps nothing else from being done, and is not tried again and again."""
+    try:
+        with c.begin_nested():
+            yield
+    except (psycopg.Error, SQLAlchemyError):
+        raise
+    except Exception:
+        for fleet in fleets:
+            fleet.is_broken = True
+        log.exception("suites %s cannot be judged together; each series still is", [f.columns.suite for f in fleets])
+
+
 def _advance(
     c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
-) -> list[int]:
+) -> list[FleetNews]:
+    """Read what has arrived; what it says that nobody was told yet."""
     begins = fleet.last is None
     if begins:
         arrived = store.newest(c, project_id, fleet.columns.suite, REPLAYED)
@@ -194,10 +207,12 @@ def _advance(
     if fresh:
         _read(c, project_id, fleet, fresh, questions)
     fleet.hear(questions, at_end=True)
-    changed = list(fleet.changed.values())
+    if not fleet.changed:
+        return []
+    changed = tuple(fleet.changed.values())
     fleet.changed.clear()
     since = fleet.judge.newest - RECENT if begins else None
-    return heed(c, project_id, fleet.columns, changed, fleet.numbers, since=since, now=now) if changed else []
+    return [FleetNews(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)]
 
 
 def _read(

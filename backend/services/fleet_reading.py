@@ -11,8 +11,9 @@ import numpy as np
 from backend.contract import variant_key
 from backend.regression.fleet_stream import log_costs
 from backend.regression.fleet_terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries, Floats, SessionResult
+from backend.regression.machines import TIME_SUFFIXES
 from backend.regression.terms import Direction, Role
-from backend.services.causes import TIME_SUFFIXES, only_documentation, witness_of
+from backend.services.causes import only_documentation, witness_of
 from backend.store import ingest as ingest_store
 from backend.store.fleet import ArrivedRun, RunOfFleet, SeriesOfFleet
 from backend.store.sessions import StoredTurn

@@ -8,6 +8,7 @@ together, says whose doing they are, and holds them back where that is not the c
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -30,35 +31,49 @@ SAME_DRIFT = 60
 NEWEST = 2**31 - 1
 
 
-def heed(
-    c: Connection,
-    project_id: int,
-    columns: Columns,
-    changed: Sequence[Incident],
-    numbers: MutableMapping[int, int],
-    *,
-    since: int | None,
-    now: datetime,
-) -> list[int]:
-    """Tell what changed. `since`: the judge has just begun, and what it finds before this commit is history."""
-    known = {word.id: word for word in store.words_of_suite(c, project_id, columns.suite)}
-    touched: list[int] = []
-    for incident in changed:
-        word = _word(columns, incident, known.get(numbers.get(incident.id, -1)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetNews:
+    """What the judge of one suite has to tell."""
+
+    columns: Columns
+    incidents: tuple[Incident, ...]
+    numbers: MutableMapping[int, int]
+    """Incident to the word that was told of it."""
+    since: int | None
+    """The judge has just begun: what it finds before this commit is history. None: it goes on."""
+
+
+def heed(c: Connection, project_id: int, news: Sequence[FleetNews], now: datetime) -> list[int]:
+    """Tell what changed, and let the change points follow. Returns the regressions that changed."""
+    words = [word for item in news for word in _tell(c, project_id, item, now) if word.kind in alarms.HEEDED]
+    points = regression_store.open_points(c, {number for word in words for number in word.series})
+    # In the order in which an arriving result takes its locks: all series first.
+    series_store.lock_by_id(c, sorted({point.series_id for point in points}))
+    touched = {number for word in words for number in _follow(c, word, now)}
+    again = [item for point in regression_store.points_of(c, touched) for item in _said_again(point)]
+    series_store.recompute_rollups(c, judgement_store.restate(c, again, now))
+    return sorted(touched)
+
+
+def _tell(c: Connection, project_id: int, news: FleetNews, now: datetime) -> list[Word]:
+    """The words behind incidents, new or updated."""
+    known = {word.id: word for word in store.words_of_suite(c, project_id, news.columns.suite)}
+    told = []
+    for incident in news.incidents:
+        word = _word(news.columns, incident, known.get(news.numbers.get(incident.id, -1)))
         if word.id == 0:
-            taken = set(numbers.values())
+            taken = set(news.numbers.values())
             same = [old for old in known.values() if old.id not in taken and _is_same(old, word)]
-            if not same and since is not None and incident.first_bad < since:
+            if not same and news.since is not None and incident.first_bad < news.since:
                 continue
-            word = _word(columns, incident, same[-1] if same else None)
+            word = _word(news.columns, incident, same[-1] if same else None)
         if word.id == 0:
-            word = _word(columns, incident, None, id=store.tell(c, project_id, word, now))
+            word = _word(news.columns, incident, None, id=store.tell(c, project_id, word, now))
         elif word != known[word.id]:
             store.retell(c, word, now)
-        known[word.id], numbers[incident.id] = word, word.id
-        if word.kind in alarms.HEEDED:
-            touched += _follow(c, word, now)
-    return sorted(set(touched))
+        known[word.id], news.numbers[incident.id] = word, word.id
+        told.append(word)
+    return told
 
 
 def _word(columns: Columns, incident: Incident, told: Word | None, *, id: int = 0) -> Word:
@@ -92,15 +107,7 @@ def _follow(c: Connection, word: Word, now: datetime) -> list[int]:
     """Let the change points of its series follow a word. Returns the regressions that changed."""
     points = regression_store.open_points(c, word.series)
     last = series_store.last_point(c, points[0].series_id) if points else None
-    if last is None:
-        return []
-    # In the order in which an arriving result takes its locks: series first.
-    series_store.lock_by_id(c, sorted({point.series_id for point in points}))
-    touched = alarms.heed(c, judging.arrival_of(c, last, now), word)
-    again = [item for point in regression_store.points_of(c, touched) for item in _said_again(point)]
-    points_touched = judgement_store.restate(c, again, now)
-    series_store.recompute_rollups(c, points_touched)
-    return touched
+    return [] if last is None else alarms.heed(c, judging.arrival_of(c, last, now), word)
 
 
 def _said_again(point: ChangePointRow) -> list[Restatement]:

@@ -226,7 +226,10 @@ _WORDS = text(
                OR closed_position >= :since OR drift AND closed_position IS NULL AND range_end >= :since)
         ORDER BY id"""
 )
-_ALL = text(f"SELECT {_WORD_COLUMNS} FROM fleet_incident WHERE project_id = :project AND suite = :suite ORDER BY id")
+_ALL = text(
+    f"""SELECT {_WORD_COLUMNS} FROM fleet_incident WHERE project_id = :project AND suite = :suite
+        ORDER BY id DESC LIMIT 500"""
+)
 _OF_REGRESSIONS = text(
     f"SELECT {_WORD_COLUMNS} FROM fleet_incident WHERE regression_id = ANY(:regressions) ORDER BY id"
 )
@@ -251,7 +254,8 @@ def words(c: Connection, project_id: int, since: int) -> list[Word]:
 
 
 def words_of_suite(c: Connection, project_id: int, suite: str) -> list[Word]:
-    return [_word(row) for row in c.execute(_ALL, {"project": project_id, "suite": suite})]
+    """The newest, the oldest of them first."""
+    return [_word(row) for row in c.execute(_ALL, {"project": project_id, "suite": suite}).all()[::-1]]
 
 
 def words_of_regressions(c: Connection, regression_ids: Iterable[int]) -> dict[int, Word]:
@@ -300,7 +304,8 @@ def _values(word: Word, now: datetime) -> dict[str, Any]:
 _QUESTIONS = text(
     """SELECT a.id, a.suite, a.testbed, a.after_run_id, a.number, a.base_position, a.head_position, a.session_id,
               x.state AS session_state, a.answered_after
-       FROM fleet_ask a JOIN session x ON x.id = a.session_id WHERE a.project_id = :project ORDER BY a.id"""
+       FROM fleet_ask a JOIN session x ON x.id = a.session_id WHERE a.project_id = :project
+       ORDER BY a.id DESC LIMIT 500"""
 )
 _PUT = text(
     """INSERT INTO fleet_ask (project_id, suite, testbed, after_run_id, number, base_position, head_position,
@@ -335,6 +340,7 @@ _SAME_QUESTION = text(
 
 
 def questions(c: Connection, project_id: int) -> list[Question]:
+    """The newest."""
     return [Question(**row._mapping) for row in c.execute(_QUESTIONS, {"project": project_id})]
 
 

@@ -1,0 +1,109 @@
+"""The fleet judge at work on stored runs: what it has read it knows, and what it cannot read keeps nothing else."""
+
+from datetime import timedelta
+from typing import Any
+
+from backend.regression.fleet_judge import FIRST_ROWS
+from backend.services.fleet import Fleets
+from backend.services.regressions import RegressionFilter, list_regressions
+from backend.services.triage import triage
+
+STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
+SLOWER = {"name": "gemm_tflops", "before": 560.0, "after": 561.0, "own_noise": 0.002}
+LEVELS = (5, 50, 9, 20, 30, 40)
+
+
+def _run(loom: Any, position: int, factor: float = 1.0, **more: Any) -> None:
+    metrics = [loom.measurement(f"m{n}_ms", level * factor, seed=position) for n, level in enumerate(LEVELS)]
+    arrived = loom.now + timedelta(seconds=position)
+    loom.deliver(loom.run_of(position, metrics, **{"canary": [STEADY], **more}), now=arrived)
+
+
+def _project(loom: Any) -> int:
+    return int(loom.value("SELECT id FROM project"))
+
+
+def _read(loom: Any, fleets: Fleets, position: int) -> list[int]:
+    return fleets.catch_up(loom.connection, _project(loom), loom.now + timedelta(seconds=position))
+
+
+def _kinds(fleets: Fleets, loom: Any) -> list[str]:
+    return [incident.kind.value for incident in fleets.incidents(_project(loom)).get("gpt", [])]
+
+
+def test_a_machine_that_falls_ill_is_told_with_its_worker_and_only_once(loom: Any) -> None:
+    fleets = Fleets()
+    for position in range(FIRST_ROWS + 12):
+        ill = position >= FIRST_ROWS + 4
+        _run(loom, position, 1.25 if ill else 1.0, canary=[SLOWER if ill else STEADY])
+        _read(loom, fleets, position)
+    assert loom.rows("SELECT kind, cause, worker, first_bad_position FROM fleet_incident") == [
+        ("infra", "hardware", "box-01", FIRST_ROWS + 4)
+    ]
+    (alarm,) = list_regressions(loom.connection, RegressionFilter()).items
+    assert (alarm.state, alarm.cause, alarm.first_bad.position) == ("suspect", "hardware", FIRST_ROWS + 4)
+    assert "confirmed" not in loom.events()
+
+
+def test_what_happens_among_the_first_runs_of_a_testbed_is_only_learnt_from(loom: Any) -> None:
+    fleets = Fleets()
+    for position in range(FIRST_ROWS - 1):
+        ill = position >= FIRST_ROWS - 4
+        _run(loom, position, 1.25 if ill else 1.0, canary=[SLOWER if ill else STEADY])
+        _read(loom, fleets, position)
+    assert loom.rows("SELECT id FROM fleet_incident") == []
+
+
+def test_reading_all_at_once_says_what_reading_one_by_one_said(loom: Any) -> None:
+    one_by_one = Fleets()
+    for position in range(FIRST_ROWS + 16):
+        ill = FIRST_ROWS + 2 <= position < FIRST_ROWS + 9
+        _run(loom, position, 1.25 if ill else 1.0, canary=[SLOWER if ill else STEADY])
+        _read(loom, one_by_one, position)
+    told = loom.rows("SELECT id, kind, first_bad_position, closed_position FROM fleet_incident")
+    at_once = Fleets()
+    _read(loom, at_once, FIRST_ROWS + 16)
+    project = _project(loom)
+    assert at_once.incidents(project) == one_by_one.incidents(project)
+    assert loom.rows("SELECT id, kind, first_bad_position, closed_position FROM fleet_incident") == told
+    assert told[0][3] is not None
+
+
+def test_a_benchmark_that_is_new_is_no_change(loom: Any) -> None:
+    fleets = Fleets()
+    for position in range(FIRST_ROWS + 20):
+        metrics = [loom.measurement("step_ms", 50.0, seed=position)]
+        if position >= FIRST_ROWS + 4:
+            metrics.append(loom.measurement("new_ms", 9000.0, seed=position))
+        loom.deliver(loom.run_of(position, metrics, canary=[STEADY]), now=loom.now + timedelta(seconds=position))
+        _read(loom, fleets, position)
+    assert _kinds(fleets, loom) == []
+
+
+def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -> None:
+    fleets = Fleets()
+    _run(loom, 0)
+    _run(loom, 1, id="RUN-900001", suite="moe", suite_version="7")
+    loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense' WHERE suite = 'moe'")
+    assert _read(loom, fleets, 2) == []
+    _run(loom, 2)
+    assert _read(loom, fleets, 3) == []
+    assert set(fleets.incidents(_project(loom))) == {"gpt", "moe"}
+    assert [fleet.last.id for fleet in fleets.suites(_project(loom)) if not fleet.is_broken] == ["RUN-000002"]
+
+
+def test_a_decision_that_is_undone_is_forgotten(loom: Any) -> None:
+    fleets = Fleets()
+    for position in range(FIRST_ROWS + 14):
+        _run(loom, position, 1.25 if position >= FIRST_ROWS + 4 else 1.0)
+        _read(loom, fleets, position)
+    (found,) = list_regressions(loom.connection, RegressionFilter()).items
+    triage(loom.connection, found.id, "expected", "ada", now=loom.now + timedelta(seconds=90), reason="Worth it.")
+    _run(loom, FIRST_ROWS + 14, 1.25)
+    _read(loom, fleets, 100)
+    (fleet,) = fleets.suites(_project(loom))
+    assert len(fleet.accepted) == 1
+    triage(loom.connection, found.id, "undo", "ada", now=loom.now + timedelta(seconds=110))
+    _read(loom, fleets, 120)
+    (fleet,) = fleets.suites(_project(loom))
+    assert fleet.accepted == set()
