@@ -221,7 +221,7 @@ class Policy:
 
 
 # What the detector raises on labelled histories at 10 nats, rounded up, and how fast that falls with more evidence:
-# 0.036 per 1,000 points at 10 nats, 0.021 at 13, 0.004 at 17 (docs/detection.md).
+# 0.034 per 1,000 points at 10 nats, 0.015 at 13, 0.006 at 17 (docs/detection.md).
 FALSE_ALARMS_PER_POINT = 5e-5
 NATS_PER_E_FOLD = 3.5
 
