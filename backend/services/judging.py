@@ -22,7 +22,7 @@ from backend.regression.terms import ChangeState, Judgement, Point, Reason, Verd
 from backend.services import alarms, live
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
-from backend.services.remembered import STATES
+from backend.services.remembered import STATES, Forgotten
 from backend.services.replay import (
     POINTS_BEFORE,
     difference,
@@ -170,11 +170,17 @@ def _point(arrival: Arrival, item: Measured) -> Point:
 
 def states_of(c: Connection, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
     """What the judge remembers of each of these series, which the caller has locked."""
-    unknown = [row.id for row in series if STATES.needs_whole(row)]
-    if unknown:
-        wholes = series_store.load_wholes(c, unknown)
-        series = [replace(row, state=wholes[row.id]) if row.id in wholes else row for row in series]
-    return {row.id: state_of(row) for row in series}
+    found: dict[int, SeriesState] = {}
+    forgotten = []
+    for row in series:
+        try:
+            found[row.id] = state_of(row)
+        except Forgotten:
+            forgotten.append(row)
+    if forgotten:
+        wholes = series_store.load_wholes(c, [row.id for row in forgotten])
+        found.update({row.id: state_of(replace(row, state=wholes[row.id])) for row in forgotten})
+    return found
 
 
 def state_of(series: SeriesRow) -> SeriesState:

@@ -38,6 +38,10 @@ class _Remembered:
     """The state that the stored whole holds."""
 
 
+class Forgotten(LookupError):
+    """A state cannot be told from its tail and what is remembered (any more)."""
+
+
 class RememberedStates:
     """The newest states by their series, least recently used ones leave first."""
 
@@ -46,15 +50,8 @@ class RememberedStates:
         self._states: OrderedDict[int, _Remembered] = OrderedDict()
         self._lock = Lock()
 
-    def needs_whole(self, row: SeriesRow) -> bool:
-        """Whether the row's state cannot be told from its tail and what is remembered."""
-        if row.state is not None or row.state_tail is None:
-            return False
-        known = self._states.get(row.id)
-        return known is None or known.key != tails.key_of(row.state_tail)
-
     def decoded(self, row: SeriesRow) -> SeriesState:
-        """The state that is stored for this series, which has one."""
+        """The state that is stored for this series, which has one; `Forgotten` where its whole must be read first."""
         known = self._states.get(row.id)
         if row.state_tail is None:
             assert row.state is not None
@@ -66,9 +63,10 @@ class RememberedStates:
         key = tails.key_of(row.state_tail)
         if known is not None and known.key == key:
             whole = known.whole
-        else:
-            assert row.state is not None  # loaded, because `needs_whole` said so
+        elif row.state is not None:
             whole = tails.read_whole(row.state)
+        else:
+            raise Forgotten(row.id)
         state = tails.read_tail(whole, row.state_tail)
         self._remember(row.id, _Remembered(row.state_tail, state, key, whole))
         return state

@@ -8,7 +8,7 @@ import pytest
 from backend.regression.judge import SeriesState, judge, judge_history
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Point, SeriesKind
-from backend.services.remembered import RememberedStates, StoredState
+from backend.services.remembered import Forgotten, RememberedStates, StoredState
 from backend.store.series import SeriesRow
 
 NOISY = SeriesKind(Direction.LOWER)
@@ -52,7 +52,6 @@ def test_judging_goes_on_alike_from_what_is_remembered_and_from_what_is_stored(k
     states, policy, state, store = RememberedStates(), Policy(), SeriesState.new(kind), Store(kind)
     for point in history(kind, 400):
         store.write(states.encoded(store.row, state))
-        assert not states.needs_whole(store.without_whole)
         remembered, decoded = states.decoded(store.without_whole), RememberedStates().decoded(store.row)
         assert remembered is state and decoded is not state
         judgement, state = judge(remembered, point, policy)
@@ -76,10 +75,12 @@ def test_a_process_that_has_the_whole_goes_on_with_the_tail_that_another_wrote()
     asked = 0
     for number, point in enumerate(history(NOISY, 150)):
         turn = (first, second)[number % 2]
-        asked += turn.needs_whole(store.without_whole)
         if store.row.state is not None:
-            row = store.row if turn.needs_whole(store.without_whole) else store.without_whole
-            read = turn.decoded(row)
+            try:
+                read = turn.decoded(store.without_whole)
+            except Forgotten:
+                asked += 1
+                read = turn.decoded(store.row)
             assert read.to_json() == state.to_json()
             state = read
         state = judge(state, point, policy)[1]
@@ -108,7 +109,8 @@ def test_the_whole_of_a_transaction_that_was_rolled_back_has_no_tails() -> None:
     assert states.encoded(store.row, lost).whole is not None
     after = judge(lost, points[19], Policy())[1]
     assert states.encoded(store.row, after).whole is not None
-    assert states.needs_whole(store.without_whole)
+    with pytest.raises(Forgotten):
+        states.decoded(store.without_whole)
 
 
 def test_the_states_used_least_recently_leave_first() -> None:

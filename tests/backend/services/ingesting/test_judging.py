@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from backend.services import judging, policies
 from backend.services.judging import rejudge_series
+from backend.services.remembered import RememberedStates
 
 SLOWER = [100.0] * 10 + [125.0] * 5
 
@@ -26,6 +27,16 @@ def test_a_confirmed_step_turns_its_earlier_suspects_red_from_the_onset(loom: An
         (13, "regression", False),
         (14, "regression", False),
     ]
+
+
+def test_a_run_of_more_series_than_are_remembered_is_judged_like_any_other(
+    loom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "STATES", RememberedStates(most=2))
+    for position, level in enumerate(SLOWER):
+        metrics = [loom.measurement(f"m{number}_ms", level, seed=100 * number + position) for number in range(5)]
+        recorded = loom.deliver(loom.run_of(position, metrics))
+    assert [verdict.verdict for verdict in recorded.verdicts] == ["regression"] * 5
 
 
 def test_what_was_said_first_is_kept_beside_what_is_known_now(loom: Any) -> None:
