@@ -22,6 +22,7 @@ from backend.regression.fleet_terms import Ask, Incident, Told
 from backend.services.fleet_reading import Columns, fleet_run
 from backend.services.fleet_sessions import Questions
 from backend.services.fleet_telling import FleetNews, heed
+from backend.services.savepoints import is_lost
 from backend.store import fleet as store
 from backend.store.fleet import Accepted, ArrivedRun, Question, RunOfFleet
 
@@ -37,6 +38,10 @@ RECENT = 60
 """Commits: what is older when a judge begins is history, and nobody is told of it any more."""
 AT_A_TIME = 100
 """Runs whose documents are read together."""
+RESTS = timedelta(minutes=1)
+"""Of a project whose reading failed: to begin anew takes seconds."""
+BROKEN_RESTS = timedelta(hours=1)
+"""Of a suite in which something cannot be taken in."""
 
 
 class SuiteFleet:
@@ -54,9 +59,17 @@ class SuiteFleet:
         self.changed: dict[int, Incident] = {}
         """Incidents with news that nobody was told yet."""
         self.waits_for: Question | None = None
-        self.is_broken = False
-        """Something in what it reads it cannot take in: it rests until it is begun anew."""
+        self.broken_at: datetime | None = None
+        """Something in what it reads it cannot take in: it rests for a while, and is begun anew."""
         self._asked = 0
+
+    @property
+    def is_broken(self) -> bool:
+        return self.broken_at is not None
+
+    def has_rested(self, now: datetime) -> bool:
+        """Whether what it could not take in may be mended, or too old to be read."""
+        return self.broken_at is not None and now - self.broken_at >= BROKEN_RESTS
 
     @property
     def is_full(self) -> bool:
@@ -121,24 +134,42 @@ class Fleets:
     def __init__(self) -> None:
         self._suites: dict[int, dict[str, SuiteFleet]] = {}
         self._extents: dict[int, tuple[int, int]] = {}
+        self._read_at: dict[int, datetime] = {}
+        """When each project was read last: what arrived since is read next, however long that was ago."""
+        self._looked_at: datetime | None = None
+        """When it was last asked which projects have news."""
+        self._rests_until: dict[int, datetime] = {}
+        """Projects whose last reading failed."""
 
     def catch_up_all(self, engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> None:
-        """Read what has arrived at every project, each in a transaction of its own."""
+        """Read what has arrived at every project, each in a transaction of its own; one that fails keeps no other."""
+        began = now()
         with engine.connect() as c:
-            waiting = store.projects_with_news(c, now() - LATEST)
+            waiting = store.projects_with_news(c, _unseen_since(self._looked_at, began))
         for project_id in waiting:
             if is_stopping():
                 return
+            if self._rests_until.get(project_id, began) <= began:
+                self._catch_up_alone(engine, project_id, now())
+        self._looked_at = began
+
+    def _catch_up_alone(self, engine: Engine, project_id: int, now: datetime) -> None:
+        with engine.connect() as c:
             try:
-                with engine.begin() as c:
-                    self.catch_up(c, project_id, now())
+                with c.begin():
+                    self.catch_up(c, project_id, now)
             except Exception:
                 self.forget(project_id)  # what was read in a transaction that failed was not told
-                raise
+                if is_lost(c):
+                    raise
+                self._rests_until[project_id] = now + RESTS
+                log.exception("the fleet of project %d could not be read; it is tried again", project_id)
+            else:
+                self._rests_until.pop(project_id, None)
 
     def forget(self, project_id: int) -> None:
-        self._suites.pop(project_id, None)
-        self._extents.pop(project_id, None)
+        for known in (self._suites, self._extents, self._read_at):
+            known.pop(project_id, None)
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
         """All that its judges know to have happened, by suite."""
@@ -150,18 +181,19 @@ class Fleets:
     def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
         """Read what has arrived, tell what it says, and ask what it leaves open. Returns regressions that changed."""
         store.lock(c, project_id)
-        self._refresh(c, project_id)
-        arrived = store.arrived(c, project_id, now - LATEST)
+        self._refresh(c, project_id, now)
+        arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))
         news = []
         for suite, fleet in self._suites[project_id].items():
             if not fleet.is_broken:
-                with _rests_where_it_fails(c, fleet):
+                with _rests_where_it_fails(c, now, fleet):
                     news += _advance(c, project_id, fleet, [run for run in arrived if run.suite == suite], now)
-        with _rests_where_it_fails(c, *self._suites[project_id].values()):
+        self._read_at[project_id] = now
+        with _rests_where_it_fails(c, now, *self._suites[project_id].values()):
             return heed(c, project_id, news, now) if news else []
         return []
 
-    def _refresh(self, c: Connection, project_id: int) -> None:
+    def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
         """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
         known = self._suites.setdefault(project_id, {})
         extent = store.extent(c, project_id)
@@ -176,12 +208,17 @@ class Fleets:
                     old.columns = columns  # a new version of the suite: other series, the same columns
             self._extents[project_id] = extent
         for suite, fleet in known.items():
-            if fleet.is_full or not fleet.stands(c):
+            if fleet.is_full or fleet.has_rested(now) or not fleet.stands(c):
                 known[suite] = SuiteFleet(fleet.columns)
 
 
+def _unseen_since(read_at: datetime | None, now: datetime) -> datetime:
+    """From when on runs may have arrived that were not there to be read then."""
+    return min(now, read_at or now) - LATEST
+
+
 @contextmanager
-def _rests_where_it_fails(c: Connection, *fleets: SuiteFleet) -> Iterator[None]:
+def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> Iterator[None]:
     """What cannot be judged together keeps nothing else from being done, and is not tried again and again."""
     try:
         with c.begin_nested():
@@ -190,8 +227,9 @@ def _rests_where_it_fails(c: Connection, *fleets: SuiteFleet) -> Iterator[None]:
         raise
     except Exception:
         for fleet in fleets:
-            fleet.is_broken = True
-        log.exception("suites %s cannot be judged together; each series still is", [f.columns.suite for f in fleets])
+            fleet.broken_at = now
+        suites = [fleet.columns.suite for fleet in fleets]
+        log.exception("suites %s cannot be judged together; each series still is, and it is tried again", suites)
 
 
 def _advance(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 
 from backend.contract import parse_run
 from backend.services.ingest import Recorded, record_run
@@ -110,6 +110,13 @@ class Loom:
 @pytest.fixture
 def loom(connection: Connection) -> Iterator[Loom]:
     yield Loom(connection)
+
+
+@pytest.fixture
+def committing_loom(committing_engine: Engine) -> Iterator[Loom]:
+    """Of a database of its own: what is committed there, other connections see."""
+    with committing_engine.connect() as connection:
+        yield Loom(connection)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy import Engine, text
+
 from backend.regression.fleet_judge import FIRST_ROWS
-from backend.services.fleet import Fleets
+from backend.services.fleet import BROKEN_RESTS, LATEST, RESTS, Fleets
 from backend.services.regressions import RegressionFilter, list_regressions
 from backend.services.triage import triage
 
@@ -107,3 +109,51 @@ def test_a_decision_that_is_undone_is_forgotten(loom: Any) -> None:
     _read(loom, fleets, 120)
     (fleet,) = fleets.suites(_project(loom))
     assert fleet.accepted == set()
+
+
+def test_a_suite_that_could_not_be_read_is_tried_again_when_it_has_rested(loom: Any) -> None:
+    fleets = Fleets()
+    _run(loom, 0)
+    document = loom.value("SELECT document FROM run")
+    loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense'")
+    _read(loom, fleets, 1)
+    loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
+    _read(loom, fleets, 2)
+    assert [fleet.is_broken for fleet in fleets.suites(_project(loom))] == [True]
+    fleets.catch_up(loom.connection, _project(loom), loom.now + timedelta(seconds=1) + BROKEN_RESTS)
+    assert [fleet.last.id for fleet in fleets.suites(_project(loom))] == ["RUN-000000"]
+
+
+def test_what_arrived_while_nobody_looked_for_long_is_read(loom: Any) -> None:
+    fleets = Fleets()
+    _run(loom, 0)
+    _read(loom, fleets, 0)
+    _run(loom, 1)
+    fleets.catch_up(loom.connection, _project(loom), loom.now + 3 * LATEST)
+    assert [fleet.last.id for fleet in fleets.suites(_project(loom))] == ["RUN-000001"]
+
+
+def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
+    committing_loom: Any, committing_engine: Engine
+) -> None:
+    loom, last = committing_loom, FIRST_ROWS + 12
+    for position in range(last):
+        ill = position >= FIRST_ROWS + 4
+        _run(loom, position, 1.25 if ill else 1.0, canary=[SLOWER if ill else STEADY])
+    _run(loom, 0, id="RUN-900001", project="northsea/reef")
+    loom.connection.exec_driver_sql("ALTER TABLE fleet_incident ADD CONSTRAINT refused CHECK (worker <> 'box-01')")
+    loom.connection.commit()
+    broken, other = (number for (number,) in loom.rows("SELECT id FROM project ORDER BY id"))
+    fleets, moments = Fleets(), [loom.now + timedelta(seconds=last)]
+
+    def look() -> list[bool]:
+        fleets.catch_up_all(committing_engine, lambda: moments[-1], lambda: False)
+        return [bool(fleets.suites(project)) for project in (broken, other)]
+
+    assert look() == [False, True]
+    loom.connection.exec_driver_sql("ALTER TABLE fleet_incident DROP CONSTRAINT refused")
+    loom.connection.commit()
+    assert look() == [False, True], "it rests"
+    moments.append(moments[-1] + RESTS)
+    assert look() == [True, True]
+    assert loom.rows("SELECT project_id, kind FROM fleet_incident") == [(broken, "infra")]
