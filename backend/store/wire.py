@@ -142,7 +142,10 @@ class _Line:
             if result.status == ExecStatus.FATAL_ERROR and error is None:
                 error = errors.error_from_result(result)
             if not asked.prepares:
-                rows.append(self._rows(result))
+                try:
+                    rows.append(self._rows(result))
+                except errors.DataError as unreadable:  # such as a time beyond Python's; all answers are read first
+                    error = error or unreadable
             elif asked.key is not None:
                 register.validate(asked.key, Prepare.SHOULD, asked.name, results)
         yield from generators.fetch_many(pgconn)  # that the batch is over
@@ -193,7 +196,10 @@ def _encoded(parsed: _Parsed, values: Mapping[str, Any]) -> tuple[list[bytes | N
     for name in parsed.names:
         value = values[name]
         found = None if value is None else _ENCODERS[type(value)](value)
-        encoded.append(found if found is None or type(found) is bytes else found.encode())
+        try:
+            encoded.append(found if found is None or type(found) is bytes else found.encode())
+        except UnicodeEncodeError as unfit:
+            raise psycopg.DataError("PostgreSQL text cannot contain half of a surrogate pair") from unfit
         formats.append(Format.TEXT if type(found) is str else Format.BINARY)
     return encoded, formats
 

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from backend.store import wire
 
@@ -53,6 +54,21 @@ def test_a_failed_batch_can_be_rolled_back_and_the_same_statements_sent_again(co
         savepoint.rollback()
     one, two = wire.send(connection, (divide, {"n": 3}), ("SELECT 'never prepared' AS said", {}))
     assert one[0].n == 4 and two[0].said == "never prepared"
+
+
+def test_an_answer_that_python_cannot_hold_is_raised_and_leaves_the_connection_usable(connection: Connection) -> None:
+    with pytest.raises(psycopg.DataError):
+        wire.send(connection, ("SELECT 'infinity'::timestamptz AS at", {}), ("SELECT 1", {}))
+    assert wire.send(connection, ("SELECT 2 AS n", {}))[0][0].n == 2
+
+
+def test_a_server_that_goes_away_within_a_batch_is_a_database_that_does_not_answer(engine: Engine) -> None:
+    """As whoever answers requests hears it, and the next one gets another connection."""
+    end = "SELECT pg_terminate_backend(pg_backend_pid())"
+    with pytest.raises(OperationalError), engine.begin() as c:
+        wire.send(c, ("SELECT 1", {}), (end, {}), ("SELECT 2", {}))
+    with engine.begin() as c:
+        assert wire.send(c, ("SELECT 3 AS n", {}))[0][0].n == 3
 
 
 def test_a_batch_of_an_idle_connection_begins_its_transaction(engine: Engine) -> None:
@@ -110,9 +126,12 @@ def test_json_is_text_that_the_sql_casts(connection: Connection) -> None:
     assert row.v == {"a": [1, None, "ü"]}
 
 
-@pytest.mark.parametrize("value", ["a\0b", ["a\0b"]])
-def test_text_that_postgresql_cannot_hold_is_refused_unsent(connection: Connection, value: Any) -> None:
-    with pytest.raises(psycopg.DataError, match="NUL"):
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [("a\0b", "NUL"), (["a\0b"], "NUL"), ("a\ud800", "surrogate"), (["a\udfff"], "surrogate")],
+)
+def test_text_that_postgresql_cannot_hold_is_refused_unsent(connection: Connection, value: Any, what: str) -> None:
+    with pytest.raises(psycopg.DataError, match=what):
         wire.send(connection, ("SELECT 1", {}), ("SELECT %(v)s", {"v": value}))
     assert wire.send(connection, ("SELECT 1 AS n", {}))[0][0].n == 1
 
