@@ -189,12 +189,21 @@ def tick(
     for what, move_on in measuring.STEPS.items():
         with _reported(what), engine.begin() as c:
             move_on(c, config, now)
-    with _reported("alarms of machines"), engine.begin() as c:
-        machine_alarms.settle_alarms(c, now)
+    with _reported("alarms of machines"):
+        settle_alarms(engine, now)
     with _reported("publishing"):
         with engine.begin() as c:
             nudges = publishing.choose_ready(c, config, now)
         publishing.send(broker, nudges)
+
+
+def settle_alarms(engine: Engine, now: datetime) -> None:
+    """Alarms about machines that last or are over, each in a transaction of its own."""
+    with engine.connect() as c:
+        due = machine_alarms.due(c)
+    for alarm_id in due:
+        with _reported(f"settling alarm {alarm_id}"), engine.begin() as c:
+            machine_alarms.settle(c, alarm_id, now)
 
 
 def sync_all(

@@ -6,6 +6,7 @@ A baseline that began so is the decision `expected` of the actor `tidemark`: it 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -21,34 +22,38 @@ LASTS = "The machine has been slower for {} runs and is judged from its new leve
 OVER = "No run has shown it for {} commits."
 
 
-def settle_alarms(c: Connection, now: datetime) -> list[int]:
-    """Settle every alarm that lasts or is over; returns those that were settled."""
-    settled = []
-    for alarm in store.standing_alarms(c):
-        reason = _reason_for_new_baseline(alarm.cause, alarm.lasts, alarm.runs, alarm.evidence)
-        if reason is not None:
-            triage(c, alarm.id, "expected", ACTOR, now=now, reason=reason)
-        elif _is_over(alarm.lasts, alarm.newest_position, alarm.newest_onset):
-            detail = {"note": OVER.format(ONE_ALARM)}
-            store.withdraw(c, alarm.id, now)
-            store.insert_event(c, alarm.id, "withdrawn", now=now, detail=detail)
-        else:
-            continue
-        settled.append(alarm.id)
-    return settled
+def due(c: Connection) -> list[int]:
+    """Alarms that last or are over."""
+    return [alarm.id for alarm in store.standing_alarms(c) if _reason_for_new_baseline(alarm) or _is_over(alarm)]
 
 
-def _reason_for_new_baseline(cause: str, lasts: bool, runs: int, evidence: list[str]) -> str | None:
-    """Why the level of today is the usual one from now on; None: it is not, or not yet."""
-    if not lasts:
-        return None
-    said = " ".join(evidence)
-    if cause != CauseName.HARDWARE:
-        return BEGINS.format(said)
-    return LASTS.format(runs, said) if runs >= REBASED_AFTER else None
-
-
-def _is_over(lasts: bool, newest_position: int | None, newest_onset: int | None) -> bool:
-    if lasts or newest_position is None or newest_onset is None:
+def settle(c: Connection, alarm_id: int, now: datetime) -> bool:
+    """Settle one of them; False: it is none any more. In a transaction of its own: it takes the locks of its series and
+    then that of its project, as a result does, and may not go on to the next alarm's with those in hand."""
+    alarm = next((alarm for alarm in store.standing_alarms(c) if alarm.id == alarm_id), None)
+    if alarm is None:
         return False
-    return newest_position - newest_onset >= ONE_ALARM
+    reason = _reason_for_new_baseline(alarm)
+    if reason is not None:
+        triage(c, alarm_id, "expected", ACTOR, now=now, reason=reason)
+    elif _is_over(alarm) and store.withdraw(c, alarm_id, now):
+        store.insert_event(c, alarm_id, "withdrawn", now=now, detail={"note": OVER.format(ONE_ALARM)})
+    else:
+        return False
+    return True
+
+
+def _reason_for_new_baseline(alarm: Any) -> str | None:
+    """Why the level of today is the usual one from now on; None: it is not, or not yet, or a person took that back."""
+    if not alarm.lasts or alarm.is_kept:
+        return None
+    said = " ".join(alarm.evidence)
+    if alarm.cause != CauseName.HARDWARE:
+        return BEGINS.format(said)
+    return LASTS.format(alarm.runs, said) if alarm.runs >= REBASED_AFTER else None
+
+
+def _is_over(alarm: Any) -> bool:
+    if alarm.lasts or alarm.newest_position is None or alarm.newest_onset is None:
+        return False
+    return bool(alarm.newest_position - alarm.newest_onset >= ONE_ALARM)

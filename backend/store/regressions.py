@@ -386,7 +386,9 @@ _STANDING_ALARMS = text(
          EXISTS (SELECT FROM change_point p WHERE p.regression_id = g.id AND p.state = 'confirmed') AS lasts,
          (SELECT count(DISTINCT j.position) FROM judgement j
           WHERE j.series_id = g.lead_series_id AND j.superseded_at IS NULL AND j.branch_id IS NULL
-            AND j.position >= g.first_bad_position) AS runs
+            AND j.position >= g.first_bad_position) AS runs,
+         EXISTS (SELECT FROM regression_event v WHERE v.regression_id = g.id AND v.kind IN ('undone', 'reopened')
+                   AND v.actor <> 'tidemark') AS is_kept
        FROM regression g JOIN series s ON s.id = g.lead_series_id
        WHERE g.state = 'suspect' AND g.cause IN ('hardware', 'environment', 'method')
          AND EXISTS (SELECT FROM regression_event v WHERE v.regression_id = g.id AND v.kind = 'infra_alarm'
@@ -410,9 +412,9 @@ _WITHDRAW = text(
 )
 
 
-def withdraw(c: Connection, regression_id: int, now: datetime) -> None:
-    """What was never told is over."""
-    c.execute(_WITHDRAW, {"id": regression_id, "now": now})
+def withdraw(c: Connection, regression_id: int, now: datetime) -> bool:
+    """What was never told is over; False: it is no suspect any more."""
+    return c.execute(_WITHDRAW, {"id": regression_id, "now": now}).rowcount == 1
 
 
 def reopen(c: Connection, regression_id: int, now: datetime) -> bool:

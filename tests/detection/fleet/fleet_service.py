@@ -124,7 +124,8 @@ class Service:
         self._catch_up()
         while self._serve(record):
             self._catch_up()
-        machine_alarms.settle_alarms(self.c, self.now)
+        for alarm in machine_alarms.due(self.c):
+            machine_alarms.settle(self.c, alarm, self.now)
 
     def _catch_up(self) -> None:
         if self.fresh_judges:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.machine_alarms import settle_alarms
+from backend.services import machine_alarms
 from backend.services.regressions import RegressionFilter, get_regression, list_regressions
 from backend.services.triage import triage
 
@@ -24,6 +24,11 @@ def _run(loom: Any, position: int, factors: list[float], **more: Any) -> None:
 
 def _alarms(loom: Any) -> list[tuple[Any, ...]]:
     return loom.rows("SELECT id, state, cause FROM regression WHERE cause <> 'code' ORDER BY id")
+
+
+def _settle(loom: Any) -> list[int]:
+    due = machine_alarms.due(loom.connection)
+    return [alarm for alarm in due if machine_alarms.settle(loom.connection, alarm, loom.now)]
 
 
 def test_one_slow_worker_of_two_is_one_alarm_and_no_regression(loom: Any) -> None:
@@ -57,9 +62,9 @@ def test_an_alarm_that_nothing_shows_any_more_is_over(loom: Any) -> None:
     for position in range(ILL + 30 + 8):
         ill = position % 2 == 0 and ILL <= position < ILL + 6
         _run(loom, position, [1.25 if ill else 1.0] * 6, worker=f"box-{position % 2}")
-    (alarm,) = settle_alarms(loom.connection, loom.now)
+    (alarm,) = _settle(loom)
     assert get_regression(loom.connection, alarm).regression.state == "withdrawn"
-    assert settle_alarms(loom.connection, loom.now) == []
+    assert _settle(loom) == []
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def upgraded(loom: Any) -> Any:
 
 
 def test_after_an_upgrade_a_new_baseline_begins_and_says_why(upgraded: Any) -> None:
-    (alarm,) = settle_alarms(upgraded.connection, upgraded.now)
+    (alarm,) = _settle(upgraded)
     detail = get_regression(upgraded.connection, alarm).regression
     assert (detail.state, detail.cause) == ("expected", "environment")
     assert "torch changed from 2.13.0 to 2.14.0" in (detail.reason or "")
@@ -82,9 +87,10 @@ def test_after_an_upgrade_a_new_baseline_begins_and_says_why(upgraded: Any) -> N
 
 
 def test_a_baseline_that_began_by_itself_can_be_undone(upgraded: Any) -> None:
-    (alarm,) = settle_alarms(upgraded.connection, upgraded.now)
+    (alarm,) = _settle(upgraded)
     undone = triage(upgraded.connection, alarm, "undo", "ada", now=upgraded.now)
     assert undone.regression.state == "suspect"
+    assert _settle(upgraded) == [], "and it is not begun again behind that person's back"
 
 
 @pytest.mark.parametrize(("runs", "state"), [(7, "suspect"), (8, "expected")])
@@ -92,5 +98,12 @@ def test_a_machine_slow_for_eight_runs_is_judged_from_its_new_level(loom: Any, r
     for position in range(ILL + runs):
         ill = position >= ILL
         _run(loom, position, [1.25 if ill else 1.0] * 6, canary=[SLOWER if ill else STEADY])
-    settle_alarms(loom.connection, loom.now)
+    _settle(loom)
     assert [(s, c) for _, s, c in _alarms(loom)] == [(state, "hardware")]
+
+
+def test_an_alarm_that_somebody_settled_meanwhile_is_left_alone(upgraded: Any) -> None:
+    (alarm,) = machine_alarms.due(upgraded.connection)
+    triage(upgraded.connection, alarm, "invalid", "ada", now=upgraded.now, reason="A loose cable.")
+    assert machine_alarms.settle(upgraded.connection, alarm, upgraded.now) is False
+    assert get_regression(upgraded.connection, alarm).regression.state == "invalid"
