@@ -183,15 +183,20 @@ class Fleets:
         store.lock(c, project_id)
         self._refresh(c, project_id, now)
         arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))
-        news = []
+        news, asked = [], []
         for suite, fleet in self._suites[project_id].items():
             if not fleet.is_broken:
                 with _rests_where_it_fails(c, now, fleet):
-                    news += _advance(c, project_id, fleet, [run for run in arrived if run.suite == suite], now)
+                    found, questions = _advance(c, project_id, fleet, [r for r in arrived if r.suite == suite], now)
+                    news += found
+                    asked.append(questions)
         self._read_at[project_id] = now
+        changed: list[int] = []
         with _rests_where_it_fails(c, now, *self._suites[project_id].values()):
-            return heed(c, project_id, news, now) if news else []
-        return []
+            changed = heed(c, project_id, news, now) if news else []
+        for questions in asked:
+            questions.give_way()
+        return changed
 
     def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
         """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
@@ -234,8 +239,8 @@ def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> 
 
 def _advance(
     c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
-) -> list[FleetNews]:
-    """Read what has arrived; what it says that nobody was told yet."""
+) -> tuple[list[FleetNews], Questions]:
+    """Read what has arrived; what it says that nobody was told yet, and what was asked."""
     begins = fleet.last is None
     if begins:
         arrived = store.newest(c, project_id, fleet.columns.suite, REPLAYED)
@@ -246,11 +251,11 @@ def _advance(
         _read(c, project_id, fleet, fresh, questions)
     fleet.hear(questions, at_end=True)
     if not fleet.changed:
-        return []
+        return [], questions
     changed = tuple(fleet.changed.values())
     fleet.changed.clear()
     since = fleet.judge.newest - RECENT if begins else None
-    return [FleetNews(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)]
+    return [FleetNews(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
 
 
 def _read(

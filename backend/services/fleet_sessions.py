@@ -12,6 +12,7 @@ from backend.regression.fleet_terms import Ask, SessionResult
 from backend.services import confirm
 from backend.services.confirm import ALIVE, Purpose, SessionRequest
 from backend.services.fleet_reading import Columns, session_result
+from backend.services.savepoints import apart
 from backend.store import fleet as store
 from backend.store import sessions as session_store
 from backend.store.fleet import Question, Stretch
@@ -29,6 +30,7 @@ class Questions:
     def __init__(self, c: Connection, project_id: int, now: datetime, *, since_run: str | None) -> None:
         self.c, self.project_id, self.now, self.since_run = c, project_id, now, since_run
         self._stored = {(q.suite, q.after_run_id, q.number): q for q in store.questions(c, project_id)}
+        self._asked: list[Stretch] = []
 
     def ask(self, ask: Ask, suite: str, after: str, number: int) -> Question | None:
         """The stored question, or a new one with a session of its own; None where no session can be had."""
@@ -41,8 +43,7 @@ class Questions:
         arms = store.arms(self.c, self.project_id, where, avoid=ask.avoid, alive_since=self.now - ALIVE)
         if arms is None:
             return None
-        for session_id in store.same_question(self.c, self.project_id, where):
-            confirm.cancel(self.c, session_id, "a session over all series answers this as well", self.now)
+        self._asked.append(where)
         request = SessionRequest(
             project_id=self.project_id,
             testbed_id=arms.testbed_id,
@@ -73,6 +74,15 @@ class Questions:
             session_state="waiting",
             answered_after=None,
         )
+
+    def give_way(self) -> None:
+        """Sessions of a single suspect that a new question answers as well are not run. Last of all: a session is
+        locked after the series and the project, as by a result that settles its suspect."""
+        for where in self._asked:
+            for session_id in store.same_question(self.c, self.project_id, where):
+                with apart(self.c, f"session {session_id}"):  # a worker may take it this very moment
+                    confirm.cancel(self.c, session_id, "a session over all series answers this as well", self.now)
+        self._asked.clear()
 
     def is_answered(self, question: Question, read: AbstractSet[str], *, last: str | None) -> bool:
         """Whether the answer came before the next run that is read; `last`: that is the newest there is."""

@@ -46,13 +46,20 @@ class FleetNews:
 def heed(c: Connection, project_id: int, news: Sequence[FleetNews], now: datetime) -> list[int]:
     """Tell what changed, and let the change points follow. Returns the regressions that changed."""
     words = [word for item in news for word in _tell(c, project_id, item, now) if word.kind in alarms.HEEDED]
-    points = regression_store.open_points(c, {number for word in words for number in word.series})
-    # In the order in which an arriving result takes its locks: all series first.
-    series_store.lock_by_id(c, sorted({point.series_id for point in points}))
+    # In the order in which an arriving result takes its locks: all series first, then the lock of the project.
+    series_store.lock_by_id(c, _series_to_change(c, words))
     touched = {number for word in words for number in _follow(c, word, now)}
     again = [item for point in regression_store.points_of(c, touched) for item in _said_again(point)]
     series_store.recompute_rollups(c, judgement_store.restate(c, again, now))
     return sorted(touched)
+
+
+def _series_to_change(c: Connection, words: Sequence[Word]) -> list[int]:
+    """Those that have change points under the words, and all others of their regressions: their judgements follow."""
+    points = regression_store.open_points(c, {number for word in words for number in word.series})
+    regressions = {point.regression_id for point in points} | {word.regression_id for word in words}
+    points += regression_store.points_of(c, [number for number in regressions if number is not None])
+    return sorted({point.series_id for point in points})
 
 
 def _tell(c: Connection, project_id: int, news: FleetNews, now: datetime) -> list[Word]:

@@ -1,8 +1,18 @@
 """One change of the code is one regression, on however many testbeds it shows."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from sqlalchemy import Engine, text
+
+from backend.regression.attribution import CauseName
+from backend.regression.fleet_terms import Incident, IncidentKind
+from backend.services.fleet_reading import Columns
+from backend.services.fleet_telling import FleetNews, heed
 from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+from backend.store import fleet as fleet_store
+from backend.store import regressions as regression_store
 
 STEP = 20
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
@@ -64,3 +74,47 @@ def test_changes_far_apart_on_two_testbeds_are_two_regressions(loom: Any) -> Non
         (STEP, ("cpu",)),
         (STEP + 8, ("gpu",)),
     ]
+
+
+def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
+    committing_loom: Any, committing_engine: Engine
+) -> None:
+    loom = committing_loom
+    _both(loom, STEP + 5)
+    loom.connection.commit()
+    project = loom.value("SELECT id FROM project")
+    upgrade = Incident(
+        id=1,
+        kind=IncidentKind.ENVIRONMENT,
+        cause=CauseName.ENVIRONMENT,
+        series=(0,),
+        testbeds=("cpu",),
+        worker=None,
+        first_bad=STEP,
+        range_start=STEP,
+        range_end=STEP,
+        magnitude=0.22,
+        drift=False,
+    )
+    columns = Columns("gpt", fleet_store.series_of(loom.connection, project))
+    news = FleetNews(columns=columns, incidents=(upgrade,), numbers={}, since=None)
+    on_gpu = """SELECT s.id FROM series s JOIN testbed t ON t.id = s.testbed_id WHERE t.name = 'gpu'
+                FOR NO KEY UPDATE OF s"""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    free = "SELECT pg_try_advisory_xact_lock(hashtext(:name), :project)"
+    with committing_engine.connect() as result, ThreadPoolExecutor(1) as pool:
+        with result.begin():
+            result.execute(text(on_gpu))  # a result of the other testbed has just locked its series
+            changed = pool.submit(heed, loom.connection, project, [news], loom.now)
+            until = time.monotonic() + 20
+            while _count(committing_engine, waits) == 0 and time.monotonic() < until:
+                time.sleep(0.02)
+            can_go_on = result.scalar(text(free), {"name": regression_store.LOCK, "project": project})
+        assert can_go_on, "or each would wait for the other"
+        (number,) = changed.result(20)
+    assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
+
+
+def _count(engine: Engine, statement: str) -> int:
+    with engine.connect() as c:
+        return int(c.scalar(text(statement)) or 0)
