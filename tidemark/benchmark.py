@@ -294,13 +294,13 @@ def _document(results: Sequence[Mapping[str, Any]], started: str) -> dict[str, A
     digest = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()
     return {
         "schema": "tidemark.run/1",
-        "id": environ.get("TIDEMARK_RUN_ID") or _new_id(),
+        "id": environ.get("TIDEMARK_RUN_ID") or new_id(),
         "project": environ.get("TIDEMARK_PROJECT") or "local/" + re.sub(r"[^0-9A-Za-z._-]", "-", Path.cwd().name),
-        "commit": environ.get("TIDEMARK_COMMIT") or _git("rev-parse", "HEAD") or "0" * 40,
-        "parents": _git("show", "-s", "--format=%P").split()
+        "commit": environ.get("TIDEMARK_COMMIT") or git_says("rev-parse", "HEAD") or "0" * 40,
+        "parents": git_says("show", "-s", "--format=%P").split()
         if parents is None
         else [p.strip() for p in parents.split(",") if p.strip()],
-        "branch": environ.get("TIDEMARK_BRANCH") or _git("symbolic-ref", "--quiet", "--short", "HEAD") or None,
+        "branch": environ.get("TIDEMARK_BRANCH") or git_says("symbolic-ref", "--quiet", "--short", "HEAD") or None,
         "suite": environ.get("TIDEMARK_SUITE") or "own",
         "suite_version": environ.get("TIDEMARK_SUITE_VERSION") or "1",
         "testbed": environ.get("TIDEMARK_TESTBED") or "local",
@@ -315,15 +315,16 @@ def _document(results: Sequence[Mapping[str, Any]], started: str) -> dict[str, A
     }
 
 
-def _new_id() -> str:
+def new_id() -> str:
     """A ULID: 48 bits of time, 80 of chance, so that ids sort by time."""
     number = (time.time_ns() // 1_000_000 << 80) | secrets.randbits(80)
     return "".join("0123456789ABCDEFGHJKMNPQRSTVWXYZ"[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
-def _git(*words: str) -> str:
+def git_says(*words: str, directory: Path | None = None) -> str:
+    """What git answers, without its last line end; nothing where it refuses or is missing."""
     try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

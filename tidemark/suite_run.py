@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from backend.services.manifest import FILE_NAME, ManifestInvalid, parse
+from tidemark.benchmark import git_says, new_id
 from tidemark.refusal import Refusal
 from worker.suite import BadSpec, Suite
 
@@ -19,8 +21,11 @@ def run_suite(name: str, directory: Path, out: Path) -> int:
 
     The result goes to `out`. Nothing is set up or isolated: it is the person's own code in their own checkout.
     """
-    suite = read_suite(name, directory)
+    suite, testbed = read_suite(name, directory)
+    if out.is_file():
+        out.unlink()  # What lies there afterwards is of this run: an older one must not be taken for it.
     environment = {
+        **(_about(directory, testbed) if suite.command else {}),
         **os.environ,
         # As a worker does it: `python` is the one that has the suite, also where no virtual environment is active.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -45,8 +50,18 @@ def run_suite(name: str, directory: Path, out: Path) -> int:
     return done.returncode
 
 
-def read_suite(name: str, directory: Path) -> Suite:
-    """The suite of this name in the directory's tidemark.toml."""
+def _about(directory: Path, testbed: str) -> dict[str, str]:
+    """What a worker would tell a command about its run; registered benchmarks find it out by themselves."""
+    return {
+        "TIDEMARK_RUN_ID": new_id(),
+        "TIDEMARK_PROJECT": "local/" + re.sub(r"[^0-9A-Za-z._-]", "-", directory.absolute().name),
+        "TIDEMARK_COMMIT": git_says("rev-parse", "HEAD", directory=directory) or "0" * 40,
+        "TIDEMARK_TESTBED": testbed,
+    }
+
+
+def read_suite(name: str, directory: Path) -> tuple[Suite, str]:
+    """The suite of this name in the directory's tidemark.toml, and the first testbed it is meant for."""
     path = directory / FILE_NAME
     try:
         manifest = parse(path.read_bytes())
@@ -60,6 +75,6 @@ def read_suite(name: str, directory: Path) -> Suite:
     if name not in known:
         raise Refusal(f"no suite {name!r} in {path}; it has: {', '.join(known) or 'none'}")
     try:
-        return Suite.from_spec(known[name].spec(), default_timeout_s=DEFAULT_TIMEOUT_S)
+        return Suite.from_spec(known[name].spec(), default_timeout_s=DEFAULT_TIMEOUT_S), known[name].testbeds[0]
     except BadSpec as error:
         raise Refusal(f"{path}: suite {name}: {error}") from None

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.regression.attribution import CauseName
 from backend.services.errors import BadRequest, NotFound
+from backend.services.reproducing import Subject, run_command
 from backend.services.scope import find_commit, find_scope
 from backend.store import regression_views as views
 
@@ -447,23 +448,19 @@ def _reproduce(c: Connection, row: RowMapping) -> str:
     for name, sha in (("base", good), ("head", bad)):
         if sha is None:
             continue
-        run = _run_command(spec, row, f"../{name}.json")
+        subject = Subject(
+            name=name,
+            project=row["project"],
+            sha=sha,
+            suite=row["suite"],
+            testbed=row["testbed"],
+            benchmarks=[row["benchmark"]],
+        )
         setup = f"{spec['setup']} && " if isinstance(spec.get("setup"), str) else ""
-        lines.append(f"git checkout --quiet {sha} && {setup}{run}")
+        lines.append(f"git checkout --quiet {sha} && {setup}{run_command(spec, subject)}")
     if good is not None:
         lines.append("tidemark compare ../base.json ../head.json")
     return "\n".join(lines)
-
-
-def _run_command(spec: Mapping[str, Any], row: RowMapping, out: str) -> str:
-    variables = [f"{name}={shlex.quote(str(value))}" for name, value in (spec.get("env") or {}).items()]
-    if isinstance(spec.get("command"), str):
-        return " ".join([*variables, f"TIDEMARK_RUN_JSON={out}", spec["command"]])
-    command = ["python", "-P", "-m", "benchmarks", "run", row["benchmark"], "--out", out]
-    for option in ("preset", "implementation", "processes"):
-        if spec.get(option) is not None:
-            command += [f"--{option}", str(spec[option])]
-    return " ".join([*variables, *map(shlex.quote, command)])
 
 
 def possible_actions(c: Connection, row: RowMapping) -> list[Action]:

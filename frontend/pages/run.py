@@ -1,6 +1,5 @@
 """One run: how it goes or went, its log, what it measured, what was judged, where it ran."""
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services import profiles, run_view
+from backend.services.reproducing import Subject, run_command
 from backend.services.run_view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
@@ -231,17 +231,18 @@ def reproduce(run: RunView) -> str:
     spec, lines = run.spec, [f"git checkout --quiet {run.sha}"]
     if isinstance(spec.get("setup"), str):
         lines.append(spec["setup"])
-    variables = [f"{name}={shlex.quote(str(value))}" for name, value in (spec.get("env") or {}).items()]
-    if isinstance(spec.get("command"), str):
-        return "\n".join([*lines, " ".join([*variables, "TIDEMARK_RUN_JSON=../run.json", spec["command"]])])
     names = spec.get("benchmarks") or sorted({result.benchmark for result in run.results})
-    if not names:
+    if not names and not isinstance(spec.get("command"), str):
         return "\n".join(lines)
-    command = ["python", "-P", "-m", "benchmarks", "run", *map(str, names), "--out", "../run.json"]
-    for option in ("preset", "implementation", "processes"):
-        if spec.get(option) is not None:
-            command += [f"--{option}", str(spec[option])]
-    return "\n".join([*lines, " ".join([*variables, *map(shlex.quote, command)])])
+    subject = Subject(
+        name="run",
+        project=run.project,
+        sha=run.sha,
+        suite=run.suite,
+        testbed=run.testbed,
+        benchmarks=[str(name) for name in names],
+    )
+    return "\n".join([*lines, run_command(spec, subject)])
 
 
 def describe(run: RunView) -> str:

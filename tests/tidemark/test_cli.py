@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
 
+from tidemark.refusal import Refusal
 from tidemark.suite_run import run_suite
 
 HELP = ROOT / "tests" / "golden" / "help"
@@ -195,3 +196,24 @@ def test_a_suite_run_here_finds_the_python_that_has_tidemark_without_an_active_e
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert run_suite("own", tmp_path, tmp_path / "run.json") == 0
     assert (tmp_path / "run.json").read_text().strip() == str(Path(sys.executable).parent / "python")
+
+
+def test_a_suite_run_here_tells_its_command_all_about_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("RUN_ID", "PROJECT", "COMMIT", "SUITE", "TESTBED")
+    for name in names:
+        monkeypatch.delenv(f"TIDEMARK_{name}", raising=False)
+    checkout = tmp_path / "my loom"
+    checkout.mkdir()
+    command = "printf '%s\\\\n' " + " ".join(f"$TIDEMARK_{name}" for name in names) + " > $TIDEMARK_RUN_JSON"
+    (checkout / "tidemark.toml").write_text(f'[suite.own]\ncommand = "{command}"\ntestbeds = ["gpu-a", "cpu"]\n')
+    assert run_suite("own", checkout, tmp_path / "run.json") == 0
+    run_id, *others = (tmp_path / "run.json").read_text().split()
+    assert len(run_id) == 26
+    assert others == ["local/my-loom", "0" * 40, "own", "gpu-a"]
+
+
+def test_an_older_result_is_not_taken_for_that_of_a_suite_that_wrote_none(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text('[suite.own]\ncommand = "true"\ntestbeds = ["cpu"]\n')
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(Refusal, match="wrote no run"):
+        run_suite("own", tmp_path, tmp_path / "run.json")

@@ -154,10 +154,18 @@ def test_the_commands_that_reproduce_it_are_those_of_the_suite(loom: Any) -> Non
     )
     loom.connection.execute(text("UPDATE project SET repository_url = 'https://example.org/loom.git'"))
     (found,) = listed(loom)
+
+    def told(name: str, position: int) -> str:
+        return (
+            f"TIDEMARK_RUN_ID={name} TIDEMARK_PROJECT={found.project} TIDEMARK_COMMIT={loom.sha_of(position)} "
+            f"TIDEMARK_SUITE={found.suite} TIDEMARK_TESTBED={found.testbed} "
+            f'TIDEMARK_RUN_JSON="$PWD/../{name}.json"'
+        )
+
     assert get_regression(loom.connection, found.id).reproduce.splitlines() == [
         "git clone https://example.org/loom.git repro && cd repro",
-        f"git checkout --quiet {loom.sha_of(9)} && make deps && A='b c' TIDEMARK_RUN_JSON=../base.json make bench",
-        f"git checkout --quiet {loom.sha_of(10)} && make deps && A='b c' TIDEMARK_RUN_JSON=../head.json make bench",
+        f"git checkout --quiet {loom.sha_of(9)} && make deps && A='b c' {told('base', 9)} make bench",
+        f"git checkout --quiet {loom.sha_of(10)} && make deps && A='b c' {told('head', 10)} make bench",
         "tidemark compare ../base.json ../head.json",
     ]
 
