@@ -142,8 +142,13 @@ _EVENT_OF = {
 
 
 def _undecided(c: Connection, regression_id: int) -> str:
-    """What it is when no person has said anything: confirmed once the evidence confirmed it."""
-    confirmed = any(event["kind"] == "confirmed" for event in views.events(c, regression_id))
+    """What it is when no person has said anything: confirmed by the evidence, where that was not taken back."""
+    confirmed = False
+    for event in views.events(c, regression_id):
+        if event["kind"] == "confirmed":
+            confirmed = True
+        elif event["detail"].get("taken_back"):
+            confirmed = False
     return "confirmed" if confirmed else "suspect"
 
 

@@ -147,22 +147,18 @@ _RUNS = text(
 _POSITIONS = text(
     f"SELECT r.id, bc.position FROM run r {_OF_DEFAULT_BRANCH} WHERE r.id = ANY(:ids)"
 )
+_TAKEN_BACK = """EXISTS (SELECT FROM regression_event u WHERE u.regression_id = v.regression_id AND u.id > v.id
+         AND (u.kind = 'reopened' OR u.kind = 'undone' AND CAST(u.detail ->> 'event' AS bigint) = v.id))"""
 # Baselines that began by themselves are no news to the judge: it found what is behind them.
 _ACCEPTED = text(
-    """SELECT v.id, v.at, g.first_bad_position,
+    f"""SELECT v.id, v.at, g.first_bad_position,
               ARRAY(SELECT DISTINCT series_id FROM change_point WHERE regression_id = g.id ORDER BY 1)
        FROM regression g JOIN regression_event v ON v.regression_id = g.id
        WHERE g.project_id = :project AND v.kind = 'expected' AND v.actor <> 'tidemark' AND v.at >= :since
-         AND NOT EXISTS (SELECT FROM regression_event u WHERE u.regression_id = g.id AND u.kind = 'undone'
-                         AND CAST(u.detail ->> 'event' AS bigint) = v.id)
+         AND NOT {_TAKEN_BACK}
        ORDER BY v.at, v.id"""
 )
-
-_STILL_ACCEPTED = text(
-    """SELECT v.id FROM regression_event v WHERE v.id = ANY(:ids)
-         AND NOT EXISTS (SELECT FROM regression_event u WHERE u.regression_id = v.regression_id AND u.kind = 'undone'
-                         AND CAST(u.detail ->> 'event' AS bigint) = v.id)"""
-)
+_STILL_ACCEPTED = text(f"SELECT v.id FROM regression_event v WHERE v.id = ANY(:ids) AND NOT {_TAKEN_BACK}")
 
 
 def lock(c: Connection, project_id: int) -> None:

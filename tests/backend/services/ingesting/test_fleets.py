@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, text
 
 from backend.regression.fleet_judge import FIRST_ROWS
@@ -94,7 +95,8 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     assert [fleet.last.id for fleet in fleets.suites(_project(loom)) if not fleet.is_broken] == ["RUN-000002"]
 
 
-def test_a_decision_that_is_undone_is_forgotten(loom: Any) -> None:
+@pytest.mark.parametrize("action", ["undo", "reopen"])
+def test_a_decision_that_is_taken_back_is_forgotten(loom: Any, action: str) -> None:
     fleets = Fleets()
     for position in range(FIRST_ROWS + 14):
         _run(loom, position, 1.25 if position >= FIRST_ROWS + 4 else 1.0)
@@ -105,7 +107,7 @@ def test_a_decision_that_is_undone_is_forgotten(loom: Any) -> None:
     _read(loom, fleets, 100)
     (fleet,) = fleets.suites(_project(loom))
     assert len(fleet.accepted) == 1
-    triage(loom.connection, found.id, "undo", "ada", now=loom.now + timedelta(seconds=110))
+    triage(loom.connection, found.id, action, "ada", now=loom.now + timedelta(seconds=110))
     _read(loom, fleets, 120)
     (fleet,) = fleets.suites(_project(loom))
     assert fleet.accepted == set()

@@ -11,6 +11,7 @@ from backend.regression.fleet_terms import Incident, IncidentKind
 from backend.services.fleet_reading import Columns
 from backend.services.fleet_telling import FleetNews, heed
 from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+from backend.services.triage import triage
 from backend.store import fleet as fleet_store
 from backend.store import regressions as regression_store
 
@@ -113,6 +114,9 @@ def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the
         assert can_go_on, "or each would wait for the other"
         (number,) = changed.result(20)
     assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
+    triage(loom.connection, number, "acknowledge", "ada", now=loom.now)
+    released = triage(loom.connection, number, "release", "ada", now=loom.now).regression
+    assert (released.state, released.held_back) == ("suspect", True), "what was taken back stays taken back"
 
 
 def _count(engine: Engine, statement: str) -> int:
