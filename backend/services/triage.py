@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +65,12 @@ def triage(
     live.publish(c, "regression", row["project_id"], payload)
     confirm.follow(c, [regression_id], now)
     return get_regression(c, regression_id)
+
+
+def lock_series(c: Connection, regression_ids: Sequence[int]) -> None:
+    """Before several regressions are triaged in one transaction: their series at once. After the first of them the
+    project is locked, and whoever brings a result of the next has its series locked and waits for the project."""
+    series_store.lock_by_id(c, {point.series_id for point in store.points_of(c, regression_ids)})
 
 
 def _locked(c: Connection, regression_id: int) -> RowMapping:

@@ -305,6 +305,8 @@ def act(visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: s
     visit.check_action(csrf_token)
     for number in chosen:
         check_regression(visit.c, number, visit.principal)
+    triage_service.lock_series(visit.c, chosen)
+    for number in chosen:
         triage_service.triage(
             visit.c, number, action, visit.principal.name, now=visit.now, reason=reason or None, note=note or None
         )

@@ -1,6 +1,7 @@
 """One change of the code is one regression, on however many testbeds it shows."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +12,7 @@ from backend.regression.fleet_terms import Incident, IncidentKind
 from backend.services.fleet_reading import Columns
 from backend.services.fleet_telling import FleetNews, heed
 from backend.services.regressions import RegressionFilter, get_regression, list_regressions
-from backend.services.triage import triage
+from backend.services.triage import lock_series, triage
 from backend.store import fleet as fleet_store
 from backend.store import regressions as regression_store
 
@@ -99,24 +100,48 @@ def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the
     )
     columns = Columns("gpt", fleet_store.series_of(loom.connection, project))
     news = FleetNews(columns=columns, incidents=(upgrade,), numbers={}, since=None)
-    on_gpu = """SELECT s.id FROM series s JOIN testbed t ON t.id = s.testbed_id WHERE t.name = 'gpu'
-                FOR NO KEY UPDATE OF s"""
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    free = "SELECT pg_try_advisory_xact_lock(hashtext(:name), :project)"
-    with committing_engine.connect() as result, ThreadPoolExecutor(1) as pool:
-        with result.begin():
-            result.execute(text(on_gpu))  # a result of the other testbed has just locked its series
-            changed = pool.submit(heed, loom.connection, project, [news], loom.now)
-            until = time.monotonic() + 20
-            while _count(committing_engine, waits) == 0 and time.monotonic() < until:
-                time.sleep(0.02)
-            can_go_on = result.scalar(text(free), {"name": regression_store.LOCK, "project": project})
-        assert can_go_on, "or each would wait for the other"
-        (number,) = changed.result(20)
+    (number,) = _while_a_result_of_gpu_is_judged(committing_engine, heed, loom.connection, project, [news], loom.now)
     assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
     triage(loom.connection, number, "acknowledge", "ada", now=loom.now)
     released = triage(loom.connection, number, "release", "ada", now=loom.now).regression
     assert (released.state, released.held_back) == ("suspect", True), "what was taken back stays taken back"
+
+
+def test_several_regressions_triaged_together_wait_for_all_their_series_first(
+    committing_loom: Any, committing_engine: Engine
+) -> None:
+    loom = committing_loom
+    for position in range(STEP + 15):
+        _run(loom, "cpu", position, 125.0 if position >= STEP else 100.0)
+        _run(loom, "gpu", position, 125.0 if position >= STEP + 8 else 100.0)
+    loom.connection.commit()
+    numbers = [number for (number,) in loom.rows("SELECT id FROM regression ORDER BY id")]
+
+    def acknowledge_all() -> list[str]:
+        lock_series(loom.connection, numbers)
+        said = [triage(loom.connection, number, "acknowledge", "ada", now=loom.now) for number in numbers]
+        return [detail.regression.state for detail in said]
+
+    assert _while_a_result_of_gpu_is_judged(committing_engine, acknowledge_all) == ["acknowledged"] * 2
+
+
+def _while_a_result_of_gpu_is_judged(engine: Engine, do: Callable[..., Any], *arguments: Any) -> Any:
+    """What `do` returns, where it waits for the series of that result and leaves it the lock of the project."""
+    on_gpu = """SELECT s.id FROM series s JOIN testbed t ON t.id = s.testbed_id WHERE t.name = 'gpu'
+                FOR NO KEY UPDATE OF s"""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    free = "SELECT pg_try_advisory_xact_lock(hashtext(:name), id) FROM project"
+    with engine.connect() as result, ThreadPoolExecutor(1) as pool:
+        with result.begin():
+            result.execute(text(on_gpu))
+            done = pool.submit(do, *arguments)
+            until = time.monotonic() + 20
+            while _count(engine, waits) == 0 and not done.done() and time.monotonic() < until:
+                time.sleep(0.02)
+            assert not done.done(), "it waited for nothing"
+            can_go_on = result.scalar(text(free), {"name": regression_store.LOCK})
+        assert can_go_on, "or each would wait for the other"
+        return done.result(20)
 
 
 def _count(engine: Engine, statement: str) -> int:
