@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from frontend_site import Site
+from frontend_site import Site, wait_for
 from frontend_trickle import WATCH_SHIFTS, ends_of_tags, slow_line, spread
 from playwright.sync_api import expect
 
@@ -56,6 +56,14 @@ def test_the_slow_line_shows_what_moves(loom: Site, visit: Enter) -> None:
         page = reader.page()
         slow.open(page, "/board", unpainted_ms=1000)
         assert any("row" in shift for shift in page.evaluate("window.shifts"))
+
+
+def test_a_page_whose_line_stalls_shows_what_has_come(loom: Site, visit: Enter) -> None:
+    page = visit(loom).page()
+    with slow_line(loom.url, cuts=8) as slow:
+        page.goto(f"{slow.url}/rule", wait_until="commit")
+        wait_for(lambda: page.evaluate("performance.getEntriesByType('paint').length > 0"))
+        assert page.locator("#whole").count() == 0, "all of it had come"
 
 
 def test_a_page_is_cut_between_its_elements_and_never_within_text_that_is_no_markup() -> None:
