@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend.contract import Run, parse_run
 from backend.regression.judge import SeriesState, judge_many
@@ -313,7 +315,9 @@ def rejudge_next_late(c: Connection, now: datetime) -> int | None:
     try:
         with c.begin_nested():
             rejudge_series(c, wanted.series_id, wanted.position, now=now)
-    except (ValueError, AssertionError):  # it keeps its verdicts, and does not keep the others waiting
+    except (psycopg.Error, SQLAlchemyError):  # it is tried again
+        raise
+    except Exception:  # it keeps its verdicts, and does not keep the others waiting
         log.exception("series %d could not be judged again", wanted.series_id)
     publish_waiting(c, wanted.project_id)
     return wanted.series_id

@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend.regression import history
 from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides
@@ -369,7 +371,9 @@ def _rejudge(engine: Engine, project_id: int, requested_at: str, w: Watched, now
         with engine.begin() as c:
             judging.rejudge_series(c, w.series.id, w.first_position, now=now)
         judged = [w.series.id]
-    except (ValueError, AssertionError):
+    except (psycopg.Error, SQLAlchemyError):
+        raise
+    except Exception:
         log.exception("series %d could not be judged again", w.series.id)
     with engine.begin() as c:
         asked = _asked(c, project_id)

@@ -81,6 +81,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("fleet_ask")
     op.drop_table("fleet_incident")
+    op.execute("DELETE FROM run WHERE session_id IN (SELECT id FROM session WHERE purpose = 'attribute')")
     op.execute("DELETE FROM session WHERE purpose = 'attribute'")
     _purposes("'confirm', 'bisect', 'compare'")
 

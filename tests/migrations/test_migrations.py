@@ -34,6 +34,49 @@ def test_rounds_of_sessions_do_not_become_runs_of_their_commit_on_the_way_down(c
         assert c.scalars(text("SELECT id FROM run")).all() == ["RUN"]
 
 
+def test_rounds_of_the_fleet_judge_go_with_their_sessions_on_the_way_down(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        c.execute(text("INSERT INTO project (slug) VALUES ('a/b')"))
+        c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))
+        c.execute(text("INSERT INTO commit (project_id, sha) SELECT id, 'c0ffee' FROM project"))
+        for purpose in ("confirm", "attribute"):
+            c.execute(
+                text(
+                    """INSERT INTO session (id, project_id, testbed_id, suite, purpose, base_commit_id, head_commit_id,
+                                            spec, state, max_rounds, requested_by)
+                       SELECT :purpose, k.project_id, t.id, 'own', :purpose, k.id, k.id, '{}', 'waiting', 2, 'tidemark'
+                       FROM commit k, testbed t"""
+                ),
+                {"purpose": purpose},
+            )
+            c.execute(
+                text(
+                    """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, session_id)
+                       SELECT :run, k.project_id, k.id, t.id, 'own', 'queued', 'confirm', :purpose
+                       FROM commit k, testbed t"""
+                ),
+                {"run": f"ROUND-{purpose}", "purpose": purpose},
+            )
+            c.execute(
+                text(
+                    """INSERT INTO session_turn (session_id, number, arm, run_id, counted, status)
+                       VALUES (:purpose, 0, 'base', :run, true, 'ok')"""
+                ),
+                {"run": f"ROUND-{purpose}", "purpose": purpose},
+            )
+        c.execute(
+            text(
+                """INSERT INTO fleet_ask (project_id, suite, testbed, after_run_id, number, base_position,
+                                          head_position, session_id)
+                   SELECT id, 'own', 'cpu', 'RUN', 0, 1, 2, 'attribute' FROM project"""
+            )
+        )
+        schema.downgrade(c, "0012")
+        assert c.scalars(text("SELECT id FROM session")).all() == ["confirm"]
+        assert c.scalars(text("SELECT id FROM run")).all() == ["ROUND-confirm"]
+        schema.upgrade(c)
+
+
 def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> None:
     with committing_engine.begin() as c:
         schema.downgrade(c, "base")

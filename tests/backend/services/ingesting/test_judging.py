@@ -171,6 +171,17 @@ def test_a_run_waits_for_so_many_later_points_and_no_more(
     assert policies.policy_of(loom.connection, "northsea/loom").rejudging_late == 0
 
 
+def test_a_series_whose_runs_cannot_be_read_keeps_its_verdicts_and_no_other_series(
+    loom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loom.history([100.0] * 12)
+    monkeypatch.setattr(judging, "MOST_LATER_POINTS", 0)
+    loom.run(5, 100.0, id="RUN-00005-again")
+    loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense'")
+    assert len(in_background(loom)) == 1
+    assert len(loom.verdicts()) == 12
+
+
 def test_a_second_run_of_a_commit_far_back_is_one_point_with_the_first(
     loom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
