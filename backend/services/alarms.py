@@ -235,7 +235,7 @@ class _Telling:
             return
         ids = [point.id for point in points]
         donors = {point.regression_id for point in points if point.regression_id is not None}
-        home = self._home(word, donors)
+        home = self._home(word, donors, {point.testbed_id for point in points})
         if home is None:
             changes = [self._change(point) for point in points]
             found = Group(lead_of(changes), tuple(changes))
@@ -248,14 +248,22 @@ class _Telling:
             self.touched |= {*donors, home}
             self.merged |= {donor: home for donor in donors - {home}}
 
-    def _home(self, word: Word, donors: Iterable[int]) -> int | None:
-        """Where a word's change points belong: its own regression, else the first that was told of them."""
+    def _home(self, word: Word, donors: Iterable[int], testbeds: set[int]) -> int | None:
+        """Where a word's change points belong: its own regression, else the first that was told of them.
+
+        A word about machines or software says nothing of testbeds it does not name: what they show stays the code's.
+        """
         rows = store.lock_rows(self.c, {*donors, *([word.regression_id] if word.regression_id else [])})
         own = rows.get(word.regression_id or 0)
         if own is not None and own.state in OPEN_STATES:
             return own.id
         taken = fleet_store.words_of_regressions(self.c, rows)
         free = [row for row in rows.values() if row.state in OPEN_STATES and row.id not in taken]
+        if word.cause != CauseName.CODE:
+            members = store.points_of(self.c, [row.id for row in free])
+            others = [p for p in members if p.series_id not in word.series and p.testbed_id not in testbeds]
+            shown = {point.regression_id for point in others if point.state in LIVE and point.role == Role.GATE.value}
+            free = [row for row in free if row.id not in shown]
         return min(free, key=lambda row: (row.state == "suspect", row.id)).id if free else None
 
     # --- those of this testbed

@@ -78,19 +78,14 @@ def test_changes_far_apart_on_two_testbeds_are_two_regressions(loom: Any) -> Non
     ]
 
 
-def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
-    committing_loom: Any, committing_engine: Engine
-) -> None:
-    loom = committing_loom
-    _both(loom, STEP + 5)
-    loom.connection.commit()
-    project = loom.value("SELECT id FROM project")
-    upgrade = Incident(
+def _upgrade(loom: Any, *testbeds: str) -> list[FleetNews]:
+    """The fleet judge's word that new software of these testbeds made what the code was thought to have made."""
+    incident = Incident(
         id=1,
         kind=IncidentKind.ENVIRONMENT,
         cause=CauseName.ENVIRONMENT,
         series=(0,),
-        testbeds=("cpu",),
+        testbeds=testbeds,
         worker=None,
         first_bad=STEP,
         range_start=STEP,
@@ -98,13 +93,49 @@ def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the
         magnitude=0.22,
         drift=False,
     )
-    columns = Columns("gpt", fleet_store.series_of(loom.connection, project))
-    news = FleetNews(columns=columns, incidents=(upgrade,), numbers={}, since=None)
-    (number,) = _while_a_result_of_gpu_is_judged(committing_engine, heed, loom.connection, project, [news], loom.now)
+    columns = Columns("gpt", fleet_store.series_of(loom.connection, _project(loom)))
+    return [FleetNews(columns=columns, incidents=(incident,), numbers={}, since=None)]
+
+
+def _project(loom: Any) -> int:
+    return int(loom.value("SELECT id FROM project"))
+
+
+def test_what_was_taken_back_stays_taken_back_when_a_person_lets_go(loom: Any) -> None:
+    _both(loom, STEP + 5)
+    (number,) = heed(loom.connection, _project(loom), _upgrade(loom, "cpu", "gpu"), loom.now)
     assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
     triage(loom.connection, number, "acknowledge", "ada", now=loom.now)
     released = triage(loom.connection, number, "release", "ada", now=loom.now).regression
-    assert (released.state, released.held_back) == ("suspect", True), "what was taken back stays taken back"
+    assert (released.state, released.held_back) == ("suspect", True)
+
+
+def test_an_upgrade_of_one_testbed_hides_no_regression_that_another_shows(loom: Any) -> None:
+    _both(loom, STEP + 5)
+    heed(loom.connection, _project(loom), _upgrade(loom, "cpu"), loom.now)
+    found = list_regressions(loom.connection, RegressionFilter()).items
+    assert sorted((item.state, item.cause, item.testbeds) for item in found) == [
+        ("confirmed", "code", ("gpu",)),
+        ("suspect", "environment", ("cpu",)),
+    ]
+    red = """SELECT DISTINCT t.name FROM judgement j JOIN series s ON s.id = j.series_id
+             JOIN testbed t ON t.id = s.testbed_id WHERE j.superseded_at IS NULL AND j.verdict = 'regression'"""
+    assert loom.rows(red) == [("gpu",)]
+    for position in range(STEP + 5, STEP + 8):
+        _run(loom, "cpu", position, 125.0)
+        _run(loom, "gpu", position, 125.0)
+    assert loom.rows(red) == [("gpu",)]
+
+
+def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
+    committing_loom: Any, committing_engine: Engine
+) -> None:
+    loom = committing_loom
+    _both(loom, STEP + 5)
+    loom.connection.commit()
+    project, news = _project(loom), _upgrade(loom, "cpu")
+    changed = _while_a_result_of_gpu_is_judged(committing_engine, heed, loom.connection, project, news, loom.now)
+    assert len(changed) == 2
 
 
 def test_several_regressions_triaged_together_wait_for_all_their_series_first(
