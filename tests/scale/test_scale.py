@@ -15,7 +15,8 @@ def test_a_few_hours_of_a_busy_fleet_leave_nobody_out(committing_engine: Engine)
     assert found["claims"] > 60 and found["held_twice"] == 0
     waits = found["wait_min"]
     assert waits[Kind.PULL_REQUEST]["median"] < waits[Kind.MAIN]["median"], found
-    assert found["longest_time_a_group_was_not_served"]["hours"] < 4
+    # Of three hours: a group that was left out would have waited for nearly all of them.
+    assert found["longest_time_a_group_was_not_served"]["hours"] < 2.5, found
     assert found["crashed"] > 0 and found["superseded"] > 0
     assert found["leases_run_out"] <= found["crashed"], "only a worker that crashed loses its run"
     with committing_engine.connect() as c:
