@@ -136,8 +136,10 @@ def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
 
 def _column_header(column: Column, edge: str, slower: bool, metric: str | None) -> str:
     # A lone variant has nothing that tells it from others: what it measures says more than its benchmark's name again.
+    # Where a cell is the worst of several metrics, no one of them may stand for all.
     lone = column.label == column.benchmark.rpartition(".")[2]
-    label = cell_escape(metric if lone and metric else column.label)
+    told = metric if len(column.series) < 2 else "worst gate metric"
+    label = cell_escape(told if lone and metric and told else column.label)
     title = cell_escape(f"{column.benchmark} {column.label}" + (f", preset {column.preset}" if column.preset else ""))
     inner = f'<a href="/series/{column.series[0]}" title="{title}">{label}</a>' if column.series else label
     series = f' data-s="{column.series[0]}"' if column.series else ""

@@ -20,10 +20,13 @@ def with_metric_columns(c: Connection, board: Board, query: BoardQuery) -> tuple
     metrics = board.metrics
     if query.metric or len(metrics) < 2 or not 0 < len(board.columns) * len(metrics) <= FEW_COLUMNS:
         return board, sheet_of(board)
-    of_metric = [boards.load_board(c, replace(query, metric=metric)) for metric in metrics]
-    if any([row.sha for row in each.rows] != [row.sha for row in board.rows] for each in of_metric):
-        return board, sheet_of(board)  # something was recorded in between; the next look will agree
-    by_metric = [[tuple(row.cells) for row in each.rows] for each in of_metric]
+    # Which rows there are was decided over all metrics; a row that one of them moved shows the others as well.
+    plain = replace(query, only_changed=False, states=())
+    of_metric = [boards.load_board(c, replace(plain, metric=metric)) for metric in metrics]
+    found_rows = [{row.sha: row for row in each.rows} for each in of_metric]
+    if any(row.sha not in rows for row in board.rows for rows in found_rows):
+        return board, sheet_of(board)  # further apart than a page reaches, or recorded in between
+    by_metric = [[tuple(rows[row.sha].cells) for row in board.rows] for rows in found_rows]
     columns: list[Column] = []
     merged: list[list[Cell]] = [[] for _ in board.rows]
     for column in board.columns:

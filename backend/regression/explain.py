@@ -49,7 +49,9 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         f"the evidence is {evidence:.0f} nats.",
         Reason.SUSTAINED_DRIFT: f"No single step explains it, but many small losses add up to {percent(step)}.",
         Reason.CONFIRMED_BY_SESSION: "A confirming session proved it.",
-        Reason.STILL_WORSE: f"It is part of the regression that began at {since}.",
+        Reason.STILL_WORSE: "The regression begins here."
+        if j.onset
+        else f"It is part of the regression that began at {since}.",
         Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
         Reason.SUSTAINED_IMPROVEMENT: f"The level fell{fell} at {since} and stayed; "

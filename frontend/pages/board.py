@@ -237,10 +237,12 @@ def quiet_state(board: Board, layout: Layout, here: Here) -> Quiet | None:
     named = board.range.name or ("the chosen dates" if board.range.since or board.range.until else "all history")
     place = f"{board.branch} on {board.testbed}"
     clear = ("Clear filters", here(q=None, match=None, suite=None, state=None, changed=None, metric=None, lens=None))
+    names = [value for _, value in RANGES]
+    chosen = names.index(board.range.name) if board.range.name in names else -1
+    # The widest first: who has seen one empty range wants no second one.
     wider = tuple(
-        (f"Widen to {label}", here(range=value, since=None, until=None))
-        for label, value in RANGES[2:]
-        if value != board.range.name
+        (f"Widen to {label.lower()}", here(range=value, since=None, until=None))
+        for label, value in reversed(RANGES[max(chosen + 1, 2) :])
     )
     if layout.lens is Lens.MOVED and board.rows:
         return Quiet(

@@ -240,7 +240,7 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
         (face.metric if face else it.metric or "Value", numbers.before_and_after(before, after, unit), ""),
         (f"{word.capitalize()} by", Markup('<span class="bad">▼ {}</span>').format(numbers.percent(change)), interval),
         ("Still so", still(it, short=True), latest(face)),
-        ("Since", f"{numbers.stamp(at)} UTC" if at else "–", numbers.ago(at, now) if at else ""),
+        ("Since", f"{numbers.stamp(at)} UTC" if at else "–", since(at, now)),
         (
             "Suspect",
             plural(it.suspect_commits, "commit") if it.suspect_commits else "–",
@@ -249,6 +249,12 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
         ("Where", ", ".join(it.testbeds), ""),
         ("Affected", plural(len(detail.affected), "series", "series"), suites),
     ]
+
+
+def since(at: datetime | None, now: datetime) -> str:
+    """How long ago; nothing where that would only say the date again."""
+    said = numbers.ago(at, now) if at else ""
+    return said if said.endswith("ago") else ""
 
 
 def latest(face: AffectedSeries | None) -> str:

@@ -198,6 +198,8 @@ def test_a_board_that_matches_nothing_says_so_and_offers_a_way_back(anyone: http
     text = anyone.get("/board?q=nobodywrotethis").text
     assert "No commit of main on cpu matches these filters" in text
     assert "Clear filters" in text
+    text = anyone.get("/board?q=nobodywrotethis&range=90d").text
+    assert "Widen to all" in text and "Widen to 30 d" not in text
 
 
 def test_filters_narrow_the_board(anyone: httpx.Client) -> None:
@@ -274,6 +276,22 @@ def test_a_bisection_is_asked_for_by_who_may_and_refused_in_words(loom: Site) ->
     assert refused.status_code == 409
     assert "delivered from elsewhere" in refused.text
     assert session.post(address, data=form | {"action": "dance"}, headers={"Origin": loom.url}).status_code == 400
+
+
+def test_only_what_moved_keeps_each_metric_in_its_own_column(own_site: Site, tmp_path: Any) -> None:
+    commits = history.make_repository(tmp_path / "two", 16)
+    own_site.add_project("a/two", tmp_path / "two", commits)
+    variants = {"gpt": (("gpt.train", {"n": 1}, 10.0),)}
+    for commit in commits:
+        document = history.run_document("a/two", commit, "gpt", variants=variants, metrics=("step_ms",))
+        larger = 3_000_000.0 if commit.index >= 10 else 1_000_000.0
+        document["results"][0]["measurements"].append(
+            {"metric": "activation_bytes", "unit": "B", "direction": "lower", "role": "gate", "value": larger}
+        )
+        own_site.put(document)
+    text = httpx.get(own_site.url + "/board", params={"project": "a/two", "changed": "1"}).text
+    assert text.count("<tr data-c=") == 1
+    assert ">step_ms</a>" in text and ">activation_bytes</a>" in text
 
 
 def test_a_large_board_stays_small_on_the_wire(own_site: Site, tmp_path: Any) -> None:

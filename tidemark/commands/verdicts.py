@@ -57,7 +57,7 @@ def regressions(
 @app.command()
 def explain(
     series: Annotated[int, typer.Argument(help="The series' number (in its page's address and in every verdict).")],
-    commit: Annotated[str, typer.Argument(help="The commit, at least 7 characters.")],
+    commit: Annotated[str, typer.Argument(help="The commit, at least 4 characters.")],
     url: Url = None,
     token: Token = None,
     as_json: Json = False,

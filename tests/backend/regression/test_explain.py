@@ -28,6 +28,13 @@ def test_every_point_of_a_history_is_explained_with_its_numbers():
     assert all("None" not in text and "nan" not in text for text in told)
 
 
+def test_the_commit_a_regression_begins_at_is_no_part_of_an_earlier_one():
+    judged, _ = paragraphs([10.0] * 20 + [13.0] * 6)
+    onset = replace(judged[24], onset=True, since_position=20)
+    told = explain(onset, "step_ms", "ms", NAMES)
+    assert "The regression begins here." in told and "is part of" not in told
+
+
 def test_the_commit_that_ends_a_regression_is_no_improvement_by_nothing():
     judged, _ = paragraphs([10.0] * 20)
     fix = replace(
