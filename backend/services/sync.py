@@ -18,7 +18,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
 from backend.services.repository import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
 from backend.store import commits as store
-from backend.store import ingest, projects, queue, schedules
+from backend.store import fleet, ingest, projects, queue, schedules, series
 from backend.store.commits import BranchRow, PlacedCommit
 from backend.store.projects import ProjectRow
 
@@ -304,7 +304,10 @@ def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetim
         return
     _store_line(c, project.id, branch_id, line)
     # Points whose commits moved, vanished or came from another branch: from here on all is judged in the new order.
-    for series_id in store.settle_points(c, project.id, branch_id, line.first, now):
+    touched = store.settle_points(c, project.id, branch_id, line.first, now)
+    fleet.forget_from(c, project.id, line.first)
+    series.lock_by_id(c, touched)  # all of them before the first one takes the lock of the project
+    for series_id in touched:
         judging.rejudge_series(c, series_id, line.first, now=now)
 
 

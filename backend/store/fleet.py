@@ -241,6 +241,11 @@ _RETELL = text(
          closed_position = :closed, updated_at = :now
        WHERE id = :id"""
 )
+_FORGET = text("DELETE FROM fleet_incident WHERE project_id = :project AND first_bad_position >= :first")
+# A word that stays open without a judge who knows it would hold back whatever comes; the judge says how it went on.
+_CUT_SHORT = text(
+    "UPDATE fleet_incident SET closed_position = :first WHERE project_id = :project AND closed_position > :first"
+)
 _BIND = text("UPDATE fleet_incident SET regression_id = :regression WHERE id = :id")
 
 
@@ -279,6 +284,13 @@ def retell(c: Connection, word: Word, now: datetime) -> None:
 
 def bind(c: Connection, word_id: int, regression_id: int) -> None:
     c.execute(_BIND, {"id": word_id, "regression": regression_id})
+
+
+def forget_from(c: Connection, project_id: int, position: int) -> None:
+    """From this position on other commits stand where those were that words were told of: the judge, which begins
+    anew, tells of them where they are now."""
+    c.execute(_FORGET, {"project": project_id, "first": position})
+    c.execute(_CUT_SHORT, {"project": project_id, "first": position})
 
 
 def _values(word: Word, now: datetime) -> dict[str, Any]:

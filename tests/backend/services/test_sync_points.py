@@ -113,6 +113,29 @@ def test_a_force_push_takes_the_points_of_lost_commits_away_and_their_regression
     assert standing(committing_engine)[-1] == (6, new, "unchanged")
 
 
+def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    with committing_engine.begin() as c:
+        for first_bad, closed in ((3, 4), (4, 7), (6, None)):
+            c.execute(
+                text(
+                    """INSERT INTO fleet_incident (project_id, suite, kind, cause, testbeds, series, first_bad_position,
+                                                   range_start, range_end, magnitude, drift, closed_position)
+                       SELECT id, 'tinygpt', 'infra', 'hardware', '{cpu}', '{1}', :first_bad, :first_bad, :first_bad,
+                              0.1, false, :closed FROM project"""
+                ),
+                {"first_bad": first_bad, "closed": closed},
+            )
+    repository.git("reset", "-q", "--hard", shas[5])
+    repository.commit("another way", tinygpt__x="z")
+    sync()
+    with committing_engine.connect() as c:
+        words = c.execute(text("SELECT first_bad_position, closed_position FROM fleet_incident ORDER BY id")).all()
+    assert words == [(3, 4), (4, 6)]
+
+
 def test_points_follow_when_the_positions_of_their_commits_turn_out_otherwise(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
