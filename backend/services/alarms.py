@@ -264,7 +264,9 @@ class _Telling:
             others = [p for p in members if p.series_id not in word.series and p.testbed_id not in testbeds]
             shown = {point.regression_id for point in others if point.state in LIVE and point.role == Role.GATE.value}
             free = [row for row in free if row.id not in shown]
-        return min(free, key=lambda row: (row.state == "suspect", row.id)).id if free else None
+        # One that somebody has taken upon themselves keeps them.
+        by_rank = {"acknowledged": 0, "confirmed": 1, "suspect": 2}
+        return min(free, key=lambda row: (by_rank[row.state], row.id)).id if free else None
 
     # --- those of this testbed
 

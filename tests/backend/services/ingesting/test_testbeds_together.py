@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Engine, text
@@ -125,6 +126,24 @@ def test_an_upgrade_of_one_testbed_hides_no_regression_that_another_shows(loom: 
         _run(loom, "cpu", position, 125.0)
         _run(loom, "gpu", position, 125.0)
     assert loom.rows(red) == [("gpu",)]
+
+
+def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: Any) -> None:
+    for position in range(STEP + 15):
+        _run(loom, "cpu", position, 125.0 if position >= STEP else 100.0)
+        _run(loom, "gpu", position, 125.0 if position >= STEP + 8 else 100.0)
+    (first, second) = [number for (number,) in loom.rows("SELECT id FROM regression ORDER BY id")]
+    triage(loom.connection, second, "acknowledge", "ada", now=loom.now)
+    (news,) = _upgrade(loom, "cpu", "gpu")
+    (said,) = news.incidents
+    code = replace(said, kind=IncidentKind.REGRESSION, cause=CauseName.CODE, range_end=STEP + 8)
+    heed(loom.connection, _project(loom), [replace(news, incidents=(code,))], loom.now)
+    assert loom.rows("SELECT id, state, owner FROM regression ORDER BY id") == [
+        (first, "withdrawn", None),
+        (second, "acknowledged", "ada"),
+    ]
+    detail = "SELECT detail ->> 'part_of' FROM regression_event WHERE kind = 'withdrawn'"
+    assert loom.rows(detail) == [(str(second),)]
 
 
 def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
