@@ -179,6 +179,9 @@ def install(app: FastAPI) -> None:
     async def on_database_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, DBAPIError | postgres.Error)
         problem = of_database_error(error)
+        if problem.slug == "conflict" and request.method == "PUT":
+            # Somebody was faster. A worker takes a 409 for the last word; sent again, it is answered by what stands.
+            problem = of_service_error(Unavailable("another request changes the same rows; try again"))
         if problem is UNEXPECTED:
             log.error("unexpected database error in %s %s", request.method, request.url.path, exc_info=error)
         return answer(request, problem)

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from backend.services import dispatch, projects
 from backend.services.access import Principal, Scope, Via
 from backend.services.dispatch import Kind, Wanted
+from tests.backend.api.conftest import run_document
 
 HELLO = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "capabilities": {"cores": 2}, "protection": "user"}
 SPEC = {"benchmarks": ["gpt.train"], "timeout_s": 600}
@@ -226,6 +227,27 @@ def test_only_a_worker_token_may_do_this(live_server: Any, run_id: str) -> None:
         nobody = anonymous.post(path, json=HELLO)
         assert nobody.status_code == 401 and nobody.headers["www-authenticate"] == "Bearer"
         assert writer.post(path, json=HELLO).status_code == 403
+
+
+def test_a_result_that_meets_another_in_the_tables_is_to_be_sent_again_and_then_comes_in(
+    worker: httpx.Client, live_server: Any
+) -> None:
+    """A 409 would be the last word: the worker would set its result aside."""
+    with live_server.engine.begin() as c:
+        c.execute(
+            text(
+                """CREATE FUNCTION faster() RETURNS trigger LANGUAGE plpgsql
+                   AS 'BEGIN RAISE unique_violation USING MESSAGE = NEW.id; END'"""
+            )
+        )
+        c.execute(text("CREATE TRIGGER faster BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION faster()"))
+    document = run_document(0)
+    path = f"/api/v1/runs/{document['id']}"
+    met = worker.put(path, json=document)
+    assert met.status_code == 503 and met.headers["retry-after"], met.text
+    with live_server.engine.begin() as c:
+        c.execute(text("DROP TRIGGER faster ON run"))
+    assert worker.put(path, json=document).status_code == 201
 
 
 def test_an_artifact_is_stored_once_and_comes_back_as_it_was(
