@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import urllib.error
 import urllib.parse
@@ -161,10 +162,19 @@ def address_of(repository: str) -> str:
     if "://" in repository:
         return repository
     if path.is_dir():
+        _must_be_read_by_git(path)
         return path.resolve().as_uri()
     if ":" not in repository:
         raise Refusal(f"{path.absolute()} is no directory; accepted: a directory, https://, ssh://, user@host:path")
     return repository
+
+
+def _must_be_read_by_git(path: Path) -> None:
+    command = ["git", "-C", str(path), "rev-parse", "--git-dir"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    if done.returncode != 0:
+        said = next(iter(done.stderr.strip().splitlines()), "git refused")
+        raise Refusal(f"{path.absolute()} is no git repository that can be read: {said}")
 
 
 def regressed(answer: Mapping[str, Any]) -> bool:

@@ -401,6 +401,14 @@ def test_two_commits_are_compared(loom: Site, visit: Enter) -> None:
     assert "| moe.layer" in page.evaluate("navigator.clipboard.readText()")
 
 
+@pytest.mark.parametrize("width", [730, 768, 850])
+def test_the_bar_fits_a_tablet(loom: Site, visit: Enter, width: int) -> None:
+    page = visit(loom, width=width, height=900).open("/board")
+    for path in ("/board", f"/regressions/{number_of_the_regression(loom)}", "/series/1"):
+        page.goto(loom.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
 def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     page = visit(loom, width=390, height=800).open("/board")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -13,6 +13,7 @@ import pytest
 from helpers_tidemark import ROOT, environment, tidemark
 
 from tidemark.refusal import Refusal
+from tidemark.remote import address_of
 from tidemark.suite_run import run_suite
 
 HELP = ROOT / "tests" / "golden" / "help"
@@ -217,3 +218,10 @@ def test_an_older_result_is_not_taken_for_that_of_a_suite_that_wrote_none(tmp_pa
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(Refusal, match="wrote no run"):
         run_suite("own", tmp_path, tmp_path / "run.json")
+
+
+def test_a_directory_that_git_cannot_read_is_no_repository_to_watch(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"is no git repository that can be read: fatal: not a git repository"):
+        address_of(str(tmp_path))
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True, timeout=20)
+    assert address_of(str(tmp_path)) == tmp_path.resolve().as_uri()
