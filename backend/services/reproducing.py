@@ -27,7 +27,7 @@ def run_command(spec: Mapping[str, Any], subject: Subject) -> str:
     own = spec.get("command")
     if isinstance(own, str):
         variables |= {
-            "TIDEMARK_RUN_ID": subject.name,
+            "TIDEMARK_RUN_ID": f"{subject.name}-{subject.sha[:12]}",
             "TIDEMARK_PROJECT": subject.project,
             "TIDEMARK_COMMIT": subject.sha,
             "TIDEMARK_SUITE": subject.suite,

@@ -1,6 +1,7 @@
 """The command that measures a suite again by hand."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from backend.services.reproducing import Subject, run_command
 
+RUN_ID = r"[0-9A-Za-z][0-9A-Za-z._-]{7,63}"
 SUBJECT = Subject(name="base", project="north sea/loom", sha="ab" * 20, suite="own", testbed="cpu", benchmarks=["a.b"])
 WRITE = """python3 -c 'import os, json; e = os.environ; json.dump(dict(e), open(e["TIDEMARK_RUN_JSON"], "w"))'"""
 
@@ -20,7 +22,7 @@ def test_an_own_command_is_told_all_that_a_worker_tells_it_wherever_it_goes(tmp_
     told = json.loads((tmp_path / "base.json").read_text())
     assert told["B"] == "c d"
     assert told["TIDEMARK_PROJECT"] == "north sea/loom" and told["TIDEMARK_COMMIT"] == "ab" * 20
-    assert told["TIDEMARK_RUN_ID"] == "base"
+    assert re.fullmatch(RUN_ID, told["TIDEMARK_RUN_ID"]) and told["TIDEMARK_RUN_ID"].startswith("base-")
     assert told["TIDEMARK_SUITE"] == "own" and told["TIDEMARK_TESTBED"] == "cpu"
 
 

@@ -157,7 +157,8 @@ def test_the_commands_that_reproduce_it_are_those_of_the_suite(loom: Any) -> Non
 
     def told(name: str, position: int) -> str:
         return (
-            f"TIDEMARK_RUN_ID={name} TIDEMARK_PROJECT={found.project} TIDEMARK_COMMIT={loom.sha_of(position)} "
+            f"TIDEMARK_RUN_ID={name}-{loom.sha_of(position)[:12]} "
+            f"TIDEMARK_PROJECT={found.project} TIDEMARK_COMMIT={loom.sha_of(position)} "
             f"TIDEMARK_SUITE={found.suite} TIDEMARK_TESTBED={found.testbed} "
             f'TIDEMARK_RUN_JSON="$PWD/../{name}.json"'
         )
