@@ -23,6 +23,8 @@ class SeriesChange:
     change: ChangePoint
     user_facing_weight: float = 1.0
     """How much users feel this metric: a step time more than one of its phases."""
+    exact: bool = False
+    """Whether its metric is a counter, which no machine moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class Group:
     def magnitude(self) -> float:
         """The effect of the lead."""
         return self.lead.change.magnitude
+
+    @property
+    def counted(self) -> bool:
+        """True when a counter that gates is among the members: whatever else moved at that onset, no machine did it."""
+        return any(m.exact and m.role is Role.GATE and m.change.past_gate for m in self.members)
 
     @property
     def opens(self) -> bool:

@@ -285,6 +285,7 @@ class _Telling:
             point.metric,
             Role(point.role),
             point.as_change_point(),
+            exact=point.exact,
         )
 
     def _open(self, found: Group, point_ids: Sequence[int], word: Word | None = None) -> int:
@@ -466,21 +467,18 @@ class _Telling:
         if said is not None and not said.suppress:
             return said
         own = self._own_cause(found, moved=moved)
-        if said is None:
+        if said is None or (said.cause is CauseName.HARDWARE and found.counted):
             return own
         return replace(said, evidence=said.evidence + own.evidence) if own.cause is said.cause else said
 
     def _own_cause(self, found: Group, *, moved: int) -> Cause:
         lead = self.by_series.get(int(found.lead.series_id))
-        exact = {int(member.series_id) for member in found.members} & {
-            item.series.id for item in self.by_series.values() if item.series.exact and item.series.role == Role.GATE
-        }
         return find_cause(
             self.c,
             self.arrival,
             found,
             noise=0.0 if lead is None else lead.noise,
-            exact=bool(exact),
+            exact=found.counted,
             moved=moved,
             watched=self.watched,
         )

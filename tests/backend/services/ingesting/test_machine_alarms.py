@@ -58,6 +58,17 @@ def test_an_ill_machine_that_shows_in_other_series_later_is_one_alarm(loom: Any)
     assert loom.events().count("infra_alarm") == 1
 
 
+@pytest.mark.parametrize(("counts", "cause"), [(True, "code"), (False, "hardware")])
+def test_what_a_counter_shows_too_is_the_codes_whatever_the_canary_says(loom: Any, counts: bool, cause: str) -> None:
+    for position in range(32):
+        worse = position >= ILL
+        step = loom.measurement("step_ms", 1.25 if worse else 1.0, seed=position)
+        bytes_held = 11.4 if worse and counts else 5.0
+        held = loom.measurement("activation_bytes", bytes_held, unit="MB", exact=True)
+        loom.deliver(loom.run_of(position, [step, held], canary=[SLOWER if worse else STEADY]))
+    assert loom.rows("SELECT cause FROM regression") == [(cause,)]
+
+
 def test_an_alarm_that_nothing_shows_any_more_is_over(loom: Any) -> None:
     for position in range(ILL + 30 + 8):
         ill = position % 2 == 0 and ILL <= position < ILL + 6
