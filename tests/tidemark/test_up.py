@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import urllib.error
@@ -132,6 +133,7 @@ def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(servi
 def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trusted(
     service: Service, tmp_path: Path
 ) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     add = ("project", "add", "me/words", str(tmp_path))
     refused = tidemark(*add, TIDEMARK_DATA_DIR=str(service.data))
     assert (refused.returncode, refused.stdout) == (1, "")
