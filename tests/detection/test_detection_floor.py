@@ -1,26 +1,7 @@
 """A small pool of labelled histories with fixed seeds: the detector may not get worse than this without a word."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
-
-HERE = Path(__file__).parent
-
-
-def load(name):
-    sys.path.insert(0, str(HERE))
-    try:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(str(HERE))
-
-
-table = load("score_table")
+import score_table as table
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,7 @@
 """The smoothed value may not get noisier or slower than this, nor worse than the two lines everybody knows."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-SPEC = importlib.util.spec_from_file_location("smoothing_table", Path(__file__).with_name("smoothing_table.py"))
-table = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(table)
+import smoothing_table as table
 
 
 @pytest.fixture(scope="module")

@@ -1,33 +1,15 @@
 """A small labelled fleet through ingest, queue and sessions of a real store: what the service ends up with is compared
 with the truth, and with what `tidemark judge --stream` says of the same records."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
+import fleet_service as player
 import pytest
 from sqlalchemy import create_engine, text
 
 from backend.regression.fleet_stream import Stream
 from backend.services.fleet import Fleets
 
-HERE = Path(__file__).parent
 SEED = 8
 TOLERANCE = 3  # commits
-
-
-def load(name):
-    sys.path.insert(0, str(HERE))
-    try:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(str(HERE))
-
-
-player = load("fleet_service")
 
 
 @pytest.fixture(scope="module")
