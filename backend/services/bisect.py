@@ -19,7 +19,6 @@ from backend.contract import new_run_id
 from backend.regression.bisection import Observation, Standing, looks_bad, processes_a_step
 from backend.regression.confirmation import process_spread
 from backend.regression.cost import log_cost
-from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 from backend.services import confirm, dispatch, live, sync
 from backend.services.bisection_evidence import Place, compared, confidence_of, observed, standing_of
@@ -28,6 +27,7 @@ from backend.services.config import ServiceConfig
 from backend.services.confirm import Purpose, SessionRequest
 from backend.services.dispatch import Kind, Wanted
 from backend.services.errors import Conflict, NotFound, ServiceError
+from backend.services.in_force import policy_in_force
 from backend.services.repository import GitFailure
 from backend.services.requests import manifest_at
 from backend.services.savepoints import apart
@@ -45,9 +45,7 @@ SESSION_ROUNDS = 3
 # --- started ---------------------------------------------------------------------------------------------------------
 
 
-def start_bisection(
-    c: Connection, regression_id: int, by: str, config: ServiceConfig, now: datetime
-) -> BisectionView:
+def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceConfig, now: datetime) -> BisectionView:
     """Begin to close the range of a regression; where that goes on already, show it."""
     asked = store.question(c, regression_id)
     if asked is None:
@@ -136,7 +134,8 @@ def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
     series = asked["lead_series_id"]
     points = series_store.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
     past = [point.processes for point in points if point.position <= asked["last_good_position"]]
-    spread = process_spread(past, Policy.resolve(project=asked["project"], suite=asked["suite"]))
+    named = {name: asked[name] for name in ("project", "suite", "benchmark", "metric", "testbed")}
+    spread = process_spread(past, policy_in_force(c, asked["project_id"], **named))
     return log_cost(before, direction), math.log1p(change), max(spread, asked["noise"] or 0.0)
 
 
@@ -338,8 +337,7 @@ def _enter_side(
     ids = commit_store.ids_of(c, row["project_id"], [base, *side])
     parents = {info.sha: info.parents for info in infos}
     places = [
-        Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False)
-        for sha in side
+        Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False) for sha in side
     ]
     places.append(merge)
     store.change_bisection(

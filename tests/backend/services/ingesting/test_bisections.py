@@ -96,6 +96,24 @@ def test_a_commit_that_is_neither_good_nor_bad_is_not_measured_for_ever(
     assert ended.state in ("gave_up", "done")
 
 
+def test_the_spread_of_a_short_past_is_filled_up_by_what_was_chosen_for_this_metric(
+    slowed: Any, service_config: ServiceConfig
+) -> None:
+    of_four_runs = "UPDATE judgement SET superseded_at = now() WHERE position < :first"
+    slowed.connection.execute(text(of_four_runs), {"first": FIRST_UNMEASURED - 4})
+    spreads = []
+    for pattern in ("loss*", "step_*"):
+        chosen = {"override": [{"metric": pattern, "prior_noise": 0.2}]}
+        slowed.connection.execute(
+            text("UPDATE project SET settings = jsonb_set(settings, '{policy}', CAST(:chosen AS jsonb))"),
+            {"chosen": json.dumps({"table": chosen})},
+        )
+        view = begin(slowed, service_config)
+        spreads.append(slowed.value("SELECT spread FROM bisection WHERE id = :id", id=view.id))
+        bisect.cancel_bisection(slowed.connection, view.id, "another policy", slowed.now)
+    assert spreads[1] > 5 * spreads[0]
+
+
 def test_a_bisection_that_is_called_off_takes_back_only_what_it_asked_for_itself(
     slowed: Any, service_config: ServiceConfig
 ) -> None:
