@@ -6,7 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from psycopg import errors as postgres
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from backend.store import wire
 
@@ -28,3 +30,9 @@ def apart(c: Connection, what: str) -> Iterator[None]:
 def is_lost(c: Connection) -> bool:
     """Whether the database itself is gone."""
     return bool(c.invalidated or wire.driver(c).closed)
+
+
+def met_another(error: BaseException) -> bool:
+    """Whether only another transaction was in the way, at this moment: what failed can be done again at once."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, postgres.DeadlockDetected | postgres.SerializationFailure | postgres.LockNotAvailable)

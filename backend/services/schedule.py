@@ -21,7 +21,7 @@ from backend.services.errors import NotFound, ServiceError, Unavailable
 from backend.services.manifest import Manifest, Suite
 from backend.services.projects import find_project
 from backend.services.requests import check_may_run, manifest_at
-from backend.services.savepoints import apart, is_lost
+from backend.services.savepoints import apart, is_lost, met_another
 from backend.services.schedule_manifest import Schedule
 from backend.services.scope import find_commit, find_scope
 from backend.store import schedules as store
@@ -29,6 +29,8 @@ from backend.store import schedules as store
 log = logging.getLogger("tidemark.schedule")
 
 TRY_AGAIN_AFTER = timedelta(hours=1)
+TRY_AGAIN_SOON = timedelta(seconds=20)
+"""After two transactions met in the same rows: nothing is wrong with the schedule, and the other is done by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +88,15 @@ def serve_due(c: Connection, config: ServiceConfig, now: datetime) -> int:
 
 def _put_off(c: Connection, row: RowMapping, error: Exception, now: datetime) -> None:
     """What cannot be served now is tried again later, and its list says so: not at every turn of the loop."""
-    again_at = now + TRY_AGAIN_AFTER
+    again_at = now + (TRY_AGAIN_SOON if met_another(error) else TRY_AGAIN_AFTER)
     what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason given'}"
     with apart(c, f"schedule {row['name']} of {row['project']}"):
         log.warning(
             "schedule %s of %s could not be served (%s); next try at %s UTC",
-            row["name"], row["project"], what, f"{again_at:%Y-%m-%d %H:%M}",
+            row["name"], row["project"], what, f"{again_at:%Y-%m-%d %H:%M:%S}",
         )  # fmt: skip
         if store.take_slot(c, row["project_id"], row["name"], row["next_at"], now):
-            outcome = f"could not be served ({what[:300]}); tried again at {again_at:%H:%M}"
+            outcome = f"could not be served ({what[:300]}); tried again at {again_at:%H:%M:%S}"
             store.end_slot(c, row["project_id"], row["name"], row["next_at"], outcome=outcome, runs=[], sessions=[])
         store.set_next(c, row["project_id"], row["name"], again_at)
 

@@ -189,6 +189,23 @@ def test_a_schedule_that_cannot_be_served_is_one_line_in_the_log_and_tried_again
     assert nightly.next_at == monday + schedule.TRY_AGAIN_AFTER
 
 
+def test_a_schedule_that_met_another_transaction_does_not_wait_for_an_hour(
+    scheduled: Engine, service_config: ServiceConfig
+) -> None:
+    night = datetime(2026, 11, 17, 3, 31, tzinfo=UTC)
+    with scheduled.begin() as other, scheduled.begin() as c:
+        other.execute(text("LOCK TABLE run IN SHARE ROW EXCLUSIVE MODE"))
+        c.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        schedule.serve_due(c, service_config, night)
+    assert views(scheduled)["nightly"].next_at == night + schedule.TRY_AGAIN_SOON
+    serve(scheduled, service_config, night + schedule.TRY_AGAIN_SOON)
+    with scheduled.connect() as c:
+        outcomes = c.execute(text("SELECT outcome FROM schedule_slot WHERE name = 'nightly' ORDER BY slot_at"))
+        first, second = outcomes.scalars()
+    assert "could not be served (" in first and "LockNotAvailable" in first
+    assert second.startswith("1 runs of")
+
+
 def test_a_slot_that_cannot_be_served_says_why_and_the_next_one_is_tried(
     scheduled: Engine, service_config: ServiceConfig
 ) -> None:
