@@ -77,7 +77,10 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
         ensure_partitions(c, measured_at)
     arrival, series = _arrive(c, run, place, raw, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
     judged = _judge(c, arrival, series)
-    summary = Counter(verdict.verdict for verdict in judged.verdicts)
+    verdicts = judged.verdicts
+    if judged.restated:
+        verdicts = _stored_verdicts(c, run.id, arrival.default_branch_id)
+    summary = Counter(verdict.verdict for verdict in verdicts)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     ends = (_told_to_pages(arrival, summary), want_statement(run.id), WORK_STATEMENT)
     wire.send(c, *judged.statements, *ends)
@@ -85,7 +88,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
         run_id=run.id,
         status=run.status.value,
         created=True,
-        verdicts=judged.verdicts,
+        verdicts=verdicts,
         regressions=_regressions(c, judged.regressions),
         summary=summary,
     )

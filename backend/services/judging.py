@@ -77,6 +77,8 @@ class _Outcome:
     """Everything that says something of earlier points, told or not."""
     rejudged: list[tuple[int, datetime]] = field(default_factory=list)
     """Points whose roll-up must be computed again."""
+    restated: list[tuple[int, datetime]] = field(default_factory=list)
+    """Points of which something else stands than was said when they were judged."""
     statements: list[Statement] = field(default_factory=list)
     """Still to be sent."""
 
@@ -88,6 +90,8 @@ class Judged:
     """Those that this run opened or changed."""
     statements: tuple[Statement, ...]
     """Still to be sent: few judgements, the new states, the roll-ups."""
+    restated: bool = False
+    """Something else stands of this run than its verdicts say: what came after it on its branch was known already."""
 
 
 def judge_arrival(
@@ -107,7 +111,13 @@ def judge_arrival(
     if found.stories or found.rejudged:
         rows = _store(c, arrival, found, told)
         verdicts = _verdicts(arrival, found, rows, _names(c, arrival, rows))
-        return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=_statements(arrival, found))
+        own = {(series.id, arrival.measured_at) for series, _ in found.said}
+        return Judged(
+            verdicts=verdicts,
+            regressions=tuple(told.regressions),
+            statements=_statements(arrival, found),
+            restated=not own.isdisjoint(found.restated),
+        )
     rows = [_as_told(row, told) for row in found.rows] if told.points else found.rows
     names = _names(c, arrival, rows)
     statements = (judgement_store.insert_statement(rows, arrival.now), *_statements(arrival, found))
@@ -476,9 +486,9 @@ def _store(c: Connection, arrival: Arrival, found: _Outcome, told: Told) -> list
         wire.send(c, inserted)
     else:
         found.statements.append(inserted)
-    restated = judgement_store.restate(c, changes, arrival.now)
-    touched = {series_id for series_id, _ in restated}
-    found.rejudged += restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
+    found.restated = judgement_store.restate(c, changes, arrival.now)
+    touched = {series_id for series_id, _ in found.restated}
+    found.rejudged += found.restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
     series_store.recompute_rollups(c, found.rejudged)
     return rows
 

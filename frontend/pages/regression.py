@@ -414,11 +414,15 @@ EVENT_WORDS = {
 
 
 def line_of(event: RegressionEvent) -> Line:
-    words = EVENT_WORDS.get(event.kind, event.kind.replace("_", " ").capitalize())
+    words, place = EVENT_WORDS.get(event.kind, event.kind.replace("_", " ").capitalize()), "at"
+    if event.kind == "relocated":
+        place = "to"
+        if event.detail.get("from") == event.detail.get("position"):
+            words, place = "Another last good commit", "before"
     text = Markup("<b>{}</b>").format(words) if words else Markup("")
     commit = event.detail.get("commit")
     if isinstance(commit, str) and commit:
-        text += Markup(' at <span class="mono">{}</span>').format(visible(commit)[:7])
+        text += Markup(' {} <span class="mono">{}</span>').format(place, visible(commit)[:7])
     if event.note:
         text += Markup(" <bdi>“{}”</bdi>").format(visible(event.note))
     person = event.actor not in ("", "tidemark", "Tidemark")

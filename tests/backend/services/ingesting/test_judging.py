@@ -121,6 +121,20 @@ def test_the_order_of_arrival_does_not_change_what_stands(loom: Any, order: Any)
     ) == [(19,), (19,)]
 
 
+@pytest.mark.parametrize(("late", "verdict"), [(10, "regression"), (9, "unchanged")])
+def test_the_answer_to_a_late_run_says_what_stands_of_it(loom: Any, late: int, verdict: str) -> None:
+    """In its turn the first bad run is a suspect; that its level was confirmed since is known when it comes late."""
+    _positions(loom, 20)
+    levels = [100.0] * 10 + [125.0] * 10
+    in_turn = [loom.run(place, levels[place]) for place in range(1, 20) if place != late]
+    assert "suspect" in [answer.verdicts[0].verdict for answer in in_turn]
+    answer, again = loom.run(late, levels[late]), loom.run(late, levels[late])
+    said = [(each.verdict, each.regression_id) for each in answer.verdicts]
+    assert said == [(each.verdict, each.regression_id) for each in again.verdicts]
+    assert said == [(verdict, answer.regressions[0].id if verdict == "regression" else None)]
+    assert dict(answer.summary) == {verdict: 1}
+
+
 def in_background(loom: Any) -> list[int]:
     """Whatever waits to be judged again; the series."""
     judged: list[int] = []
