@@ -8,7 +8,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store import wire
-from backend.store.tables import api_token, project, sign_in_link, web_session
+from backend.store.access_tables import api_token, sign_in_link, web_session
+from backend.store.tables import project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import webhook_delivery
+from backend.store.github_tables import webhook_delivery
 
 
 def claim(c: Connection, delivery_id: str, event: str, now: datetime) -> bool:

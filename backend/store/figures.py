@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, text
 
-from backend.store.tables import regression, run, testbed, worker
+from backend.store.fleet_rests import resting_by_project
+from backend.store.regression_tables import regression
+from backend.store.tables import run, testbed, worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +17,7 @@ class Figures:
     queued_by_testbed: Mapping[str, int]
     workers_by_testbed: Mapping[str, int]
     regressions_by_state: Mapping[str, int]
+    resting_by_project: Mapping[str, int]
 
 
 def load_figures(c: Connection, *, live_within_s: int) -> Figures:
@@ -36,6 +39,7 @@ def load_figures(c: Connection, *, live_within_s: int) -> Figures:
             .group_by(testbed.c.name),
         ),
         regressions_by_state=_counts(c, select(regression.c.state, func.count()).group_by(regression.c.state)),
+        resting_by_project=resting_by_project(c),
     )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from backend.store.regression_tables import regression
 from backend.store.session_tables import session
 from backend.store.tables import NOW, TIMESTAMP, metadata
 
@@ -36,7 +37,7 @@ fleet_incident = Table(
     Column("magnitude", Double, nullable=False),  # logarithm of cost
     Column("drift", Boolean, nullable=False),
     Column("closed_position", Integer),  # the first good one again
-    Column("regression_id", ForeignKey("regression.id", ondelete="SET NULL"), index=True),
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="SET NULL"), index=True),
     Column("told_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
     CheckConstraint("kind IN ('regression', 'improvement', 'infra', 'environment', 'method')", name="kind"),
@@ -58,4 +59,15 @@ fleet_ask = Table(
     Column("session_id", ForeignKey(session.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("answered_after", Text),  # the newest run when its answer was read
     UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_fleet_ask_question"),
+)
+
+# What cannot be read together for a while, so that people are told: the judge itself knows it in memory.
+fleet_rest = Table(
+    "fleet_rest",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("suite", Text, primary_key=True),  # '': all of the project's
+    Column("since", TIMESTAMP, nullable=False),
+    Column("until", TIMESTAMP, nullable=False),
+    Column("why", Text, nullable=False),
 )

@@ -9,7 +9,8 @@ import orjson
 from sqlalchemy import Connection, and_, delete, or_, select, text, update
 
 from backend.store import wire
-from backend.store.tables import github_outbox, project
+from backend.store.github_tables import github_outbox
+from backend.store.tables import project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,5 +167,3 @@ def connected(c: Connection, project_id: int) -> Mapping[str, Any] | None:
     statement = select(project.c.settings).where(project.c.id == project_id)
     found = (c.execute(statement).scalar_one_or_none() or {}).get("github")
     return found if isinstance(found, dict) and found.get("repository") else None
-
-

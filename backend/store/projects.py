@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import project, regression
+from backend.store.regression_tables import regression
+from backend.store.tables import project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, case, func, literal, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from backend.store.tables import commit, project, pull_request, run
+from backend.store.github_tables import pull_request
+from backend.store.tables import commit, project, run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from backend.store.regression_tables import regression
 from backend.store.tables import EMPTY_OBJECT, NOW, TIMESTAMP, metadata
 
 OPEN_SESSION = "state IN ('waiting', 'running')"
@@ -34,7 +35,7 @@ session = Table(
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("purpose", Text, nullable=False),  # confirm | bisect | compare | attribute
-    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE")),
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE")),
     Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE")),
     Column("schedule", Text),  # the name of the schedule that asked for it
     Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),  # whose change it is to decide
@@ -118,7 +119,7 @@ bisection = Table(
     Column("id", Text, primary_key=True),  # ULID
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
-    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("spec", JSONB, nullable=False),

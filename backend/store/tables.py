@@ -1,4 +1,7 @@
-"""Every table of the store, as SQLAlchemy Core. The migrations in `migrations/` create exactly these (`alembic check`).
+"""The tables of what is watched, run and judged, as SQLAlchemy Core; the migrations create exactly these.
+
+The others stand beside them on the same `metadata`: `access_tables`, `fleet_tables`, `github_tables`,
+`regression_tables`, `session_tables`.
 
 Two tables grow without bound, `measurement` and `judgement`; both are partitioned by month of `measured_at` (the start
 of the run), and hot reads touch one covering index of the judgements that stand (`superseded_at IS NULL`).
@@ -42,7 +45,7 @@ EMPTY_OBJECT = text("'{}'::jsonb")
 EMPTY_ARRAY = text("'{}'")
 
 
-def _at(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
+def at(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
     return Column(name, TIMESTAMP, nullable=nullable, server_default=NOW if default else None)
 
 
@@ -61,7 +64,7 @@ project = Table(
     Column("sync_requested_at", TIMESTAMP),
     Column("synced_at", TIMESTAMP),
     Column("sync_error", Text),
-    _at("created_at", default=True),
+    at("created_at", default=True),
 )
 
 branch = Table(
@@ -71,7 +74,7 @@ branch = Table(
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
     Column("name", Text, nullable=False),
     Column("head_sha", Text),
-    _at("updated_at", default=True),
+    at("updated_at", default=True),
     Column("deleted_at", TIMESTAMP),
     UniqueConstraint("project_id", "name"),
 )
@@ -92,7 +95,7 @@ commit = Table(
     Column("pull_request", Integer),
     Column("skipped_reason", Text),  # why no run was requested, e.g. only documentation changed
     Column("manifest_error", Text),  # what is wrong with its tidemark.toml
-    _at("recorded_at", default=True),
+    at("recorded_at", default=True),
     UniqueConstraint("project_id", "sha"),
     Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
 )
@@ -113,7 +116,7 @@ testbed = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False, server_default=""),
-    _at("created_at", default=True),
+    at("created_at", default=True),
 )
 
 worker = Table(
@@ -126,8 +129,8 @@ worker = Table(
     Column("capabilities", JSONB, nullable=False, server_default=EMPTY_OBJECT),
     Column("protection", Text, nullable=False, server_default="none"),  # none | user | container
     Column("wanted_state", Text, nullable=False, server_default="ok"),  # ok | pause | drain | quarantine
-    _at("started_at", default=True),
-    _at("last_seen_at", nullable=True, default=True),  # null: results name it, and it never spoke to us (CI)
+    at("started_at", default=True),
+    at("last_seen_at", nullable=True, default=True),  # null: results name it, and it never spoke to us (CI)
     CheckConstraint("wanted_state IN ('ok', 'pause', 'drain', 'quarantine')", name="wanted_state"),
 )
 
@@ -137,7 +140,7 @@ environment = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("hash", Text, nullable=False, unique=True),
     Column("fingerprint", JSONB, nullable=False),
-    _at("first_seen_at", default=True),
+    at("first_seen_at", default=True),
 )
 
 # --- runs: the queue and what came of it -----------------------------------------------------------------------------
@@ -166,7 +169,7 @@ run = Table(
     # the worker that raised the suspect: a session is for another one, where there is one
     Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("requested_by", Text, nullable=False, server_default=""),
-    _at("requested_at", default=True),
+    at("requested_at", default=True),
     Column("published_at", TIMESTAMP),  # last time a message for it went to the broker
     Column("worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("lease_hash", LargeBinary),
@@ -257,7 +260,7 @@ run_event = Table(
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
     Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
-    _at("at", default=True),
+    at("at", default=True),
     Column("kind", Text, nullable=False),  # state | progress | log
     Column("detail", JSONB, nullable=False),
     Index("ix_run_event_run_id_id", "run_id", "id"),
@@ -271,7 +274,7 @@ artifact = Table(
     Column("content_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("sha256", LargeBinary, nullable=False),
-    _at("received_at", default=True),
+    at("received_at", default=True),
 )
 
 # --- series, measurements, judgements --------------------------------------------------------------------------------
@@ -303,7 +306,7 @@ series = Table(
     Column("alarms_withdrawn", Integer, nullable=False, server_default=text("0")),
     Column("last_measured_at", TIMESTAMP),
     Column("rejudge_from", Integer),  # from here on it is still to be judged again: a point arrived very late
-    _at("created_at", default=True),
+    at("created_at", default=True),
     Index("ix_series_rejudge_from", "project_id", "id", postgresql_where=text("rejudge_from IS NOT NULL")),
     CheckConstraint("direction IN ('lower', 'higher')", name="direction"),
     CheckConstraint("role IN ('gate', 'watch', 'derived', 'phase')", name="role"),
@@ -367,11 +370,9 @@ judgement = Table(
     Column("regression_id", Integer),  # the regression this point is part of
     Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # reason code and the numbers behind it
     Column("policy_version", Text, nullable=False),
-    _at("judged_at", default=True),
+    at("judged_at", default=True),
     Column("superseded_at", TIMESTAMP),
-    CheckConstraint(
-        "verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'insufficient')", name="verdict"
-    ),
+    CheckConstraint("verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'insufficient')", name="verdict"),
     Index(
         "ix_judgement_standing",
         "series_id",
@@ -420,178 +421,6 @@ rollup = Table(
     postgresql_with={"fillfactor": "70"},  # the newest buckets are updated in place with every run
 )
 
-# --- regressions -----------------------------------------------------------------------------------------------------
-
-regression = Table(
-    "regression",
-    metadata,
-    Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
-    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
-    Column("state", Text, nullable=False),
-    Column("kind", Text, nullable=False, server_default="step"),  # step | drift
-    Column("cause", Text),
-    Column("evidence", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("first_bad_position", Integer, nullable=False),
-    Column("last_good_position", Integer),
-    Column("first_bad_commit_id", ForeignKey("commit.id")),
-    Column("last_good_commit_id", ForeignKey("commit.id")),
-    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),
-    Column("lead_change", REAL),
-    Column("lead_change_low", REAL),
-    Column("lead_change_high", REAL),
-    Column("still_bad", Boolean, nullable=False, server_default=text("true")),
-    Column("owner", Text),
-    Column("reason", Text),  # given with `expected` and `invalid`
-    Column("fixed_commit_id", ForeignKey("commit.id")),
-    _at("opened_at", default=True),
-    Column("confirmed_at", TIMESTAMP),
-    Column("closed_at", TIMESTAMP),
-    _at("updated_at", default=True),
-    CheckConstraint(
-        "state IN ('suspect', 'confirmed', 'acknowledged', 'fixed', 'expected', 'invalid', 'withdrawn')", name="state"
-    ),
-    CheckConstraint("cause IN ('code', 'environment', 'hardware', 'method', 'noise')", name="cause"),
-    Index("ix_regression_project_id_state_id", "project_id", "state", text("id DESC")),
-    Index("ix_regression_onset", "project_id", "testbed_id", "first_bad_position"),
-)
-
-change_point = Table(
-    "change_point",
-    metadata,
-    Column("id", Integer, Identity(), primary_key=True),
-    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
-    Column("regression_id", ForeignKey("regression.id", ondelete="SET NULL"), index=True),
-    Column("kind", Text, nullable=False),  # step | drift
-    Column("direction", Text, nullable=False),  # regression | improvement
-    Column("state", Text, nullable=False),  # suspect | confirmed | fixed | withdrawn
-    Column("onset_position", Integer, nullable=False),
-    Column("onset_commit_id", ForeignKey("commit.id")),
-    Column("last_good_position", Integer),
-    Column("detected_position", Integer, nullable=False),
-    Column("fixed_position", Integer),
-    Column("change", REAL, nullable=False),
-    Column("change_low", REAL),
-    Column("change_high", REAL),
-    Column("before", Double),
-    Column("after", Double),
-    _at("created_at", default=True),
-    _at("updated_at", default=True),
-    CheckConstraint("kind IN ('step', 'drift')", name="kind"),
-    CheckConstraint("direction IN ('regression', 'improvement')", name="direction"),
-    CheckConstraint("state IN ('suspect', 'confirmed', 'fixed', 'withdrawn')", name="state"),
-    Index("ix_change_point_series_id_onset_position", "series_id", "onset_position"),
-    Index(
-        "ix_change_point_improvement",
-        "onset_position",
-        "series_id",
-        postgresql_where=text("direction = 'improvement' AND state = 'confirmed'"),
-    ),
-)
-
-# What was announced is never edited: a relocation, a withdrawal, a fix, a note are rows here.
-regression_event = Table(
-    "regression_event",
-    metadata,
-    Column("id", BigInteger, Identity(), primary_key=True),
-    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), nullable=False, index=True),
-    _at("at", default=True),
-    Column("kind", Text, nullable=False),
-    Column("actor", Text, nullable=False, server_default="tidemark"),
-    Column("note", Text),
-    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),
-)
-
-# --- who may do what -------------------------------------------------------------------------------------------------
-
-api_token = Table(
-    "api_token",
-    metadata,
-    Column("id", Integer, Identity(), primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),  # sha256; the token itself is shown once and not kept
-    Column("hint", Text, nullable=False),  # its first characters, to tell tokens apart
-    Column("scopes", ARRAY(Text), nullable=False),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE")),
-    _at("created_at", default=True),
-    Column("last_used_at", TIMESTAMP),
-    Column("expires_at", TIMESTAMP),
-    Column("revoked_at", TIMESTAMP),
-)
-
-sign_in_link = Table(
-    "sign_in_link",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    _at("created_at", default=True),
-    _at("expires_at"),
-    Column("used_at", TIMESTAMP),
-)
-
-web_session = Table(
-    "web_session",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    Column("name", Text, nullable=False, server_default=""),
-    _at("created_at", default=True),
-    _at("last_seen_at", default=True),
-    _at("expires_at"),
-)
-
-webhook_delivery = Table(
-    "webhook_delivery",
-    metadata,
-    Column("delivery_id", Text, primary_key=True),
-    Column("event", Text, nullable=False),
-    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),
-    _at("received_at", default=True),
-    Column("outcome", Text, nullable=False, server_default=""),
-)
-
-# --- GitHub ----------------------------------------------------------------------------------------------------------
-
-pull_request = Table(
-    "pull_request",
-    metadata,
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("title", Text, nullable=False, server_default=""),
-    Column("author", Text, nullable=False, server_default=""),
-    Column("state", Text, nullable=False),  # open | closed | merged
-    Column("is_fork", Boolean, nullable=False),
-    Column("head_sha", Text, nullable=False),
-    Column("base_ref", Text, nullable=False),
-    Column("approved_sha", Text),  # of a fork: the one commit a maintainer let onto the workers
-    Column("approved_by", Text),
-    Column("prepared_sha", Text),  # the last commit whose runs were requested, or found not to be needed
-    Column("error", Text),  # why the runs of its commit could not be requested
-    Column("try_after", TIMESTAMP),
-    _at("updated_at", default=True),
-    CheckConstraint("state IN ('open', 'closed', 'merged')", name="state"),
-)
-
-# What GitHub is to be told: a row a place (a commit's check, a pull request's comment), never a row a message. What is
-# told is written from the store's state when it is sent, so ten results in a second are one update.
-github_outbox = Table(
-    "github_outbox",
-    metadata,
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
-    Column("kind", Text, primary_key=True),  # check | comment | issue | reply
-    # the commit's sha | the pull request's number | the regression's number | the id of the comment that asks
-    Column("key", Text, primary_key=True),
-    Column("state", Text, nullable=False),  # waiting | sent | gave_up
-    _at("wanted_at", default=True),
-    Column("send_after", TIMESTAMP),
-    Column("attempts", Integer, nullable=False, server_default=text("0")),
-    Column("error", Text),  # what GitHub said last
-    Column("remote_id", Text),  # of the check run or comment that is there, so that it is updated in place
-    Column("memory", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # digest of what is there; the last red table
-    Column("sent_at", TIMESTAMP),
-    CheckConstraint("kind IN ('check', 'comment', 'issue', 'reply')", name="kind"),
-    CheckConstraint("state IN ('waiting', 'sent', 'gave_up')", name="state"),
-    Index("ix_github_outbox_waiting", "wanted_at", postgresql_where=text("state = 'waiting'")),
-)
-
 # --- live ------------------------------------------------------------------------------------------------------------
 
 # Outbox of the event stream: NOTIFY carries the id, a reconnecting page asks for what it missed.
@@ -599,7 +428,7 @@ live_event = Table(
     "live_event",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    _at("at", default=True),
+    at("at", default=True),
     Column("kind", Text, nullable=False),
     Column("project_id", Integer),
     Column("payload", JSONB, nullable=False),
