@@ -1,4 +1,5 @@
-"""What routes ask for: a transaction, the time, who is calling, the raw body. The only place that commits."""
+"""What routes ask for: a transaction, the time, who is calling, the raw body. The only place that commits, but for a
+delivery, whose commit goes with its last statements (`backend/services/delivery.py`)."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime

@@ -29,7 +29,7 @@ from backend.store import series as series_store
 from backend.store import wire
 from backend.store.github_outbox import want_statement
 from backend.store.ingest import MeasurementRow, Place
-from backend.store.live import WORK_STATEMENT, event_statement
+from backend.store.live import kept_event
 from backend.store.schema import ensure_partitions
 from backend.store.series import SeriesRow, SeriesWanted
 
@@ -63,8 +63,17 @@ class Recorded:
     """How many verdicts of each kind."""
 
 
-def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str | None = None) -> Recorded:
-    """Store a run where it belongs, judge it, tell whoever waits for it. `raw` is the body it was read from."""
+def record_run(
+    c: Connection,
+    run: Run,
+    raw: bytes,
+    *,
+    now: datetime,
+    lease: str | None = None,
+    finish: wire.Finish = wire.leave_open,
+) -> Recorded:
+    """Store a run where it belongs, judge it, tell whoever waits for it. `raw` is the body it was read from; `finish`
+    may commit with the last statements (`wire.commit`)."""
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
@@ -81,10 +90,7 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
     if judged.restated:
         verdicts = _stored_verdicts(c, run.id, arrival.default_branch_id)
     summary = Counter(verdict.verdict for verdict in verdicts)
-    # Its worker is idle now: the next run should reach it at once, not at the next tick.
-    ends = (_told_to_pages(arrival, summary), want_statement(run.id), WORK_STATEMENT)
-    wire.send(c, *judged.statements, *ends)
-    return Recorded(
+    recorded = Recorded(
         run_id=run.id,
         status=run.status.value,
         created=True,
@@ -92,6 +98,10 @@ def record_run(c: Connection, run: Run, raw: bytes, *, now: datetime, lease: str
         regressions=_regressions(c, judged.regressions),
         summary=summary,
     )
+    # Its worker is idle now: the next run should reach it at once, not at the next tick.
+    event, telling = _told_to_pages(arrival, summary)
+    finish(c, [*judged.statements, want_statement(run.id), event], [telling])
+    return recorded
 
 
 def get_document(c: Connection, run_id: str) -> dict[str, Any]:
@@ -430,7 +440,7 @@ def _without_samples(raw: bytes, counted: Sequence[Counted]) -> dict[str, Any]:
 # --- tell ------------------------------------------------------------------------------------------------------------
 
 
-def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> wire.Statement:
+def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Statement, wire.Statement]:
     run = arrival.run
     payload = {
         "run_id": run.id,
@@ -443,7 +453,7 @@ def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> wire.Stateme
         "testbed": run.testbed,
         "summary": dict(summary),
     }
-    return event_statement("run", arrival.project_id, payload)
+    return kept_event("run", arrival.project_id, payload)
 
 
 def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:

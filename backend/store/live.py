@@ -49,13 +49,22 @@ def event_statement(kind: str, project_id: int | None, payload: Mapping[str, Any
     return _INSERT_EVENT, values
 
 
-WORK_STATEMENT: wire.Statement = ("SELECT pg_notify(%(channel)s, '')", {"channel": WORK_CHANNEL})
-"""`notify_work` as a statement that a batch can carry."""
+_KEEP_EVENT = "INSERT INTO live_event (kind, project_id, payload) VALUES (%(kind)s, %(project)s, %(payload)s::jsonb)"
+_TELL_KEPT = """
+SELECT pg_notify(%(channel)s, currval('live_event_id_seq')::text), pg_notify(%(work_channel)s, '')
+"""
+
+
+def kept_event(kind: str, project_id: int | None, payload: Mapping[str, Any]) -> tuple[wire.Statement, wire.Statement]:
+    """An event as two statements: the one keeps it, the other, which may come when that is committed, tells of it and
+    that there is something to do."""
+    values = {"kind": kind, "project": project_id, "payload": orjson.dumps(payload).decode()}
+    return (_KEEP_EVENT, values), (_TELL_KEPT, {"channel": CHANNEL, "work_channel": WORK_CHANNEL})
 
 
 def notify_work(c: Connection) -> None:
     """Tell the housekeeping loop that there is something to do (when this transaction commits)."""
-    wire.send(c, WORK_STATEMENT)
+    wire.send(c, ("SELECT pg_notify(%(channel)s, '')", {"channel": WORK_CHANNEL}))
 
 
 def events_by_id(c: Connection, ids: Sequence[int]) -> list[EventRow]:

@@ -49,6 +49,28 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
         return line.connection.wait(line.end())
 
 
+Finish = Callable[[Connection, Sequence[Statement], Sequence[Statement]], None]
+"""What is done with the last statements of a piece of work, and with those that tell others of it."""
+
+
+def leave_open(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
+    """Run them all; the caller's transaction goes on, and nobody hears of anything before it commits."""
+    send(c, *last, *telling)
+
+
+def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
+    """Run the last statements, commit, and tell: one round trip. The caller's own commit finds nothing left to do.
+
+    A NOTIFY inside a transaction takes a lock of the whole cluster that is held until the commit is on disk: however
+    many connections commit, their flushes go one after the other. After the commit it costs no flush and holds up
+    nobody. The server has it in hand before it commits, so that only its own end can come between.
+    """
+    line = _Line.of(c)
+    with line.connection.lock:
+        line.connection.wait(line.begin(last, telling))
+        line.connection.wait(line.end())
+
+
 @dataclass(slots=True)
 class UnderWay:
     """Statements that the server is working on."""
@@ -83,12 +105,17 @@ class _Parsed:
     types: tuple[int, ...] = ()
 
 
+_Ready = tuple[_Parsed, list[bytes | None], list[Format]]
+"""A statement with its parameters as the server reads them, and how each is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What the server owes an answer to."""
 
     name: bytes
     prepares: bool = False
+    """It has no rows to answer with."""
     key: Any = None
     """In the register, of a statement that is new to it."""
 
@@ -110,17 +137,29 @@ class _Line:
             line = c.info["wire"] = cls(connection, Transformer(connection))
         return line
 
-    def begin(self, statements: Sequence[Statement]) -> PQGen[None]:
-        """Send statements, in a transaction."""
-        ready = [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
-        pgconn, register = self.connection.pgconn, self.connection._prepared
+    def begin(self, statements: Sequence[Statement], committed: Sequence[Statement] | None = None) -> PQGen[None]:
+        """Send statements, in a transaction; where there are `committed` ones, commit it and send those then."""
+        ready, after = _ready(statements), _ready(committed or ())
+        pgconn = self.connection.pgconn
         starts = pgconn.transaction_status == TransactionStatus.IDLE and not self.connection.autocommit
         pgconn.enter_pipeline_mode()
         self.asked = []
         if starts:
-            pgconn.send_query_params(b"BEGIN", None)
-            self.asked.append(_Asked(b"", prepares=True))
-        for parsed, values, formats in ready:
+            self._command(b"BEGIN")
+        self._ask(ready)
+        if committed is not None:
+            self._command(b"COMMIT")
+            self._ask(after)
+        pgconn.pipeline_sync()
+        yield from generators.send(pgconn)
+
+    def _command(self, sql: bytes) -> None:
+        self.connection.pgconn.send_query_params(sql, None)
+        self.asked.append(_Asked(b"", prepares=True))
+
+    def _ask(self, statements: Sequence[_Ready]) -> None:
+        pgconn, register = self.connection.pgconn, self.connection._prepared
+        for parsed, values, formats in statements:
             state, name = register.get(cast(Any, parsed), True)
             key = register.maybe_add_to_cache(cast(Any, parsed), state, name)
             if state is Prepare.SHOULD:
@@ -128,8 +167,6 @@ class _Line:
                 self.asked.append(_Asked(name, prepares=True, key=key))
             pgconn.send_query_prepared(name, values, formats, Format.BINARY)
             self.asked.append(_Asked(name))
-        pgconn.pipeline_sync()
-        yield from generators.send(pgconn)
 
     def end(self) -> PQGen[list[Rows]]:
         """The rows of each statement; the first error is raised when all answers are read."""
@@ -162,6 +199,10 @@ class _Line:
         self.transformer.set_pgresult(result, format=Format.BINARY)
         rows: Rows = self.transformer.load_rows(0, result.ntuples, row)
         return rows
+
+
+def _ready(statements: Sequence[Statement]) -> list[_Ready]:
+    return [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
 
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from backend.store import wire
@@ -79,6 +79,42 @@ def test_a_batch_of_an_idle_connection_begins_its_transaction(engine: Engine) ->
             transaction.rollback()
         ((row,),) = wire.send(c, ("SELECT to_regclass('begun') IS NULL AS gone", {}))
         assert row.gone
+
+
+def test_a_commit_goes_with_the_last_statements_and_is_told_of_afterwards(database: str) -> None:
+    engine = create_engine(database)
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE kept (n int)"))
+    heard = psycopg.connect(database.replace("+psycopg", ""), autocommit=True)
+    heard.execute("LISTEN told")
+    add = "INSERT INTO kept VALUES (%(n)s::int)"
+    tell = "SELECT pg_notify('told', (pg_current_xact_id_if_assigned() IS NULL)::text)"
+    with engine.begin() as c:
+        wire.send(c, (add, {"n": 1}))
+        wire.commit(c, [(add, {"n": 2})], [(tell, {})])
+        assert wire.driver(c).info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        assert heard.execute("SELECT count(*) FROM kept").fetchone() == (2,)
+    (notice,) = heard.notifies(timeout=5, stop_after=1)
+    assert notice.payload == "true", "told outside of the transaction that stored something"
+    heard.close()
+    engine.dispose()
+
+
+def test_a_last_statement_that_fails_commits_and_tells_nothing(database: str) -> None:
+    engine = create_engine(database)
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE kept (n int)"))
+    with pytest.raises(psycopg.errors.DivisionByZero), engine.begin() as c:
+        wire.commit(c, [("INSERT INTO kept VALUES (1)", {}), ("SELECT 1 / %(n)s::int", {"n": 0})], [("SELECT 1", {})])
+    with engine.begin() as c:
+        assert c.scalar(text("SELECT count(*) FROM kept")) == 0
+    engine.dispose()
+
+
+def test_a_finish_that_leaves_the_transaction_open_commits_nothing(connection: Connection) -> None:
+    wire.leave_open(connection, [("CREATE TEMPORARY TABLE kept (n int) ON COMMIT DROP", {})], [("SELECT 1", {})])
+    assert wire.driver(connection).info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+    assert connection.scalar(text("SELECT count(*) FROM kept")) == 0
 
 
 class Colour(StrEnum):
