@@ -61,3 +61,4 @@ class TokenAnswer(BaseModel):
 class ReadinessAnswer(BaseModel):
     ready: bool
     checks: dict[str, str]
+    notes: list[str]

@@ -152,6 +152,14 @@ class Policy:
     false_alarms_per_week: float = _threshold(
         1.0, 0.001, 1000.0, "False-alarm budget", "False confirmed regressions a project accepts in a week.", "alarms"
     )
+    sessions_per_day: int = _threshold(
+        60,
+        0,
+        10_000,
+        "Confirming sessions of a day",
+        "A project asks for so many in 24 hours by itself; after that the following commits decide.",
+        "sessions",
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):

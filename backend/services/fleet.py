@@ -9,7 +9,7 @@ said in `backend.services.fleet_telling`; which sessions are asked for, in `back
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -21,6 +21,7 @@ from backend.regression.fleet_judge import FIRST_ROWS, FleetJudge
 from backend.regression.fleet_terms import Ask, Incident, Told
 from backend.services.fleet_reading import Columns, fleet_run
 from backend.services.fleet_sessions import Questions
+from backend.services.fleet_standing import note_rests, why_of
 from backend.services.fleet_telling import FleetNews, heed
 from backend.services.savepoints import is_lost
 from backend.store import fleet as store
@@ -42,6 +43,10 @@ RESTS = timedelta(minutes=1)
 """Of a project whose reading failed: to begin anew takes seconds."""
 BROKEN_RESTS = timedelta(hours=1)
 """Of a suite in which something cannot be taken in."""
+IDLE = timedelta(hours=6)
+"""Without a run, after which the judges of a project are given up: the next run begins them anew, in seconds."""
+MOST_VALUES = 5_000_000
+"""Points of series that the judges of all projects hold, of those idle for longer than `LATEST`."""
 
 
 class SuiteFleet:
@@ -61,6 +66,7 @@ class SuiteFleet:
         self.waits_for: Question | None = None
         self.broken_at: datetime | None = None
         """Something in what it reads it cannot take in: it rests for a while, and is begun anew."""
+        self.why = ""
         self._asked = 0
 
     @property
@@ -70,6 +76,17 @@ class SuiteFleet:
     def has_rested(self, now: datetime) -> bool:
         """Whether what it could not take in may be mended, or too old to be read."""
         return self.broken_at is not None and now - self.broken_at >= BROKEN_RESTS
+
+    @property
+    def rest(self) -> tuple[datetime, str]:
+        """Until when it rests, and why."""
+        assert self.broken_at is not None
+        return self.broken_at + BROKEN_RESTS, self.why
+
+    @property
+    def values(self) -> int:
+        """How many points of series it holds."""
+        return len(self.columns.series) * sum(rows.n for rows in self.judge.rows.values())
 
     @property
     def is_full(self) -> bool:
@@ -129,9 +146,13 @@ class SuiteFleet:
 
 
 class Fleets:
-    """The judges of all projects, in the memory of one process."""
+    """The judges of all projects, in the memory of one process.
 
-    def __init__(self) -> None:
+    `most_values`: points of series that they may hold before the longest idle go.
+    """
+
+    def __init__(self, most_values: int = MOST_VALUES) -> None:
+        self._most_values = most_values
         self._suites: dict[int, dict[str, SuiteFleet]] = {}
         self._extents: dict[int, tuple[int, int]] = {}
         self._read_at: dict[int, datetime] = {}
@@ -145,25 +166,45 @@ class Fleets:
         """Read what has arrived at every project, each in a transaction of its own; one that fails keeps no other."""
         began = now()
         with engine.connect() as c:
-            waiting = store.projects_with_news(c, _unseen_since(self._looked_at, began))
-        for project_id in waiting:
+            waiting = {*store.projects_with_news(c, _unseen_since(self._looked_at, began)), *self._rested(began)}
+        for project_id in sorted(waiting):
             if is_stopping():
                 return
             if self._rests_until.get(project_id, began) <= began:
                 self._catch_up_alone(engine, project_id, now())
         self._looked_at = began
+        self._forget_idle(waiting, began)
+
+    def _rested(self, now: datetime) -> set[int]:
+        """Projects to be tried again, whether or not there is news of them."""
+        whole = {number for number, until in self._rests_until.items() if until <= now}
+        return whole | {number for number in self._suites if any(f.has_rested(now) for f in self.suites(number))}
+
+    def _forget_idle(self, waiting: Container[int], now: datetime) -> None:
+        """Judges of projects without news are begun anew when there is some: after a while, and where memory is short
+        those first that have been idle longest."""
+        held = {project_id: sum(fleet.values for fleet in self.suites(project_id)) for project_id in self._suites}
+        idle = [project_id for project_id in self._read_at if project_id not in waiting]
+        for project_id in sorted(idle, key=lambda number: self._read_at[number]):
+            if any(fleet.is_broken for fleet in self.suites(project_id)):
+                continue  # it is to be tried again
+            if now - self._read_at[project_id] >= IDLE or sum(held.values()) > self._most_values:
+                self.forget(project_id)
+                del held[project_id]
 
     def _catch_up_alone(self, engine: Engine, project_id: int, now: datetime) -> None:
         with engine.connect() as c:
             try:
                 with c.begin():
                     self.catch_up(c, project_id, now)
-            except Exception:
+            except Exception as error:
                 self.forget(project_id)  # what was read in a transaction that failed was not told
                 if is_lost(c):
                     raise
                 self._rests_until[project_id] = now + RESTS
                 log.exception("the fleet of project %d could not be read; it is tried again", project_id)
+                with c.begin():
+                    note_rests(c, project_id, {"": (now + RESTS, why_of(error))}, now)
             else:
                 self._rests_until.pop(project_id, None)
 
@@ -196,6 +237,7 @@ class Fleets:
             changed = heed(c, project_id, news, now) if news else []
         for questions in asked:
             questions.give_way()
+        note_rests(c, project_id, {f.columns.suite: f.rest for f in self.suites(project_id) if f.is_broken}, now)
         return changed
 
     def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
@@ -230,9 +272,9 @@ def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> 
             yield
     except (psycopg.Error, SQLAlchemyError):
         raise
-    except Exception:
+    except Exception as error:
         for fleet in fleets:
-            fleet.broken_at = now
+            fleet.broken_at, fleet.why = now, why_of(error)
         suites = [fleet.columns.suite for fleet in fleets]
         log.exception("suites %s cannot be judged together; each series still is, and it is tried again", suites)
 

@@ -13,6 +13,7 @@ from backend.services import confirm
 from backend.services.confirm import ALIVE, Purpose, SessionRequest
 from backend.services.fleet_reading import Columns, session_result
 from backend.services.savepoints import apart
+from backend.services.session_budget import budget_of
 from backend.store import fleet as store
 from backend.store import sessions as session_store
 from backend.store.fleet import Question, Stretch
@@ -33,7 +34,8 @@ class Questions:
         self._asked: list[Stretch] = []
 
     def ask(self, ask: Ask, suite: str, after: str, number: int) -> Question | None:
-        """The stored question, or a new one with a session of its own; None where no session can be had."""
+        """The stored question, or a new one with a session of its own; None where no session can be had: no worker, or
+        none of the day's left."""
         stored = self._stored.get((suite, after, number))
         if stored is not None:
             return stored
@@ -41,7 +43,7 @@ class Questions:
             return None
         where = Stretch(suite, ask.testbed, ask.base, ask.head)
         arms = store.arms(self.c, self.project_id, where, avoid=ask.avoid, alive_since=self.now - ALIVE)
-        if arms is None:
+        if arms is None or not budget_of(self.c, self.project_id, self.now).left:
             return None
         self._asked.append(where)
         request = SessionRequest(

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services.config import ServiceConfig
+from backend.store.fleet_rests import resting_by_project
 from backend.store.schema import revisions
 
 OK = "ok"
@@ -17,12 +18,27 @@ OK = "ok"
 class Readiness:
     ready: bool
     checks: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    """What an operator should know though the service can do its work."""
 
 
 def check(engine: Engine, config: ServiceConfig) -> Readiness:
     """Ask everything that is needed; each answer is `ok` or says what is wrong."""
     checks = {**_database(engine), "broker": _broker(config)}
-    return Readiness(ready=all(answer == OK for answer in checks.values()), checks=checks)
+    ready = all(answer == OK for answer in checks.values())
+    return Readiness(ready=ready, checks=checks, notes=_notes(engine) if ready else ())
+
+
+def _notes(engine: Engine) -> tuple[str, ...]:
+    with engine.connect() as c:
+        projects = len(resting_by_project(c))
+    if not projects:
+        return ()
+    where = "1 project" if projects == 1 else f"{projects} projects"
+    return (
+        f"in {where} series cannot be judged side by side for a while, which is tried again by itself: "
+        "tidemark_resting_fleet_judges of /metrics says where, the page of their suites why",
+    )
 
 
 def _database(engine: Engine) -> dict[str, str]:

@@ -13,8 +13,9 @@ from backend.store.session_tables import bisection, bisection_step
 _QUESTION = text(
     """SELECT g.id, g.project_id, g.testbed_id, g.state, g.still_bad, g.lead_series_id, g.lead_change,
          g.first_bad_position, g.last_good_position, g.first_bad_commit_id, g.last_good_commit_id,
-         p.slug AS project, p.default_branch, b.id AS branch_id, t.name AS testbed, s.suite, s.benchmark, s.metric, s.direction,
-         s.exact, CAST(s.profile ->> 'noise' AS double precision) AS noise, point.before,
+         p.slug AS project, p.default_branch, b.id AS branch_id, t.name AS testbed,
+         s.suite, s.benchmark, s.metric, s.direction, s.exact,
+         CAST(s.profile ->> 'noise' AS double precision) AS noise, point.before,
          kg.sha AS last_good_sha, kb.sha AS first_bad_sha, r.spec
        FROM regression g
        JOIN project p ON p.id = g.project_id JOIN testbed t ON t.id = g.testbed_id

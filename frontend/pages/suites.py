@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from backend.regression.policy import Policy
 from backend.services import suites as service
+from backend.services.fleet_standing import standing
 from backend.services.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title
@@ -76,6 +77,7 @@ def suites_page(visit: Visiting) -> Response:
         project=project,
         path="/suites",
         rows=[(each, suite_href(project or "", each.suite), speed(each), stands(each)) for each in found],
+        fleet_says=() if project is None else standing(visit.c, project, visit.now),
     )
 
 
@@ -93,6 +95,7 @@ def suite_page(visit: Visiting, suite: str) -> Response:
         project=project,
         path="/suites",
         view=view,
+        fleet_says=standing(visit.c, project, visit.now),
         panels=panels(view, whole),
         whole=whole,
         benchmarks=[("All", here(benchmark=None), view.benchmark is None)]

@@ -137,7 +137,11 @@ def test_health_needs_nothing_and_readiness_everything(
     assert client.get("/healthz").json() == {"status": "ok", "version": service_config.version}
     ready = client.get("/readyz")
     assert ready.status_code == 200
-    assert ready.json() == {"ready": True, "checks": {"database": "ok", "schema": "ok", "broker": "ok"}}
+    assert ready.json() == {
+        "ready": True,
+        "checks": {"database": "ok", "schema": "ok", "broker": "ok"},
+        "notes": [],
+    }
     away = replace(service_config, redis_url="redis://127.0.0.1:1/0", database_url="postgresql://x@127.0.0.1:1/x")
     engine = create_engine(away.database_url)
     with serve_app(create_api(away, engine), engine, away) as server, server.client() as stranger:

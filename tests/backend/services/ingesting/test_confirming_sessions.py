@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from backend.regression.fleet_terms import Ask
 from backend.services import confirm, dispatch, measuring, rounds, triage
 from backend.services.access import Principal, Via
 from backend.services.dispatch import Protection, WorkerHello
 from backend.services.errors import BadRequest, Conflict
+from backend.services.fleet_sessions import Questions
+from backend.services.fleet_standing import standing
 from backend.store import ingest as ingest_store
 from tests.backend.services.ingesting.counting import counted
 
@@ -202,6 +205,52 @@ def test_the_policy_of_the_series_says_how_many_rounds_its_sessions_have(
     asked_run(watched, 24, 120.0)
     (view,) = confirm.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
     assert view.max_rounds == rounds_at_most
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "hours_ago", "sessions"),
+    [("tidemark", 23.9, 1), ("tidemark", 24.0, 2), ("ada", 1.0, 2)],
+)
+def test_a_project_asks_for_so_many_sessions_a_day_by_itself_and_then_the_following_commits_decide(
+    watched: Any, asked_by: str, hours_ago: float, sessions: int
+) -> None:
+    choose(watched, {"sessions_per_day": 1})
+    asked_earlier(watched, asked_by, watched.now - timedelta(hours=hours_ago))
+    asked_run(watched, 24, 120.0)
+    assert watched.value("SELECT count(*) FROM session") == sessions
+    said = standing(watched.connection, "northsea/loom", watched.now)
+    if sessions == 1:
+        assert said[0].startswith("All 1 confirming sessions of 24 hours are used up (sessions_per_day of its policy).")
+        assert "Until 2026-11-20 12:06 UTC new suspects get none" in said[0]
+    for position in (25, 26):
+        asked_run(watched, position, 120.0)
+    assert watched.rows("SELECT state FROM regression") == [("confirmed",)]
+
+
+def asked_earlier(loom: Any, by: str, at: datetime) -> None:
+    """A session of another suspect, decided long ago."""
+    loom.connection.execute(
+        text(
+            """INSERT INTO session (id, project_id, testbed_id, suite, purpose, base_commit_id, head_commit_id, spec,
+                                    state, max_rounds, requested_by, requested_at)
+               SELECT 'EARLIER', k.project_id, t.id, 'gpt', 'confirm', k.id, k.id, '{}', 'decided', 2, :by, :at
+               FROM commit k, testbed t LIMIT 1"""
+        ),
+        {"by": by, "at": at},
+    )
+
+
+@pytest.mark.parametrize(("allowed", "asks"), [(0, False), (1, False), (2, True)])
+def test_the_fleet_judge_asks_within_the_sessions_of_the_day(watched: Any, allowed: int, asks: bool) -> None:
+    asked_run(watched, 24, 120.0)
+    assert watched.value("SELECT count(*) FROM session") == 1, "that of the suspect counts as well"
+    choose(watched, {"sessions_per_day": allowed})
+    project = watched.value("SELECT id FROM project")
+    questions = Questions(watched.connection, project, watched.now, since_run=None)
+    asked = questions.ask(Ask(testbed="cpu", base=20, head=24, series=(0,)), "gpt", "RUN-000024", 0)
+    assert (asked is not None) == asks
+    assert watched.value("SELECT count(*) FROM session") == 1 + asks
+    assert bool(standing(watched.connection, "northsea/loom", watched.now)) == (allowed <= 2)
 
 
 @pytest.mark.parametrize("processes", [12, 16])

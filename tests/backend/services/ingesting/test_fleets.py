@@ -7,7 +7,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from backend.regression.fleet_judge import FIRST_ROWS
-from backend.services.fleet import BROKEN_RESTS, LATEST, RESTS, Fleets
+from backend.services import readiness
+from backend.services.config import ServiceConfig
+from backend.services.fleet import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets
+from backend.services.fleet_standing import standing
 from backend.services.regressions import RegressionFilter, list_regressions
 from backend.services.triage import triage
 
@@ -89,6 +92,9 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     _run(loom, 1, id="RUN-900001", suite="moe", suite_version="7")
     loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense' WHERE suite = 'moe'")
     assert _read(loom, fleets, 2) == []
+    (said,) = standing(loom.connection, "northsea/loom", loom.now)
+    assert said.startswith("The series of suite moe have not been judged side by side since 2026-11-20 12:00 UTC (")
+    assert "It is tried again by itself at 13:00 UTC." in said
     _run(loom, 2)
     assert _read(loom, fleets, 3) == []
     assert set(fleets.incidents(_project(loom))) == {"gpt", "moe"}
@@ -121,9 +127,11 @@ def test_a_suite_that_could_not_be_read_is_tried_again_when_it_has_rested(loom: 
     _read(loom, fleets, 1)
     loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
     _read(loom, fleets, 2)
+    assert len(standing(loom.connection, "northsea/loom", loom.now)) == 1
     assert [fleet.is_broken for fleet in fleets.suites(_project(loom))] == [True]
     fleets.catch_up(loom.connection, _project(loom), loom.now + timedelta(seconds=1) + BROKEN_RESTS)
     assert [fleet.last.id for fleet in fleets.suites(_project(loom))] == ["RUN-000000"]
+    assert standing(loom.connection, "northsea/loom", loom.now) == ()
 
 
 def test_what_arrived_while_nobody_looked_for_long_is_read(loom: Any) -> None:
@@ -136,7 +144,7 @@ def test_what_arrived_while_nobody_looked_for_long_is_read(loom: Any) -> None:
 
 
 def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
-    committing_loom: Any, committing_engine: Engine
+    committing_loom: Any, committing_engine: Engine, service_config: ServiceConfig
 ) -> None:
     loom, last = committing_loom, FIRST_ROWS + 12
     for position in range(last):
@@ -153,9 +161,43 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
         return [bool(fleets.suites(project)) for project in (broken, other)]
 
     assert look() == [False, True]
+    (said,) = standing(loom.connection, "northsea/loom", loom.now)
+    assert said.startswith("The series of this project have not been judged") and "CheckViolation" in said
+    assert readiness.check(committing_engine, service_config).notes[0].startswith("in 1 project series cannot")
     loom.connection.exec_driver_sql("ALTER TABLE fleet_incident DROP CONSTRAINT refused")
     loom.connection.commit()
     assert look() == [False, True], "it rests"
     moments.append(moments[-1] + RESTS)
     assert look() == [True, True]
     assert loom.rows("SELECT project_id, kind FROM fleet_incident") == [(broken, "infra")]
+    assert standing(loom.connection, "northsea/loom", loom.now) == ()
+    assert readiness.check(committing_engine, service_config).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("most_values", "idle", "kept"),
+    [(1000, timedelta(), True), (10, timedelta(), False), (1000, IDLE - LATEST, True), (1000, IDLE, False)],
+)
+def test_judges_that_are_idle_are_given_up_after_a_while_or_where_memory_is_short_and_begun_anew_for_the_next_run(
+    committing_loom: Any, committing_engine: Engine, most_values: int, idle: timedelta, kept: bool
+) -> None:
+    loom, last = committing_loom, FIRST_ROWS + 12
+    for position in range(last):
+        _run(loom, position, canary=[SLOWER if position >= FIRST_ROWS + 4 else STEADY])
+    loom.connection.commit()
+    fleets, moment = Fleets(most_values), loom.now + timedelta(seconds=last)
+    for at in (moment, moment + LATEST):
+        fleets.catch_up_all(committing_engine, lambda at=at: at, lambda: False)
+        assert fleets.suites(_project(loom)), "there is news of it, and to begin it anew each time would take long"
+    later = moment + LATEST + idle
+    fleets.catch_up_all(committing_engine, lambda: later, lambda: False)
+    assert bool(fleets.suites(_project(loom))) == kept
+    loom.deliver(
+        loom.run_of(last, [loom.measurement(f"m{n}_ms", level, seed=last) for n, level in enumerate(LEVELS)]),
+        now=later,
+    )
+    loom.connection.commit()
+    fleets.catch_up_all(committing_engine, lambda: later, lambda: False)
+    (fleet,) = fleets.suites(_project(loom))
+    assert fleet.last.position == last and len(fleet.read) == last + 1
+    assert loom.rows("SELECT kind, first_bad_position FROM fleet_incident") == [("infra", FIRST_ROWS + 4)]
