@@ -22,6 +22,14 @@ ROUNDS = 2
 """Of ABBA: four processes a side, over all series."""
 
 
+def follow_moved_commits(c: Connection, project_id: int, first: int, now: datetime) -> None:
+    """From this position on other commits stand where those were that was asked about: questions follow them, and those
+    about lost commits are called off. A session is locked after the series and the project."""
+    for session_id in store.renumber_questions(c, project_id, first):
+        with apart(c, f"session {session_id}"):  # a worker may take it this very moment
+            confirm.cancel(c, session_id, "its commits are on the default branch no more", now)
+
+
 class Questions:
     """Those of one project: stored ones are answered from what is stored, new ones become sessions.
 
@@ -64,7 +72,7 @@ class Questions:
         question_id = store.put_question(
             self.c, self.project_id, where, after=after, number=number, session=session_id
         )
-        return Question(
+        question = Question(
             id=question_id,
             suite=suite,
             testbed=ask.testbed,
@@ -76,6 +84,8 @@ class Questions:
             session_state="waiting",
             answered_after=None,
         )
+        self._stored[suite, after, number] = question
+        return question
 
     def give_way(self) -> None:
         """Sessions of a single suspect that a new question answers as well are not run. Last of all: a session is
@@ -88,7 +98,9 @@ class Questions:
 
     def is_answered(self, question: Question, read: AbstractSet[str], *, last: str | None) -> bool:
         """Whether the answer came before the next run that is read; `last`: that is the newest there is."""
-        now = self._stored.get((question.suite, question.after_run_id, question.number), question)
+        now = self._stored.get((question.suite, question.after_run_id, question.number))
+        if now is None:
+            return True  # its commits are gone, and nobody waits for it any more
         if now.answered_after is not None:
             return now.answered_after in read or last is not None
         if last is None or now.session_state in session_store.OPEN:
@@ -99,8 +111,8 @@ class Questions:
 
     def answer(self, question: Question, columns: Columns) -> SessionResult | None:
         """What its session measured; None where that came to nothing."""
-        now = self._stored.get((question.suite, question.after_run_id, question.number), question)
-        if now.session_state != "decided":
+        now = self._stored.get((question.suite, question.after_run_id, question.number))
+        if now is None or now.session_state != "decided":
             return None
         turns = session_store.turns_of(self.c, now.session_id, with_documents=True)
         return session_result(columns, now.testbed, now.base_position, now.head_position, turns)

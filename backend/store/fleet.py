@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.sessions import OPEN
+
 LOCK = "tidemark fleet"
 
 
@@ -321,6 +323,19 @@ _PUT = text(
        VALUES (:project, :suite, :testbed, :after, :number, :base, :head, :session) RETURNING id"""
 )
 _ANSWERED = text("UPDATE fleet_ask SET answered_after = :run WHERE id = :id")
+_PLACED = """FROM branch b JOIN project p ON p.id = b.project_id AND p.default_branch = b.name
+       JOIN branch_commit base ON base.branch_id = b.id JOIN branch_commit head ON head.branch_id = b.id
+       WHERE p.id = a.project_id AND base.commit_id = x.base_commit_id AND head.commit_id = x.head_commit_id
+         AND base.position < head.position"""
+_MOVED = "a.project_id = :project AND x.id = a.session_id AND greatest(a.base_position, a.head_position) >= :first"
+_DROP_LOST = text(
+    f"""DELETE FROM fleet_ask a USING session x WHERE {_MOVED} AND NOT EXISTS (SELECT {_PLACED})
+        RETURNING a.session_id, x.state"""
+)
+_RENUMBER = text(
+    f"""UPDATE fleet_ask a SET (base_position, head_position) = (SELECT base.position, head.position {_PLACED})
+        FROM session x WHERE {_MOVED}"""
+)
 # As for the session of a single suspect: commits to check out, a worker that lives, and how its suite is run.
 _ARMS = text(
     """SELECT t.id AS testbed_id, base.commit_id AS base_commit_id, head.commit_id AS head_commit_id, r.spec,
@@ -335,7 +350,7 @@ _ARMS = text(
          ORDER BY requested_at DESC LIMIT 1) AS r
        WHERE p.id = :project AND p.repository_url IS NOT NULL AND base.commit_id <> head.commit_id
          AND EXISTS (SELECT FROM worker w WHERE w.testbed_id = t.id AND w.last_seen_at >= :alive_since
-                       AND w.wanted_state = 'ok')"""
+                       AND w.wanted_state = 'ok' AND coalesce(w.project_id, p.id) = p.id)"""
 )
 _SAME_QUESTION = text(
     """SELECT x.id FROM regression g JOIN session x ON x.regression_id = g.id AND x.purpose = 'confirm'
@@ -357,6 +372,15 @@ def put_question(
 ) -> int:
     values = {"project": project_id, **where._asdict(), "after": after, "number": number, "session": session}
     return int(c.execute(_PUT, values).scalar_one())
+
+
+def renumber_questions(c: Connection, project_id: int, first: int) -> list[str]:
+    """From this position on commits have moved: questions about them follow, those about lost ones are dropped. Returns
+    the sessions that nobody needs any more."""
+    values = {"project": project_id, "first": first}
+    lost = [row.session_id for row in c.execute(_DROP_LOST, values) if row.state in OPEN]
+    c.execute(_RENUMBER, values)
+    return lost
 
 
 def answered(c: Connection, question_id: int, run_id: str) -> None:

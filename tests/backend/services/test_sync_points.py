@@ -13,9 +13,12 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from backend.contract import new_run_id, parse_run
-from backend.services import housekeeping, projects
+from backend.services import confirm, housekeeping, projects
 from backend.services.config import ServiceConfig
+from backend.services.confirm import Purpose, SessionRequest
 from backend.services.ingest import record_run
+from backend.store import fleet as fleet_store
+from backend.store.fleet import Stretch
 from tests.backend.api.conftest import run_document
 from tests.backend.services.test_sync import MANIFEST, Repository
 from tidemark.processes import wait_until
@@ -134,6 +137,65 @@ def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
     with committing_engine.connect() as c:
         words = c.execute(text("SELECT first_bad_position, closed_position FROM fleet_incident ORDER BY id")).all()
     assert words == [(3, 4), (4, 6)]
+
+
+def ask(engine: Engine, base: int, head: int, *, offset: int = 0) -> str:
+    """A question of the fleet judge about two commits of the branch, with the session that is to answer it."""
+    with engine.begin() as c:
+        (project, branch) = c.execute(text("SELECT project_id, id FROM branch WHERE name = 'main'")).one()
+        line = c.execute(text("SELECT position, commit_id FROM branch_commit WHERE branch_id = :id"), {"id": branch})
+        places = {position - offset: commit for position, commit in line}
+        request = SessionRequest(
+            project_id=project,
+            testbed_id=c.scalar(text("SELECT id FROM testbed")),
+            suite="tinygpt",
+            purpose=Purpose.ATTRIBUTE,
+            base_commit_id=places[base],
+            head_commit_id=places[head],
+            spec={"command": "./bench"},
+            requested_by="tidemark",
+            base_setup={},
+            head_setup={},
+        )
+        session = confirm.request_session(c, request, datetime.now(UTC))
+        where = Stretch("tinygpt", "cpu", base + offset, head + offset)
+        fleet_store.put_question(c, project, where, after=f"RUN-{base}-{head}", number=0, session=session)
+        return session
+
+
+def questions(engine: Engine) -> list[tuple[str, int, int]]:
+    with engine.connect() as c:
+        project = c.scalar(text("SELECT id FROM project"))
+        return sorted((q.session_id, q.base_position, q.head_position) for q in fleet_store.questions(c, project))
+
+
+def test_a_force_push_calls_the_fleets_questions_about_lost_commits_off(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    kept, lost = ask(committing_engine, 2, 5), ask(committing_engine, 4, 7)
+    repository.git("reset", "-q", "--hard", shas[5])
+    repository.commit("another way", tinygpt__x="z")
+    sync()
+    assert questions(committing_engine) == [(kept, 2, 5)]
+    with committing_engine.connect() as c:
+        state, reason = c.execute(text("SELECT state, reason FROM session WHERE id = :id"), {"id": lost}).one()
+        assert (state, reason) == ("cancelled", "its commits are on the default branch no more")
+        assert c.scalar(text("SELECT state FROM run WHERE session_id = :id"), {"id": lost}) == "cancelled"
+        assert c.scalar(text("SELECT state FROM session WHERE id = :id"), {"id": kept}) == "waiting"
+
+
+def test_the_fleets_questions_follow_their_commits(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    judge_all(committing_engine, repository, sync)
+    with committing_engine.begin() as c:
+        # As if runs had been delivered before the repository was read: their places were guessed.
+        c.execute(text("UPDATE judgement SET position = position + 100"))
+        c.execute(text("UPDATE branch_commit SET position = position + 100"))
+    asked = ask(committing_engine, 2, 5, offset=100)
+    sync()
+    assert questions(committing_engine) == [(asked, 2, 5)]
 
 
 def test_points_follow_when_the_positions_of_their_commits_turn_out_otherwise(
