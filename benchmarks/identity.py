@@ -52,10 +52,15 @@ def identity(environ: Mapping[str, str], git: Mapping[str, Any] | None, *, suite
         pull_request=_whole(pull_request, "TIDEMARK_PULL_REQUEST") if pull_request else None,
         suite=environ.get("TIDEMARK_SUITE") or suite,
         testbed=environ.get("TIDEMARK_TESTBED") or testbed,
-        worker=environ.get("TIDEMARK_WORKER") or platform.node() or "unknown",
+        worker=environ.get("TIDEMARK_WORKER") or _machine(environ),
         attempt=_whole(environ.get("TIDEMARK_ATTEMPT") or "1", "TIDEMARK_ATTEMPT"),
         session=_session(environ),
     )
+
+
+def _machine(environ: Mapping[str, str]) -> str:
+    """The name of this machine. GitHub's own runners are a fresh one each time: they are one pool, of one name."""
+    return "github-hosted" if environ.get("RUNNER_ENVIRONMENT") == "github-hosted" else platform.node() or "unknown"
 
 
 def _session(environ: Mapping[str, str]) -> dict[str, Any] | None:

@@ -304,7 +304,7 @@ def _document(results: Sequence[Mapping[str, Any]], started: str) -> dict[str, A
         "suite": environ.get("TIDEMARK_SUITE") or "own",
         "suite_version": environ.get("TIDEMARK_SUITE_VERSION") or "1",
         "testbed": environ.get("TIDEMARK_TESTBED") or "local",
-        "worker": environ.get("TIDEMARK_WORKER") or platform.node() or "unknown",
+        "worker": environ.get("TIDEMARK_WORKER") or _machine(),
         "attempt": int(environ.get("TIDEMARK_ATTEMPT") or 1),
         "started_at": started,
         "finished_at": _now(),
@@ -313,6 +313,12 @@ def _document(results: Sequence[Mapping[str, Any]], started: str) -> dict[str, A
         "environment": environment | {"hash": "sha256:" + digest},
         "results": list(results),
     }
+
+
+def _machine() -> str:
+    """The name of this machine. GitHub's own runners are a fresh one each time: they are one pool, of one name."""
+    hosted = os.environ.get("RUNNER_ENVIRONMENT") == "github-hosted"
+    return "github-hosted" if hosted else platform.node() or "unknown"
 
 
 def new_id() -> str:

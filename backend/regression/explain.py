@@ -38,7 +38,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
-        f"which needs {more_runs(j.needed_runs)}.",
+        + (f"which needs {more_runs(j.needed_runs)}." if j.needed_runs else "which is done: its next run is judged."),
         Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
         Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, in this run alone so far; "
         "it must be sustained before anyone is told.",

@@ -17,6 +17,7 @@ import numpy as np
 from backend.regression import verdicts
 from backend.regression.codec import pack_detector, unpack_detector
 from backend.regression.cost import log_cost, typical
+from backend.regression.density import middle
 from backend.regression.detector import Detector
 from backend.regression.exact import Counter, ExactOpened, exact_change
 from backend.regression.memory import Change
@@ -24,7 +25,7 @@ from backend.regression.policy import Policy
 from backend.regression.smoothing import Smooth, restart
 from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point, Role, SeriesKind
 from backend.regression.watch import feed_quiet
-from backend.regression.workers import WorkerOffset, after_change, calibrate, find, put, relearn
+from backend.regression.workers import WorkerOffset, after_change, calibrate, find, put, relearn, seldom_return
 
 STATE_VERSION = 1
 REPLICATED_RUNS = 2
@@ -374,18 +375,17 @@ def assumed_noise(within: float, runs: int, processes: int, policy: Policy) -> f
 def _offset(state: SeriesState, name: str, x: float, policy: Policy) -> tuple[tuple[WorkerOffset, ...], float, bool]:
     """The offset of this worker, and whether it has been learnt."""
     worker = find(state.workers, name)
-    if worker is not None and worker.ready:
+    if worker is None and not state.workers:
+        worker = WorkerOffset(name, ready=True)
+        return put(state.workers, worker), worker.offset, True
+    if worker is None and seldom_return(state.workers):
+        return state.workers, 0.0, True
+    worker = worker or WorkerOffset(name)
+    if worker.ready:
         return state.workers, worker.offset, True
-    if worker is None:
-        worker = WorkerOffset(name, ready=not state.workers)
-    model = state.detector.model
-    if not worker.ready and model is not None and state.detector.settled(policy):
-        worker = calibrate(worker, x - model.level, policy.calibration_runs)
-        return put(state.workers, worker), 0.0, False
-    if not worker.ready and model is None:
-        worker = replace(worker, ready=True)
-    known = state.workers if worker in state.workers else put(state.workers, worker)
-    return known, worker.offset, worker.ready
+    detector = state.detector
+    level = middle(detector.segment) if detector.model is None else detector.model.level
+    return put(state.workers, calibrate(worker, x - level, policy.calibration_runs)), 0.0, False
 
 
 def _relearnt(entered: _Entered, accepted: Change | None) -> tuple[WorkerOffset, ...]:

@@ -12,6 +12,7 @@ from backend.regression.density import Floats, NoiseModel, inflation
 from backend.regression.explain import more_runs, percent
 from backend.regression.judge import SeriesState
 from backend.regression.policy import Policy
+from backend.regression.workers import seldom_return
 
 LEAST_RUNS = 20
 """With fewer runs nobody can tell one mode from two."""
@@ -78,7 +79,7 @@ def profile(state: SeriesState, policy: Policy) -> Profile:
         "calibrating": tuple(
             Calibrating(worker.name, max(0, policy.calibration_runs - len(worker.residuals)))
             for worker in state.workers
-            if not worker.ready
+            if not worker.ready and not seldom_return(state.workers)
         ),
         "confirmed": record.confirmed,
         "withdrawn": record.withdrawn,
@@ -171,6 +172,8 @@ def _in_words(p: Profile, policy: Policy, state: SeriesState) -> str:
     if p.extra_runs:
         alarms = f"{p.disproved} false alarm{'' if p.disproved == 1 else 's'}"
         parts.append(f"After {alarms} it asks for {p.sustained_runs} bad runs instead of {policy.sustained_runs}.")
+    if seldom_return(state.workers):
+        parts.append("Its workers come once: what they differ by is part of its noise.")
     for waiting in p.calibrating:
         parts.append(f"Worker {waiting.worker} is calibrated first: {more_runs(waiting.needed_runs)}.")
     if p.confirmed:

@@ -18,6 +18,8 @@ OTHERS_RUNS = 4
 LEAST_SPREAD = 3e-4
 CLEAR = 5.0
 """A correction is made when it is so many standard errors."""
+SEEN_ONCE = 12
+"""So many workers that came once: these are machines of a pool, a fresh one each time, of which nothing is learnt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ class WorkerOffset:
 def find(workers: tuple[WorkerOffset, ...], name: str) -> WorkerOffset | None:
     """The worker of this name, if the series has seen it."""
     return next((w for w in workers if w.name == name), None)
+
+
+def seldom_return(workers: tuple[WorkerOffset, ...]) -> bool:
+    """Whether the workers of this series are machines that come once: a new one is then judged as it comes."""
+    return sum(not worker.ready and len(worker.residuals) == 1 for worker in workers) >= SEEN_ONCE
 
 
 def calibrate(worker: WorkerOffset, residual: float, runs: int) -> WorkerOffset:

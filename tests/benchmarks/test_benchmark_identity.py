@@ -1,5 +1,7 @@
 """Whose run it is: the worker's word first, then git's, then something sensible."""
 
+import platform
+
 import pytest
 
 from benchmarks.identity import NO_COMMIT, BadIdentity, identity
@@ -32,6 +34,20 @@ def test_the_workers_word_wins_over_git():
     assert who.id == "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8"
     assert who.parents == ("d" * 40, "e" * 40)
     assert (who.project, who.branch, who.suite, who.attempt) == ("northsea/loom", "topic", "moe", 2)
+
+
+@pytest.mark.parametrize(
+    ("environ", "worker"),
+    [
+        ({"RUNNER_ENVIRONMENT": "github-hosted"}, "github-hosted"),
+        ({"RUNNER_ENVIRONMENT": "self-hosted"}, platform.node()),
+        ({}, platform.node()),
+        ({"RUNNER_ENVIRONMENT": "github-hosted", "TIDEMARK_WORKER": "pool-b"}, "pool-b"),
+    ],
+)
+def test_machines_that_are_fresh_each_time_have_one_name(environ, worker):
+    """A worker is calibrated before it is judged: one that never comes again never would be."""
+    assert identity(environ, GIT, suite="gpt", testbed="cpu").worker == worker
 
 
 def test_a_root_commit_has_no_parents():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.contract import parse_run
-from tidemark.benchmark import benchmark
+from tidemark.benchmark import _machine, benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "write-a-benchmark.md").read_text()
@@ -118,3 +119,10 @@ def test_importing_the_decorator_needs_the_standard_library_only():
         "sys.exit(bool(new - set(sys.stdlib_module_names) - {'tidemark'}))"
     )
     assert subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("runner", "worker"), [("github-hosted", "github-hosted"), ("self-hosted", platform.node())])
+def test_machines_that_are_fresh_each_time_have_one_name(monkeypatch, runner, worker):
+    monkeypatch.delenv("TIDEMARK_WORKER", raising=False)
+    monkeypatch.setenv("RUNNER_ENVIRONMENT", runner)
+    assert _machine() == worker

@@ -5,6 +5,7 @@ from judge_histories import points
 from backend.regression.judge import judge_history
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Point, Reason, SeriesKind, Verdict
+from backend.regression.workers import SEEN_ONCE
 
 LOWER = SeriesKind(Direction.LOWER)
 
@@ -41,8 +42,46 @@ def test_a_regression_is_found_across_workers_with_offsets():
 
 
 def test_the_first_runs_of_a_series_may_come_from_several_workers():
-    judged, _ = judge_history([Point(i, "c", (10.0,), "e", f"w{i % 3}") for i in range(12)], LOWER, Policy())
+    judged, _ = judge_history([Point(i, "c", (10.0,), "e", f"w{i % 3}") for i in range(16)], LOWER, Policy())
     assert judged[-1].verdict is Verdict.UNCHANGED
+
+
+@pytest.mark.parametrize("offsets", [[0.0, 0.1], [0.0, -0.1], [0.0, 0.1, -0.07], [0.0, 0.03, 0.1, -0.05]], ids=str)
+def test_boxes_that_share_a_series_from_its_first_run_are_told_apart(offsets):
+    """By 10 %, but a loss of 7 % is found: what they differ by is no noise. One of 3 % is not told."""
+    for loss, told in ((0.07, [60]), (0.03, [])):
+        judged, state = judge_history(mixed([10.0] * 60 + [10.0 * (1 + loss)] * 20, offsets), LOWER, Policy())
+        found = [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate]
+        assert found == told
+        learnt = [offsets_of(state)[f"w{number}"] for number in range(len(offsets))]
+        assert learnt == pytest.approx([np.log1p(offset) for offset in offsets], abs=0.012)
+        assert all(j.noise < 0.015 for j in judged[40:60])
+
+
+def test_a_first_worker_that_never_comes_back_keeps_no_others():
+    judged, _ = judge_history(
+        points([9.0], worker="gone") + points([10.0] * 8, noise=0.005, start=1), LOWER, Policy()
+    )
+    assert [j.reason for j in judged[1:4]] == [Reason.CALIBRATING_WORKER] * 3
+    assert judged[-1].verdict is Verdict.UNCHANGED
+
+
+@pytest.mark.parametrize(("machines", "judged_as_it_comes"), [(SEEN_ONCE, False), (SEEN_ONCE + 1, True)])
+def test_after_twelve_machines_that_came_once_a_fresh_one_is_judged_as_it_comes(machines, judged_as_it_comes):
+    """The first machine defines the level; those after it came once each."""
+    once = [Point(i, "c", (10.0,), "e", f"runner-{i}") for i in range(machines)]
+    _, state = judge_history(once, LOWER, Policy())
+    (next_one,), after = judge_history([Point(99, "c", (10.0,), "e", "runner-99")], LOWER, Policy(), state)
+    assert (next_one.reason is not Reason.CALIBRATING_WORKER) is judged_as_it_comes
+    assert len(after.workers) == min(machines + 1, SEEN_ONCE + 1), "and it is not remembered"
+
+
+def test_a_pool_of_fresh_machines_is_judged_and_shows_a_step():
+    rng = np.random.default_rng(2)
+    costs = np.repeat([10.0, 11.5], [40, 8]) * (1 + 0.01 * rng.standard_normal(48))
+    history = [Point(i, "c", (float(cost),), "e", f"vm-{i}") for i, cost in enumerate(costs)]
+    judged, _ = judge_history(history, LOWER, Policy())
+    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate] == [40]
 
 
 def offsets_of(state):
