@@ -56,6 +56,14 @@ class FleetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The answer to a hello: what the worker is to be, and the queue of the broker that holds its messages."""
+
+    state: FleetState
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedRun:
     """One run this worker holds the lease of, and everything needed to carry it out."""
 
@@ -134,7 +142,7 @@ class ApiClient:
         capabilities: Mapping[str, Any],
         protection: str,
         starting: bool = False,
-    ) -> FleetState:
+    ) -> Welcome:
         """Says hello. `starting`: whatever runs a worker of this name held before, it does not hold any more."""
         body = {
             "name": name,
@@ -144,8 +152,12 @@ class ApiClient:
             "protection": protection,
             "starting": starting,
         }
-        state = self._call("POST", "/workers", json=body).get("state")
-        return FleetState(state) if state in set(FleetState) else FleetState.OK
+        answer = self._call("POST", "/workers", json=body)
+        state, queue = answer.get("state"), answer.get("queue")
+        return Welcome(
+            state=FleetState(state) if state in set(FleetState) else FleetState.OK,
+            queue=queue if isinstance(queue, str) else None,
+        )
 
     def lease(
         self, run_id: str, *, worker: str, testbed: str, version: str, capabilities: Mapping[str, Any], protection: str

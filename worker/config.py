@@ -71,6 +71,7 @@ class WorkerConfig:
 
     @property
     def queue(self) -> str:
+        """Where messages for this testbed are, unless the service names another queue for this worker."""
         return f"testbed.{self.testbed}"
 
     @property

@@ -82,6 +82,7 @@ class Worker:
         self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
         self.switch = Switch()
         self.fleet_state = FleetState.OK
+        self.queue = config.queue
         self.drain_at = None if config.drain_after_s is None else time.monotonic() + config.drain_after_s
         self.exit_code = 0
         self.told_trouble: str | None = None
@@ -161,7 +162,7 @@ class Worker:
         if (trouble := self.job.trouble) != self.told_trouble:
             log.log(logging.ERROR if trouble else logging.INFO, "this machine: %s", trouble or "all is well again")
             self.told_trouble = trouble
-        state = self.client.register(
+        welcome = self.client.register(
             name=self.config.name,
             testbed=self.config.testbed,
             version=self.config.version,
@@ -169,6 +170,9 @@ class Worker:
             protection=self.sandbox.protection,
             starting=starting,
         )
+        state = welcome.state
+        if starting:
+            self.queue = welcome.queue or self.queue
         if self.fleet_state is FleetState.DRAIN:
             return  # leaving is not taken back
         if state is not self.fleet_state:
@@ -198,11 +202,11 @@ class Worker:
 
         # Whoever started the worker has said how it logs; Celery would set the level of everything.
         setup_logging.connect(leave_logging_alone)
-        app = make_app(self.config)
+        app = make_app(self.config, self.queue)
         app.task(name=TASK)(carry_out)
         consumer = without_signal_handlers(app.Worker)(
             app=app,
-            queues=[self.config.queue],
+            queues=[self.queue],
             pool="solo",
             concurrency=1,
             hostname=f"{self.config.name}@tidemark",
@@ -211,7 +215,7 @@ class Worker:
             without_heartbeat=True,
             quiet=True,
         )
-        log.info("waiting for runs in queue %s", self.config.queue)
+        log.info("waiting for runs in queue %s", self.queue)
         try:
             consumer.start()
         finally:
@@ -278,7 +282,7 @@ class WorkerApp(Celery):  # type: ignore[misc]
         return connection
 
 
-def make_app(config: WorkerConfig) -> Celery:
+def make_app(config: WorkerConfig, queue: str) -> Celery:
     app = WorkerApp("tidemark", broker=config.redis_url, set_as_current=False)
     app.conf.update(
         task_acks_late=True,
@@ -300,7 +304,7 @@ def make_app(config: WorkerConfig) -> Celery:
             "socket_connect_timeout": 5,
         },
         task_queues=None,
-        task_default_queue=config.queue,
+        task_default_queue=queue,
     )
     return app
 

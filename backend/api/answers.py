@@ -21,6 +21,7 @@ class HeartbeatAnswer(BaseModel):
 
 class WorkerAnswer(BaseModel):
     state: Literal["ok", "pause", "drain", "quarantine"]
+    queue: str  # of the broker, where this worker's messages are
 
 
 class NextAnswer(BaseModel):

@@ -19,6 +19,7 @@ from backend.api.dependencies import Config, Now, Transaction, WorkerCaller
 from backend.api.responses import Json
 from backend.services import dispatch, run_events
 from backend.services.dispatch import Lease
+from backend.services.publishing import queue_name
 
 router = APIRouter(tags=["worker"])
 
@@ -29,7 +30,9 @@ def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller
     dispatch.check_version(body.hello(), config)
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
     starting = body.starting and caller.project_id is None
-    return Json({"state": dispatch.say_hello(c, body.hello(), now, starting=starting)})
+    hello = body.hello()
+    state = dispatch.say_hello(c, hello, now, starting=starting, project_id=caller.project_id)
+    return Json({"state": state, "queue": queue_name(hello.testbed, caller.project_id)})
 
 
 @router.post("/workers/{name}/next", response_model=NextAnswer)

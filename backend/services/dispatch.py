@@ -191,13 +191,16 @@ def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) 
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
-def say_hello(c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False) -> str:
-    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more.
+def say_hello(
+    c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False, project_id: int | None = None
+) -> str:
+    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more. `project_id`:
+    its token is limited to this project, so it is offered no other's runs.
 
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
-    wanted_state = store.register_worker(c, _said(hello, now, starting=starting)).wanted_state
+    wanted_state = store.register_worker(c, _said(hello, now, project_id, starting=starting)).wanted_state
     if hello.capabilities.get("trouble") and wanted_state == "ok":
         set_worker_state(c, hello.worker, wanted_state := "quarantine")
     if starting:
@@ -216,10 +219,11 @@ def set_worker_state(c: Connection, name: str, state: str) -> None:
     live_store.notify_work(c)
 
 
-def _said(hello: WorkerHello, now: datetime, *, starting: bool = False) -> wire.Statement:
+def _said(hello: WorkerHello, now: datetime, project_id: int | None, *, starting: bool = False) -> wire.Statement:
     return store.worker_statement(
         name=hello.worker,
         testbed=hello.testbed,
+        project_id=project_id,
         version=hello.version,
         capabilities=dict(hello.capabilities),
         protection=hello.protection.value,
@@ -252,7 +256,7 @@ def lease_run(
 ) -> Lease:
     """Give the run to this worker, if it still waits and this worker may have it."""
     check_version(hello, config)
-    ready, worker = store.lock_run_to_lease(c, run_id, _said(hello, now))
+    ready, worker = store.lock_run_to_lease(c, run_id, _said(hello, now, principal.project_id))
     if ready is None:
         if store.state_of(c, run_id) is None:
             raise Gone(f"run {run_id} does not exist (any more)")
@@ -308,7 +312,10 @@ def _check_may_be_this_worker(
     """What raised a doubt is measured again elsewhere, if somebody else is there to do it soon."""
     if ready.avoid_worker != hello.worker or now - ready.requested_at > AVOID_FOR:
         return
-    if store.has_another_worker(c, ready.testbed, hello.worker, now - timedelta(seconds=config.worker_live_s)):
+    alive_since = now - timedelta(seconds=config.worker_live_s)
+    if store.has_another_worker(
+        c, ready.testbed, hello.worker, project_id=ready.project_id, alive_since=alive_since
+    ):
         raise Conflict(f"run {ready.id} is for another worker than {hello.worker}, which raised the doubt")
 
 

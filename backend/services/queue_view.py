@@ -198,6 +198,11 @@ def _stuck(row: QueueRow, workers: WorkersRow | None) -> str | None:
         counted = ((workers.gone, "silent"), (workers.held, "held back"))
         parts = [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in counted if count]
         return f"waits for a worker of {row.testbed}: {', '.join(parts)}"
+    if workers.takes == len(workers.bound) and row.project_id not in workers.bound:
+        return (
+            f"the tokens of all workers of {row.testbed} are limited to other projects: start one with a token of "
+            f"{row.project}, or of no project"
+        )
     if not row.trusted and workers.isolated == 0:
         return (
             f"{row.project} is not marked trusted, and no worker of {row.testbed} isolates the code of commits: "

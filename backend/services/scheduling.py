@@ -71,12 +71,19 @@ def level(group: Group, served_at: datetime | None, now: datetime) -> float:
 
 
 def share_out(
-    groups: Iterable[Group], used_s: Mapping[int, float], *, slots: int, isolated: int, now: datetime
+    groups: Iterable[Group],
+    used_s: Mapping[int, float],
+    *,
+    slots: int,
+    isolated: int,
+    now: datetime,
+    reserved: Mapping[int, int] | None = None,
 ) -> list[Group]:
     """The groups that the next free workers serve, in order; a group comes once for each of its runs.
 
-    `used_s`: worker seconds of each project on this testbed, lately. `isolated`: how many of the free workers may run
-    the code of projects that are not trusted.
+    `used_s`: worker seconds of each project on this testbed, lately. `slots`: free workers that serve every project;
+    `isolated`: how many of them may run the code of projects that are not trusted. `reserved`: free workers that serve
+    one project only, by project; its runs go to them first, so that the others stay free for its neighbours.
     """
     used = dict(used_s)
     left = {_key(group): group.waiting for group in groups}
@@ -88,17 +95,23 @@ def share_out(
 
     waiting = [(standing(group), _key(group), group) for group in groups if group.waiting > 0]
     heapq.heapify(waiting)
+    own = dict(reserved or {})
     order: list[Group] = []
-    while waiting and len(order) < slots:
+    while waiting and (slots > 0 or any(own.values())):
         stood, key, group = heapq.heappop(waiting)
-        if not group.trusted and isolated <= 0:
+        has_own = own.get(group.project_id, 0) > 0
+        if not has_own and (slots <= 0 or (not group.trusted and isolated <= 0)):
             continue
         stands = standing(group)
         if stands != stood:  # its project was given something meanwhile
             heapq.heappush(waiting, (stands, key, group))
             continue
         order.append(group)
-        isolated -= not group.trusted
+        if has_own:
+            own[group.project_id] -= 1
+        else:
+            slots -= 1
+            isolated -= not group.trusted
         used[group.project_id] = used.get(group.project_id, 0.0) + A_RUN_S
         served[key] = now
         left[key] -= 1

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, select, text, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, or_, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -89,10 +89,12 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedLoad:
-    """How many messages a testbed can use. `isolated`: idle workers that may run projects that are not trusted."""
+    """How many messages the workers of a testbed can use: those that serve every project, or only `project_id`.
+    `isolated`: idle workers that may run projects that are not trusted; `unclaimed`: messages nobody has taken yet."""
 
     testbed_id: int
     name: str
+    project_id: int | None
     idle: int
     isolated: int
     unclaimed: int
@@ -180,13 +182,16 @@ def lock_run_to_lease(c: Connection, run_id: str, worker: wire.Statement) -> tup
     return ready, WorkerRow(**said._asdict())
 
 
-def has_another_worker(c: Connection, testbed_name: str, name: str, alive_since: datetime) -> bool:
-    """Whether the testbed has a worker beside this one that takes runs."""
+def has_another_worker(
+    c: Connection, testbed_name: str, name: str, *, project_id: int, alive_since: datetime
+) -> bool:
+    """Whether the testbed has a worker beside this one that takes runs of the project."""
     statement = (
         select(worker.c.id)
         .join(testbed, testbed.c.id == worker.c.testbed_id)
         .where(testbed.c.name == testbed_name, worker.c.name != name)
         .where(worker.c.wanted_state == "ok", worker.c.last_seen_at >= alive_since)
+        .where(or_(worker.c.project_id.is_(None), worker.c.project_id == project_id))
     )
     return c.execute(statement.limit(1)).first() is not None
 
@@ -344,23 +349,26 @@ def queued_runs_off_branches(c: Connection, project_id: int) -> list[str]:
 
 
 _LOADS = text(
-    """SELECT t.id AS testbed_id, t.name, w.idle, w.isolated, (
+    """SELECT t.id AS testbed_id, t.name, w.project_id, w.idle, w.isolated, (
          SELECT count(*) FROM run r
-         WHERE r.testbed_id = t.id AND r.state = 'queued' AND r.published_at >= :published_since) AS unclaimed
+         WHERE r.testbed_id = t.id AND r.state = 'queued' AND r.published_at >= :published_since
+           AND (w.project_id IS NULL OR r.project_id = w.project_id)) AS unclaimed
        FROM testbed t
-       JOIN (SELECT testbed_id, count(*) FILTER (WHERE NOT busy) AS idle,
+       JOIN (SELECT testbed_id, project_id, count(*) FILTER (WHERE NOT busy) AS idle,
                     count(*) FILTER (WHERE NOT busy AND protection <> 'none') AS isolated
-             FROM (SELECT w.testbed_id, w.protection, EXISTS (
+             FROM (SELECT w.testbed_id, w.project_id, w.protection, EXISTS (
                      SELECT FROM run r WHERE r.worker_id = w.id AND r.state IN ('leased', 'running')) AS busy
-                   FROM worker w WHERE w.last_seen_at >= :alive_since AND w.wanted_state = 'ok') AS alive
-             GROUP BY testbed_id) AS w ON w.testbed_id = t.id
+                   FROM worker w LEFT JOIN project p ON p.id = w.project_id
+                   WHERE w.last_seen_at >= :alive_since AND w.wanted_state = 'ok'
+                     AND (p.id IS NULL OR p.trusted OR w.protection <> 'none')) AS alive
+             GROUP BY testbed_id, project_id) AS w ON w.testbed_id = t.id
        WHERE EXISTS (SELECT FROM run r WHERE r.testbed_id = t.id AND r.state = 'queued')
-       ORDER BY t.id"""
+       ORDER BY t.id, w.project_id"""
 )
 
 
 def testbed_loads(c: Connection, *, alive_since: datetime, published_since: datetime) -> list[TestbedLoad]:
-    """Testbeds with queued runs: their workers with nothing to do, and messages nobody has taken yet."""
+    """Testbeds with queued runs: the workers that serve every project, and those of each project."""
     rows = c.execute(_LOADS, {"alive_since": alive_since, "published_since": published_since})
     return [TestbedLoad(**row._mapping) for row in rows]
 
@@ -373,9 +381,11 @@ WITH there AS (
   INSERT INTO testbed (name) SELECT %(testbed)s WHERE NOT EXISTS (SELECT FROM testbed WHERE name = %(testbed)s)
   ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id
 ), home AS (SELECT id FROM testbed WHERE name = %(testbed)s UNION SELECT id FROM there)
-INSERT INTO worker AS w (name, testbed_id, version, capabilities, protection, started_at, last_seen_at)
-SELECT %(name)s, id, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s, %(now)s FROM home LIMIT 1
-ON CONFLICT (name) DO UPDATE SET testbed_id = excluded.testbed_id, version = excluded.version,
+INSERT INTO worker AS w (name, testbed_id, project_id, version, capabilities, protection, started_at, last_seen_at)
+SELECT %(name)s, id, %(project)s::int, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s, %(now)s
+FROM home LIMIT 1
+ON CONFLICT (name) DO UPDATE SET testbed_id = excluded.testbed_id, project_id = excluded.project_id,
+  version = excluded.version,
   capabilities = excluded.capabilities, protection = excluded.protection, last_seen_at = excluded.last_seen_at,
   started_at = CASE WHEN %(starting)s THEN excluded.started_at ELSE w.started_at END
 RETURNING w.id, w.wanted_state
@@ -386,6 +396,7 @@ def worker_statement(
     *,
     name: str,
     testbed: str,
+    project_id: int | None,
     version: str,
     capabilities: dict[str, Any],
     protection: str,
@@ -396,6 +407,7 @@ def worker_statement(
     values = {
         "name": name,
         "testbed": testbed,
+        "project": project_id,
         "version": version,
         "capabilities": orjson.dumps(capabilities).decode(),
         "protection": protection,

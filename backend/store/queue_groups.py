@@ -66,7 +66,7 @@ SELECT project_id, sum(seconds)::float8 AS seconds FROM (
 """
 
 PICK = """
-SELECT picked.id FROM unnest(%(projects)s::int[], %(kinds)s::text[], %(runs)s::int[], %(newest)s::bool[])
+SELECT picked.id, g.project_id FROM unnest(%(projects)s::int[], %(kinds)s::text[], %(runs)s::int[], %(newest)s::bool[])
   WITH ORDINALITY AS g (project_id, kind, runs, newest, place)
 CROSS JOIN LATERAL (
   (SELECT r.id, r.requested_at FROM run r
@@ -160,15 +160,16 @@ def read_groups(
 
 def pick(
     c: Connection, turns: Mapping[int, Sequence[tuple[int, str, int, bool]]], *, again_before: datetime
-) -> dict[int, list[str]]:
-    """By testbed: the next runs of each (project, kind, how many, newest first), in that order."""
+) -> dict[int, list[tuple[str, int]]]:
+    """By testbed: the next runs of each (project, kind, how many, newest first), in that order, with their projects."""
     statements = []
     for testbed_id, asked in turns.items():
         projects, kinds, runs, newest = (list(column) for column in zip(*asked, strict=True))
         values = {"projects": projects, "kinds": kinds, "runs": runs, "newest": newest}
         statements.append((PICK, {**values, "testbed": testbed_id, "again_before": again_before}))
     answers = wire.send(c, *statements)
-    return {testbed_id: [row.id for row in rows] for testbed_id, rows in zip(turns, answers, strict=True)}
+    runs = [[(row.id, row.project_id) for row in rows] for rows in answers]
+    return dict(zip(turns, runs, strict=True))
 
 
 def publish(c: Connection, ids: Sequence[str], now: datetime) -> set[str]:

@@ -36,13 +36,15 @@ class QueueRow(NamedTuple):
 
 
 class WorkersRow(NamedTuple):
-    """The workers of a testbed: how many take runs, how many of them isolate, and why the others do not."""
+    """The workers of a testbed: how many take runs, how many of them isolate, and why the others do not. `bound`: of
+    each that takes runs of one project only, which."""
 
     testbed: str
     takes: int
     isolated: int
     gone: int
     held: int
+    bound: list[int]
 
 
 # Of each group only the front: whoever stands far behind wants to know how many are before, not which.
@@ -84,7 +86,9 @@ _OPEN = text(
 _WORKERS = text(
     """SELECT t.name, count(*) FILTER (WHERE alive AND w.wanted_state = 'ok'),
          count(*) FILTER (WHERE alive AND w.wanted_state = 'ok' AND w.protection <> 'none'),
-         count(*) FILTER (WHERE NOT alive), count(*) FILTER (WHERE alive AND w.wanted_state <> 'ok')
+         count(*) FILTER (WHERE NOT alive), count(*) FILTER (WHERE alive AND w.wanted_state <> 'ok'),
+         coalesce(array_agg(w.project_id) FILTER (
+           WHERE alive AND w.wanted_state = 'ok' AND w.project_id IS NOT NULL), '{}')
        FROM worker w JOIN testbed t ON t.id = w.testbed_id
        CROSS JOIN LATERAL (SELECT w.last_seen_at >= :seen_since AS alive) AS a
        WHERE w.last_seen_at IS NOT NULL GROUP BY t.name"""

@@ -32,7 +32,7 @@ _SUSPECT = text(
          AND coalesce(g.cause, 'code') IN ('code', 'noise')
          AND g.first_bad_commit_id IS NOT NULL AND g.last_good_commit_id IS NOT NULL
          AND EXISTS (SELECT FROM worker w WHERE w.testbed_id = g.testbed_id AND w.last_seen_at >= :alive_since
-                       AND w.wanted_state = 'ok')
+                       AND w.wanted_state = 'ok' AND coalesce(w.project_id, g.project_id) = g.project_id)
          AND NOT EXISTS (SELECT FROM session x WHERE x.regression_id = g.id AND x.purpose = 'confirm'
                            AND (x.state IN ('waiting', 'running') OR x.lead_series_id = g.lead_series_id
                                   AND x.head_commit_id = g.first_bad_commit_id))

@@ -125,6 +125,7 @@ worker = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False, index=True),
+    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),  # the one that its token is limited to
     Column("version", Text, nullable=False, server_default=""),
     Column("capabilities", JSONB, nullable=False, server_default=EMPTY_OBJECT),
     Column("protection", Text, nullable=False, server_default="none"),  # none | user | container

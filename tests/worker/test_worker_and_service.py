@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import dispatch
+from backend.services import dispatch, publishing
 from backend.services.dispatch import Kind, Wanted
+from backend.services.publishing import CeleryBroker, Nudge
 
 RESULT = """
 import json, os
@@ -103,6 +104,25 @@ def test_a_queued_run_is_measured_and_stored_with_its_events_and_artifacts(
 def _names(live_server: Any, run_id: str) -> list[str]:
     with live_server.engine.connect() as c:
         return list(c.scalars(text("SELECT name FROM artifact WHERE run_id = :id ORDER BY name"), {"id": run_id}))
+
+
+def test_a_worker_of_one_project_hears_what_is_offered_to_it_alone(
+    start_worker: Any, queue_run: Any, row_of: Any, live_server: Any, broker: str
+) -> None:
+    run_id = queue_run(RESULT)
+    token = live_server.token("worker", project_id=row_of(run_id).project_id)
+    worker = start_worker(api_url=live_server.url, api_token=token, isolation="auto")
+
+    def offer() -> list[Nudge]:
+        with live_server.engine.begin() as c:
+            return publishing.choose_ready(c, live_server.config, datetime.now(UTC))
+
+    nudges = until(offer)
+    assert [nudge.project_id for nudge in nudges] == [row_of(run_id).project_id]
+    carrier = CeleryBroker(broker)
+    assert publishing.send(carrier, nudges) == 1
+    carrier.close()
+    assert ended(row_of, run_id).state == "done", worker.log
 
 
 def test_a_crash_is_stored_as_a_failed_run_with_its_reason(

@@ -38,7 +38,7 @@ def test_a_push_becomes_a_run_and_the_run_a_verdict_on_an_open_page(live_server:
     try:
         with live_server.client("worker") as worker, page(live_server, "?project=demo/tinygpt") as board:
             hello = {"name": "w1", "testbed": "push-to-verdict", "protection": "user", "starting": True}
-            assert worker.post("/api/v1/workers", json=hello).json() == {"state": "ok"}
+            assert worker.post("/api/v1/workers", json=hello).json()["state"] == "ok"
             push(live_server, repository)
             run_id = take_message(config.redis_url, "testbed.push-to-verdict")
             lease = worker.post(

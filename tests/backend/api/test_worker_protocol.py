@@ -116,10 +116,10 @@ def test_code_of_an_untrusted_project_needs_a_worker_that_isolates(
 
 def test_a_paused_worker_gets_no_runs(worker: httpx.Client, live_server: Any, run_id: str) -> None:
     hello = {"name": "host-1", "testbed": "cpu"}
-    assert worker.post("/api/v1/workers", json=hello).json() == {"state": "ok"}
+    assert worker.post("/api/v1/workers", json=hello).json()["state"] == "ok"
     with live_server.engine.begin() as c:
         c.execute(text("UPDATE worker SET wanted_state = 'pause'"))
-    assert worker.post("/api/v1/workers", json=hello).json() == {"state": "pause"}
+    assert worker.post("/api/v1/workers", json=hello).json()["state"] == "pause"
     assert worker.post(f"/api/v1/runs/{run_id}/lease", json=HELLO).status_code == 409
 
 
@@ -283,3 +283,17 @@ def test_the_artifacts_of_a_run_are_bounded_together(live_server: Any, worker: h
     refused = worker.put(f"/api/v1/runs/{run_id}/artifacts/two.txt", content=b"1234")
     assert refused.status_code == 413 and "accepted: 10 together" in refused.json()["detail"]
     assert worker.put(f"/api/v1/runs/{run_id}/artifacts/one.txt", content=b"1234567").status_code == 200
+
+
+def test_a_worker_whose_token_is_limited_to_a_project_listens_by_itself(
+    worker: httpx.Client, live_server: Any, run_id: str
+) -> None:
+    hello = {"name": "host-1", "testbed": "cpu"}
+    assert worker.post("/api/v1/workers", json=hello).json() == {"state": "ok", "queue": "testbed.cpu"}
+    with live_server.engine.begin() as c:
+        project = c.scalar(text("SELECT project_id FROM run WHERE id = :id"), {"id": run_id})
+    limited = live_server.token("worker", project_id=project)
+    with httpx.Client(base_url=live_server.url, headers={"Authorization": f"Bearer {limited}"}) as bound:
+        assert bound.post("/api/v1/workers", json=hello).json() == {"state": "ok", "queue": f"testbed.cpu:{project}"}
+    with live_server.engine.connect() as c:
+        assert c.scalar(text("SELECT project_id FROM worker")) == project

@@ -188,6 +188,46 @@ def test_untrusted_projects_wait_for_a_worker_that_isolates(connection: Connecti
     assert len(published(connection)) == 2
 
 
+def test_a_worker_of_one_project_neither_starves_it_nor_its_neighbours(connection: Connection) -> None:
+    crowd, crowds_commits = make_project(connection, slug="a/crowd")
+    mine, commits = make_project(connection, slug="a/mine")
+    urgent = request(connection, crowd, crowds_commits, kind=Kind.PULL_REQUEST)
+    own = request(connection, mine, commits)
+    dispatch.say_hello(connection, hello("bound"), NOW, project_id=mine)
+    (offer,) = publishing.choose_ready(connection, CONFIG, NOW)
+    assert offer == Nudge(testbed="cpu", run_id=own[0].run_id, project_id=mine), "though the neighbour is more urgent"
+    assert publishing.choose_ready(connection, CONFIG, at(1)) == [], "its message is there"
+    dispatch.say_hello(connection, hello("open"), NOW)
+    (offer,) = publishing.choose_ready(connection, CONFIG, at(2))
+    assert offer == Nudge(testbed="cpu", run_id=urgent[0].run_id), "nor does its message keep the neighbour waiting"
+    its_token = Principal(name="its", via=Via.TOKEN, scopes=frozenset(Scope), project_id=mine)
+    dispatch.lease_run(connection, own[0].run_id, hello("bound"), CONFIG, its_token, at(3))
+    dispatch.lease_run(connection, urgent[0].run_id, hello("open"), CONFIG, ME, at(3))
+    assert publishing.choose_ready(connection, CONFIG, at(4)) == []
+    connection.execute(text("UPDATE run SET state = 'done' WHERE state = 'leased'"))
+    both = {nudge.run_id: nudge.project_id for nudge in publishing.choose_ready(connection, CONFIG, at(5))}
+    assert both == {own[1].run_id: mine, urgent[1].run_id: None}
+
+
+def test_a_worker_of_one_project_that_cannot_isolate_it_is_offered_nothing(connection: Connection) -> None:
+    project, commits = make_project(connection, trusted=False)
+    request(connection, project, commits)
+    dispatch.say_hello(connection, hello("bare", protection=Protection.NONE), NOW, project_id=project)
+    assert published(connection) == []
+    dispatch.say_hello(connection, hello("bare", protection=Protection.USER), NOW, project_id=project)
+    assert len(published(connection)) == 1
+
+
+def test_a_worker_of_another_project_is_no_second_opinion(connection: Connection) -> None:
+    project, commits = make_project(connection, commits=1)
+    elsewhere, _ = make_project(connection, slug="a/elsewhere", commits=0)
+    (run,) = request(connection, project, commits)
+    dispatch.say_hello(connection, hello("doubted"), NOW)
+    connection.execute(text("UPDATE run SET avoid_worker_id = (SELECT id FROM worker)"))
+    dispatch.say_hello(connection, hello("bound"), NOW, project_id=elsewhere)
+    assert dispatch.lease_run(connection, run.run_id, hello("doubted"), CONFIG, ME, at(1)).run_id == run.run_id
+
+
 def test_a_paused_worker_counts_for_nothing(connection: Connection) -> None:
     project, commits = make_project(connection)
     request(connection, project, commits)
@@ -416,7 +456,8 @@ def test_a_waiting_run_is_cancelled_at_once_and_an_ended_one_is_not(connection: 
 def test_a_token_of_another_project_neither_leases_nor_cancels(connection: Connection) -> None:
     project, commits = make_project(connection, commits=1)
     (run,) = request(connection, project, commits)
-    other = Principal(name="other", via=Via.TOKEN, scopes=frozenset(Scope), project_id=project + 1)
+    elsewhere, _ = make_project(connection, slug="a/elsewhere", commits=0)
+    other = Principal(name="other", via=Via.TOKEN, scopes=frozenset(Scope), project_id=elsewhere)
     for act in (
         lambda: dispatch.lease_run(connection, run.run_id, hello(), CONFIG, other, NOW),
         lambda: dispatch.cancel_run(connection, run.run_id, other, NOW),

@@ -79,3 +79,17 @@ def test_the_newest_of_main_goes_first_in_every_second_minute_of_a_backlog() -> 
     assert not takes_newest(group(Kind.BACKFILL, waited_h=9.0), NOW)
     (turn,) = turns(order(backlog, slots=3), NOW)
     assert (turn.runs, turn.newest_first) == (3, True)
+
+
+def test_a_worker_of_one_project_takes_its_runs_and_leaves_the_others_to_its_neighbours() -> None:
+    urgent, own = group(Kind.CONFIRM, 1, waiting=5), group(Kind.BACKFILL, 2, waiting=5)
+
+    def chosen(slots: int, reserved: dict[int, int]) -> list[int]:
+        order = share_out([urgent, own], {}, slots=slots, isolated=slots, now=NOW, reserved=reserved)
+        return [each.project_id for each in order]
+
+    assert chosen(0, {2: 1}) == [2], "nobody is there for the more urgent neighbour; its worker does not wait for that"
+    assert chosen(1, {2: 1}) == [1, 2]
+    assert chosen(1, {1: 1}) == [1, 1], "the neighbour's turn on everyone's worker has not come"
+    assert chosen(0, {3: 1}) == []
+    assert chosen(9, {2: 1}) == [1] * 5 + [2] * 5

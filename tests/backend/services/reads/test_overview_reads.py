@@ -108,6 +108,11 @@ def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:
     (untrusted,) = [item for item in queue(history.connection, now=NOW).items if item.state == "queued"]
     assert "not marked trusted, and no worker of cpu isolates" in untrusted.reason and untrusted.starts_in_s is None
     history.execute("UPDATE project SET trusted = true")
+    history.execute("INSERT INTO project (slug) VALUES ('a/neighbour')")
+    history.execute("UPDATE worker SET project_id = (SELECT id FROM project WHERE slug = 'a/neighbour')")
+    (bound,) = [item for item in queue(history.connection, now=NOW).items if item.state == "queued"]
+    assert "limited to other projects" in bound.reason and bound.starts_in_s is None
+    history.execute("UPDATE worker SET project_id = NULL")
     found = queue(history.connection, project=PROJECT, now=NOW)
     assert (found.counts["queued"], found.counts["running"], found.counts["failed"]) == (1, 1, 1)
     assert set(found.counts) == {"queued", "leased", "running", "done", "failed", "cancelled", "superseded"}
