@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 _NS = 1e-9
+_MOST_READINGS = 8  # of one instant, on a machine so busy that each reading is interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,21 @@ class HostClock:
         if self._schedstat is None:
             wall = time.perf_counter()
             return Instant(wall, wall, 0.0, 0)
-        queued = int(os.pread(self._schedstat, 80, 0).split(b" ", 2)[1]) * _NS
-        sleeps = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-        return Instant(time.perf_counter(), time.thread_time(), queued, sleeps)
+        queued = _queued(self._schedstat)
+        for _ in range(_MOST_READINGS):
+            wall, cpu = time.perf_counter(), time.thread_time()
+            before, queued = queued, _queued(self._schedstat)
+            if queued == before:  # nobody ran between: wall and queued are of one instant
+                break
+        return Instant(wall, cpu, queued, resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw)
 
     def close(self) -> None:
         """Gives the kernel file back."""
         if self._schedstat is not None:
             os.close(self._schedstat)
             self._schedstat = None
+
+
+def _queued(schedstat: int) -> float:
+    """Seconds that the thread of this file has stood in the run queue."""
+    return int(os.pread(schedstat, 80, 0).split(b" ", 2)[1]) * _NS
