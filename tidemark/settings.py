@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
+from annotated_types import Ge, Le
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -101,21 +103,37 @@ class Settings(BaseSettings):
 
     def changed(self, **given: object) -> Settings:
         """These settings with the options that a command was given (None: not given)."""
-        return checked({**self.model_dump(exclude_unset=True), **{k: v for k, v in given.items() if v is not None}})
+        stated = {name: value for name, value in given.items() if value is not None}
+        return checked({**self.model_dump(exclude_unset=True), **stated}, options=stated)
 
 
 def read_settings(**given: object) -> Settings:
     """The environment's settings, overridden by what a command was given."""
-    return checked({name: value for name, value in given.items() if value is not None})
+    stated = {name: value for name, value in given.items() if value is not None}
+    return checked(stated, options=stated)
 
 
-def checked(values: dict[str, object]) -> Settings:
+def checked(values: dict[str, object], *, options: Collection[str]) -> Settings:
+    """The settings. What is wrong is refused under the name that it was given by: an option's, else the variable's."""
     try:
         return Settings(**values)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        name = "TIDEMARK_" + ".".join(str(part) for part in first["loc"]).upper()
-        raise Refusal(f"{name} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}") from None
+        setting = ".".join(str(part) for part in first["loc"])
+        name = "--" + setting.replace("_", "-") if setting in options else "TIDEMARK_" + setting.upper()
+        said = first["msg"].removeprefix("Value error, ")
+        wanted = said if first["type"] == "value_error" else _accepted(setting) or said
+        raise Refusal(f"{name} is {first['input']!r}: {wanted}") from None
+
+
+def _accepted(setting: str) -> str | None:
+    """The whole range of a whole number; None of what is none, or has no end."""
+    field = Settings.model_fields.get(setting)
+    if field is None or field.annotation is not int:
+        return None
+    low = next((each.ge for each in field.metadata if isinstance(each, Ge)), None)
+    high = next((each.le for each in field.metadata if isinstance(each, Le)), None)
+    return None if low is None or high is None else f"accepted is a whole number from {low} to {high}"
 
 
 def service_config(settings: Settings) -> ServiceConfig:

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path
 from starlette.responses import Response
 
+from backend.api import shapes
 from backend.api.dependencies import Reader, Transaction
 from backend.services import badges
 
 router = APIRouter(tags=["badges"])
 
 MAX_AGE_S = 300
-Slug = Annotated[str, Path(max_length=200, pattern=r"^[0-9A-Za-z_][0-9A-Za-z._/-]*$")]
+Slug = Annotated[str, Path(max_length=200, pattern=shapes.BADGE_SLUG)]
 
 
 @router.get(

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from backend.api.bodies import PLAIN, Slug
+from backend.api import shapes
+from backend.api.bodies import Slug
 from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services.board import Board, BoardQuery, CellState, load_board
 from backend.services.commit_verdict import Verdict, commit_verdict
 
@@ -65,7 +67,7 @@ def board(
 def verdict(
     c: Transaction,
     _: Reader,
-    sha: Annotated[str, Path(pattern=r"^[0-9a-f]{4,64}$")],
+    sha: Annotated[str, Path(pattern=shapes.SHORT_SHA)],
     project: Annotated[Slug, Query()],
     testbed: Word = None,
 ) -> Any:

@@ -6,25 +6,23 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from backend.api import shapes
+from backend.api.shapes import PLAIN
 from backend.contract_problems import Problems
 from backend.contract_rules import Free, Moment
 from backend.services.dispatch import Kind, Protection, WorkerHello
 from backend.services.projects import ProjectChange
 from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
 
-# Postgres cannot keep NUL in text; nothing named here needs control characters.
-PLAIN = r"^[^\x00-\x1f\x7f]*$"
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[0-9A-Za-z_][0-9A-Za-z._+-]*$")]
-Sentence = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=shapes.NAME)]
+Sentence = Annotated[str, StringConstraints(max_length=2000, pattern=shapes.NO_NUL)]
 Secret = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Slug = Annotated[
-    str, StringConstraints(max_length=200, pattern=r"^[0-9A-Za-z_][0-9A-Za-z._-]*(/[0-9A-Za-z_][0-9A-Za-z._-]*)*$")
-]
+Slug = Annotated[str, StringConstraints(max_length=200, pattern=shapes.SLUG)]
 Branch = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
 # A commit as a person writes it: the whole id or its beginning.
-Sha = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
+Sha = Annotated[str, StringConstraints(pattern=shapes.SHA)]
 
-RunId = Annotated[str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$", description="the run's id, a ULID")]
+RunId = Annotated[str, Path(pattern=shapes.RUN_ID, description="the run's id, best a ULID")]
 WorkerName = Annotated[str, Path(min_length=1, max_length=100, pattern=PLAIN)]
 RowId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
@@ -142,7 +140,7 @@ class OidcBody(Body):
     refs: list[Pattern] = Field(default_factory=list, max_length=50, description='such as "refs/heads/main"')
     environments: list[Pattern] = Field(default_factory=list, max_length=50)
     repository: Slug | None = Field(default=None, description="another repository that measures for this project")
-    repository_id: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")] | None = Field(
+    repository_id: Annotated[str, StringConstraints(pattern=shapes.REPOSITORY_ID)] | None = Field(
         default=None, description="GitHub's number of it: one made again under the same name is another"
     )
 
@@ -189,7 +187,7 @@ class PreviewBody(PolicyBody):
 
 class ApprovalBody(Body):
     project: Slug
-    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40,64}$")] = Field(
+    commit: Annotated[str, StringConstraints(pattern=shapes.WHOLE_SHA)] = Field(
         description="the exact commit that was looked at; another head needs another approval"
     )
 

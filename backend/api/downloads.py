@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from backend.api.bodies import PLAIN
 from backend.api.described import schema_of
+from backend.api.shapes import PLAIN
 from backend.services.exports import PARQUET_TYPE, Exported
 
 FormatName = Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="another format than the usual one")]

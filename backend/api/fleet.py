@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from backend.api.answers import WorkerAnswer
-from backend.api.bodies import PLAIN, Slug, WorkerName, WorkerStateBody
+from backend.api.bodies import Slug, WorkerName, WorkerStateBody
 from backend.api.dependencies import Admin, Config, Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services import dispatch, overview
 from backend.services.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
 from backend.services.regressions import Page

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.datastructures import UploadFile
 
-from backend.api.bodies import PLAIN
 from backend.api.dependencies import Deliverer, Now, RawBody, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.importers import Context
 from backend.services import imports
 from backend.services.errors import BadRequest

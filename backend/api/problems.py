@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from backend.api import shapes
 from backend.contract import Invalid
 from backend.services.errors import BadRequest, InvalidContent, ServiceError, Unavailable, shown
 
@@ -105,7 +106,7 @@ def of_validation_error(error: RequestValidationError) -> Problem:
     found = [
         {
             "path": ".".join(str(part) for part in item["loc"]),
-            "message": str(item["msg"]),
+            "message": _said(item),
             "value": shown(item.get("input")),
         }
         for item in error.errors()[:MAX_PROBLEMS]
@@ -114,6 +115,12 @@ def of_validation_error(error: RequestValidationError) -> Problem:
         return of_service_error(BadRequest(f"the body is not JSON: {found[0]['message']}", errors=found))
     sentence = "; ".join(f"{item['path']}: {item['message']} (was {item['value']})" for item in found[:3])
     return of_service_error(InvalidContent(sentence, errors=found))
+
+
+def _said(item: Mapping[str, Any]) -> str:
+    """A pattern in the words that describe it; every other rule says itself what it accepts."""
+    words = shapes.WORDS.get(item.get("ctx", {}).get("pattern", ""))
+    return str(item["msg"]) if words is None else f"must be {words}"
 
 
 def of_invalid_run(error: Invalid) -> Problem:

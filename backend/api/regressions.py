@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from backend.api.bodies import PLAIN, RowId, Slug, TriageBody
+from backend.api.bodies import RowId, Slug, TriageBody
 from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services import comparison, regressions, triage, upstream_report
 from backend.services.comparison import Comparison
 from backend.services.projects import check_regression

@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from backend.api.bodies import PLAIN, RowId, Slug
+from backend.api.bodies import RowId, Slug
 from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.downloads import FormatName, attachment, exported
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services import explanations, exports, history
 from backend.services.explanations import Explanation, Sampled
 from backend.services.exports import PointsFormat

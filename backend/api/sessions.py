@@ -6,10 +6,12 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import Field, StringConstraints
 from sqlalchemy import Connection
 
-from backend.api.bodies import PLAIN, Body, Name, RunId, Slug
+from backend.api import shapes
+from backend.api.bodies import Body, Name, RunId, Slug
 from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services import compare_setups, confirm, rounds
 from backend.services.access import Principal
 from backend.services.compare_setups import Wish
@@ -20,9 +22,9 @@ from backend.services.scope import find_project
 
 router = APIRouter(tags=["sessions"])
 
-Ulid = Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$", description="a ULID")]
+Ulid = Annotated[str, Path(pattern=shapes.ULID, description="a ULID")]
 CommitName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
-Command = Annotated[str, StringConstraints(min_length=1, max_length=10_000, pattern=r"^[^\x00]*$")]
+Command = Annotated[str, StringConstraints(min_length=1, max_length=10_000, pattern=shapes.NO_NUL)]
 
 
 class SetupBody(Body):

@@ -37,8 +37,8 @@ def test_an_option_wins_over_its_variable(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PORT", "eighty", "TIDEMARK_PORT is 'eighty'"),
-        ("PORT", "70000", "TIDEMARK_PORT is '70000'"),
+        ("PORT", "eighty", "TIDEMARK_PORT is 'eighty': accepted is a whole number from 1 to 65535"),
+        ("PORT", "70000", "TIDEMARK_PORT is '70000': accepted is a whole number from 1 to 65535"),
         ("MAX_BODY_MB", "0", "TIDEMARK_MAX_BODY_MB is '0'"),
         ("HEARTBEAT_S", "29", "two heartbeats must fit in a lease of 30 s"),
     ],
@@ -50,6 +50,13 @@ def test_a_wrong_value_is_one_line_with_its_variable(
     with pytest.raises(Refusal, match=words) as refusal:
         read_settings()
     assert "\n" not in str(refusal.value)
+
+
+def test_a_wrong_option_is_called_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_PORT", "9000")
+    for refused in (lambda: read_settings(port=99_999), lambda: read_settings().changed(port=0)):
+        with pytest.raises(Refusal, match=r"^--port is \d+: accepted is a whole number from 1 to 65535$"):
+            refused()
 
 
 def test_host_names_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:

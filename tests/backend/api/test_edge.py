@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from backend.api import create_api
+from backend.api import create_api, shapes
 from backend.api.edge import SECURITY_HEADERS, body_limit, host_name
 from backend.contract import MAX_BODY_BYTES
 from backend.services import access
@@ -296,3 +296,30 @@ def test_an_unexpected_error_is_told_without_its_details(
     with caplog.at_level(logging.CRITICAL, logger="tidemark.api"):
         answer = client.get("/broken")
     assert "secret" not in is_problem(answer, 500, "internal-error")["detail"]
+
+
+def test_a_path_that_is_not_of_its_form_is_answered_in_words_with_an_example(live_server: Any) -> None:
+    with live_server.client("admin") as admin:
+        for path, said in (
+            ("/api/v1/runs/foo", "such as 01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8"),
+            ("/api/v1/sessions/foo", "a ULID: 26 digits"),
+            ("/api/v1/commits/HEAD/verdict?project=a/b", "in lower-case hexadecimal, such as 3f2a9c1"),
+        ):
+            problem = is_problem(admin.get(path), 422, "invalid-content")
+            assert said in problem["detail"] and "^" not in problem["detail"]
+        refused = is_problem(admin.put("/api/v1/runs/foo", json={}), 422, "invalid-content")
+        assert refused["errors"][0]["path"] == "path.run_id" and "8 to 64 letters" in refused["detail"]
+
+
+def test_every_pattern_has_its_words(live_server: Any) -> None:
+    def patterns(node: Any) -> Iterator[str]:
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
+            if key == "pattern" and isinstance(value, str):
+                yield value
+            yield from patterns(value)
+
+    with live_server.client() as anyone:
+        described = anyone.get("/openapi.json").json()
+    asked = {name: schema for name, schema in described["components"]["schemas"].items() if name.endswith("Body")}
+    wordless = {each for part in (described["paths"], asked) for each in patterns(part) if each not in shapes.WORDS}
+    assert not wordless
