@@ -19,7 +19,7 @@ from backend.regression.fleet_terms import HARMLESS_THROTTLE, SIZES, FleetRun, F
 from backend.regression.fleet_window import WindowEvidence, examine_window
 from backend.regression.grouping import Group
 from backend.regression.machines import NOT_COMPARED, TIME_SUFFIXES
-from backend.regression.terms import Direction, Role
+from backend.regression.terms import ChangeKind, Direction, Role
 from backend.services.arrival import Arrival
 from backend.store import ingest as ingest_store
 from backend.store import regressions as store
@@ -67,6 +67,10 @@ def find_cause(
         return attribute(Evidence(magnitude=found.magnitude, noise=noise, exact=exact))
     window = None if exact else _window(c, arrival, series_id, before, after)
     before, after = before[-NEAREST_BEFORE:], after[:NEAREST_AFTER]
+    if found.lead.change.kind is ChangeKind.DRIFT:
+        others_agree = _others_drifted(c, arrival, series_id, found.magnitude)
+    else:
+        others_agree = _others_agree(after, found.magnitude) if window is None else window.others_agree
     return attribute(
         Evidence(
             magnitude=found.magnitude,
@@ -79,7 +83,7 @@ def find_cause(
             foreign_processes=_more_foreign_processes(before, after),
             load_1m=after[-1].load_1m,
             worker=after[0].worker if window is None else window.worker,
-            other_workers_agree=_others_agree(after, found.magnitude) if window is None else window.others_agree,
+            other_workers_agree=others_agree,
             symptoms=() if window is None else window.symptoms,
             moved_series=moved if window is None else window.moved,
             watched_series=watched if window is None else window.watched,
@@ -251,6 +255,13 @@ def _more_foreign_processes(before: Sequence[Witness], after: Sequence[Witness])
 def _others_agree(after: Sequence[Witness], magnitude: float) -> bool | None:
     """Whether another worker than the one that saw it first shows at least half of the change."""
     others = [witness.change for witness in after if witness.worker != after[0].worker and witness.change is not None]
+    return median(others) > magnitude / 2 if others else None
+
+
+def _others_drifted(c: Connection, arrival: Arrival, series_id: int, magnitude: float) -> bool | None:
+    """Whether other workers than the one that tells have lost as much by now: where it began a drift shows on none."""
+    rows = store.changes_since_anchor(c, series_id, arrival.position, most=RUNS_BEFORE)
+    others = [row.change for row in rows if row.worker not in (None, arrival.worker)]
     return median(others) > magnitude / 2 if others else None
 
 

@@ -479,6 +479,15 @@ _AROUND = text(
        LEFT JOIN environment e ON e.id = r.environment_id
        ORDER BY j.position"""
 )
+_SINCE_ANCHOR = text(
+    """SELECT w.name AS worker, j.anchor_change AS change FROM (
+         SELECT run_id, anchor_change, position FROM judgement
+         WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position <= :position
+         ORDER BY position DESC LIMIT :most) AS j
+       JOIN run r ON r.id = j.run_id
+       LEFT JOIN worker w ON w.id = r.worker_id
+       WHERE j.anchor_change IS NOT NULL"""
+)
 _BESIDE = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, role, direction, exact FROM series
        WHERE project_id = :project AND testbed_id = :testbed AND suite = :suite AND suite_version = :version
@@ -500,6 +509,11 @@ def runs_around(c: Connection, series_id: int, onset: int, *, before: int, after
     """The runs of a series on both sides of an onset, with their environment, their worker and their document."""
     values = {"series": series_id, "onset": onset, "before": before, "after": after}
     return list(c.execute(_AROUND, values))
+
+
+def changes_since_anchor(c: Connection, series_id: int, position: int, *, most: int) -> list[Any]:
+    """Of the newest runs up to a position: the worker, and the change against the anchor."""
+    return list(c.execute(_SINCE_ANCHOR, {"series": series_id, "position": position, "most": most}))
 
 
 def series_beside(

@@ -49,6 +49,32 @@ def test_both_workers_slow_from_one_commit_on_is_the_code(loom: Any) -> None:
     assert (found.cause, found.first_bad.position) == ("code", ILL)
 
 
+@pytest.mark.parametrize(
+    ("rate", "every", "ill", "said"),
+    [
+        (1.001, 5, "abc", ("code", "confirmed")),
+        (1.0015, 6, "abc", ("code", "confirmed")),
+        (1.001, 6, "abc", ("code", "confirmed")),
+        # c runs every fifth commit and is well; the drift is told by a run of a.
+        (1.002, 5, "a", ("hardware", "suspect")),
+    ],
+)
+def test_a_drift_is_a_machines_where_the_others_have_not_lost_as_much_by_now(
+    loom: Any, rate: float, every: int, ill: str, said: tuple[str, str]
+) -> None:
+    """Where it began it shows on no worker; boxes differ by 10 % from the first run on."""
+    own = {"a": 1.0, "b": 1.1, "c": 0.93}
+    for position in range(125):
+        other = "c" if position >= 15 and position % every == 0 else "a"
+        worker = other if ill == "a" or other == "c" else "ab"[position % 2]
+        lost = rate ** max(0, position - 20) if worker in ill else 1.0
+        _run(loom, position, [own[worker] * lost] + [own[worker]] * 5, worker=worker)
+        found = loom.rows("SELECT cause, state FROM regression WHERE kind = 'drift'")
+        if found and (found[0][1] == "confirmed" or found[0][0] != "code"):
+            break
+    assert found == [said]
+
+
 def test_an_ill_machine_that_shows_in_other_series_later_is_one_alarm(loom: Any) -> None:
     for position in range(40):
         slow = [1.25 if position >= ILL + (0 if n < 3 else 5) else 1.0 for n in range(6)]
