@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from backend.services.access import Principal
 from backend.services.errors import BadRequest, Forbidden
 from backend.services.ingest import Recorded, record_run
-from backend.services.run_body import parse_body
+from backend.services.run_body import read_body
 from backend.store import live as live_store
 from backend.store import projects, wire
 
@@ -16,11 +16,11 @@ def deliver_run(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Recorded:
     """Record the run that this body states, and commit; the answer holds every verdict."""
-    run = parse_body(body)
+    run, document = read_body(body)
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
     check_project(c, run.project, principal)
-    recorded = record_run(c, run, body, now=now, lease=lease, finish=wire.commit)
+    recorded = record_run(c, run, body, now=now, lease=lease, document=document, finish=wire.commit)
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it
     return recorded

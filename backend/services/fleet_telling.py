@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from backend.regression.fleet_terms import Incident
 from backend.regression.terms import ChangeKind, Reason, Verdict
-from backend.services import alarms, judging
+from backend.services import alarms, rejudging
 from backend.services.fleet_reading import Columns
 from backend.store import fleet as store
 from backend.store import judgements as judgement_store
@@ -114,7 +114,7 @@ def _follow(c: Connection, word: Word, now: datetime) -> list[int]:
     """Let the change points of its series follow a word. Returns the regressions that changed."""
     points = regression_store.open_points(c, word.series)
     last = series_store.last_point(c, points[0].series_id) if points else None
-    return [] if last is None else alarms.heed(c, judging.arrival_of(c, last, now), word)
+    return [] if last is None else alarms.heed(c, rejudging.arrival_of(c, last, now), word)
 
 
 def _said_again(point: ChangePointRow) -> list[Restatement]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any
 
 import orjson
@@ -20,7 +19,8 @@ from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, v
 from backend.services.arrival import Arrival
 from backend.services.dispatch import lease_hash
 from backend.services.errors import Conflict, NotFound
-from backend.services.judging import Judged, Measured, judge_arrival, overrides_of
+from backend.services.judging import Judged, Measured, judge_arrival
+from backend.services.rejudging import overrides_of
 from backend.services.verdicts import SeriesVerdict, explanation
 from backend.store import ingest as store
 from backend.store import judgements as judgement_store
@@ -28,7 +28,7 @@ from backend.store import regressions as regression_store
 from backend.store import series as series_store
 from backend.store import wire
 from backend.store.github_outbox import want_statement
-from backend.store.ingest import MeasurementRow, Place
+from backend.store.ingest import Counted, Place
 from backend.store.live import kept_event
 from backend.store.schema import ensure_partitions
 from backend.store.series import SeriesRow, SeriesWanted
@@ -70,10 +70,14 @@ def record_run(
     *,
     now: datetime,
     lease: str | None = None,
+    document: dict[str, Any] | None = None,
     finish: wire.Finish = wire.leave_open,
 ) -> Recorded:
-    """Store a run where it belongs, judge it, tell whoever waits for it. `raw` is the body it was read from; `finish`
-    may commit with the last statements (`wire.commit`)."""
+    """Store a run where it belongs, judge it, tell whoever waits for it.
+
+    `raw` is the body it was read from, `document` what that says, where it is at hand: its samples are taken out.
+    `finish` may commit with the last statements (`wire.commit`).
+    """
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
@@ -84,7 +88,8 @@ def record_run(
     place = _complete(c, run, place, fingerprint, now)
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
-    arrival, series = _arrive(c, run, place, raw, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
+    packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
+    arrival, series = _arrive(c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
     judged = _judge(c, arrival, series)
     verdicts = judged.verdicts
     if judged.restated:
@@ -268,7 +273,7 @@ def _arrive(
     c: Connection,
     run: Run,
     place: Place,
-    raw: bytes,
+    packed: bytes,
     digest: bytes,
     *,
     measured_at: datetime,
@@ -283,14 +288,13 @@ def _arrive(
     counted = _counted(run)
     variants = [variant_key(result.variant) for result in run.results]
     of_these = project_id, testbed_id, run.suite_version, [_key(run, variants[n], n, index) for n, index in counted]
-    document = store.pack_document(_without_samples(raw, counted))
     placing = []
     if spot is None:
         placing = store.append_statements(default_branch_id, project_id, run.commit, run.parents, now)
     answers = wire.send(
         c,
         *placing,
-        store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=document),
+        store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=packed),
         *([store.results_statement(run, variants)] if run.results else []),
         series_store.lock_statement(*of_these),
     )
@@ -333,7 +337,9 @@ def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> Judg
     ]
     if not series:
         return Judged(verdicts=(), regressions=(), statements=())
-    measurements = _measurements(arrival, series, counted)
+    measurements = store.measurements_statement(
+        run, [row.id for row in series], counted, measured_at=arrival.measured_at, commit_id=arrival.commit_id
+    )
     if run.session is not None and run.session.arm is not None:
         return Judged(verdicts=(), regressions=(), statements=(measurements,))
     measured = [
@@ -341,10 +347,6 @@ def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> Judg
         for row, (result, measurement) in zip(series, counted, strict=True)
     ]
     return judge_arrival(c, arrival, measured, measurements)
-
-
-Counted = tuple[int, int]
-"""A measurement that counts: index of its result, index within it."""
 
 
 def _counted(run: Run) -> list[Counted]:
@@ -389,15 +391,18 @@ def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
 def _same_kind(c: Connection, row: SeriesRow, run: Run, number: int, index: int) -> SeriesRow:
     """The series, if the measurement fits it: a history in ms says nothing about a value in s."""
     measurement = run.results[number].measurements[index]
-    same = {"unit": row.unit, "direction": row.direction, "exact": row.exact}
-    for name, stored in same.items():
-        if getattr(measurement, name) != stored:
-            raise Invalid.one(
-                f"results[{number}].measurements[{index}].{name}",
-                getattr(measurement, name),
-                f"{orjson.dumps(stored).decode()}, as in this series so far (a new suite_version begins new series)",
-            )
-    if measurement.role.value != row.role:
+    stated = measurement.unit, measurement.direction, measurement.exact
+    stored = row.unit, row.direction, row.exact
+    if stated != stored:
+        (name, value, known), *_ = (
+            said for said in zip(("unit", "direction", "exact"), stated, stored, strict=True) if said[1] != said[2]
+        )
+        raise Invalid.one(
+            f"results[{number}].measurements[{index}].{name}",
+            value,
+            f"{orjson.dumps(known).decode()}, as in this series so far (a new suite_version begins new series)",
+        )
+    if measurement.role != row.role:
         series_store.set_role(c, row.id, measurement.role.value)
         return replace(row, role=measurement.role.value)
     return row
@@ -408,32 +413,11 @@ def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
     return tuple(map(float, measurement.processes)) or (float(measurement.value),)
 
 
-def _measurements(arrival: Arrival, series: Sequence[SeriesRow], counted: Sequence[Counted]) -> wire.Statement:
-    rows = []
-    for row, (number, index) in zip(series, counted, strict=True):
-        measurement = arrival.run.results[number].measurements[index]
-        samples = measurement.samples
-        rows.append(
-            MeasurementRow(
-                series_id=row.id,
-                result_index=number,
-                measurement_index=index,
-                value=measurement.value,
-                processes=measurement.processes or None,
-                samples=list(chain.from_iterable(samples)) if samples else None,
-                sample_counts=list(map(len, samples)) if samples else None,
-            )
-        )
-    return store.measurements_statement(
-        rows, run_id=arrival.run.id, measured_at=arrival.measured_at, commit_id=arrival.commit_id
-    )
-
-
-def _without_samples(raw: bytes, counted: Sequence[Counted]) -> dict[str, Any]:
+def _without_samples(run: Run, document: dict[str, Any]) -> dict[str, Any]:
     """The run as delivered, without the samples that are stored with the measurements."""
-    document: dict[str, Any] = orjson.loads(raw)
-    for number, index in counted:
-        document["results"][number]["measurements"][index].pop("samples", None)
+    results = document["results"]
+    for number, index in _counted(run):
+        results[number]["measurements"][index].pop("samples", None)
     return document
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from backend.regression import history
 from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
-from backend.services import judging, live, projects
+from backend.services import live, projects, rejudging
 from backend.services.access import Principal
 from backend.services.errors import BadRequest, Unavailable
 from backend.services.in_force import overrides_of
@@ -345,7 +345,7 @@ def _rejudge_late(engine: Engine, now: Callable[[], datetime], is_stopping: Call
     done: list[int] = []
     while not is_stopping():
         with engine.begin() as c:
-            found = judging.rejudge_next_late(c, now())
+            found = rejudging.rejudge_next_late(c, now())
         if found is None:
             break
         done.append(found)
@@ -369,7 +369,7 @@ def _rejudge(engine: Engine, project_id: int, requested_at: str, w: Watched, now
     judged = []
     try:
         with engine.begin() as c:
-            judging.rejudge_series(c, w.series.id, w.first_position, now=now)
+            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now)
         judged = [w.series.id]
     except (psycopg.Error, SQLAlchemyError):
         raise

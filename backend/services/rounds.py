@@ -22,7 +22,7 @@ from backend.contract import Measurement as Measured
 from backend.regression.confirmation import Decision, Step, next_step, process_spread
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
-from backend.services import alarms, judging
+from backend.services import alarms, rejudging, series_states
 from backend.services.access import Principal
 from backend.services.alarms import News
 from backend.services.confirm import MOST_SPOILED, Purpose, end, publish, queue_round
@@ -387,7 +387,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
     past = series_store.load_points(c, known, around=series_store.NO_LIMIT, before=PAST_RUNS) if known else {}
     rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
     comparing = session["purpose"] == Purpose.COMPARE.value
-    arrivals = judging.Arrivals(c, now)
+    arrivals = rejudging.Arrivals(c, now)
     judged = []
     for metric in metrics:
         if min(*metric.base, *metric.head) <= 0 and not metric.measurement.exact:
@@ -459,9 +459,9 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
     onsets = {point.series_id: point.onset_position for point in points if point.state == "suspect"}
     by_series = {metric.series_id: metric for metric in metrics if metric.series_id in onsets}
     news: list[News] = []
-    arrival, arrivals = None, judging.Arrivals(c, now)
+    arrival, arrivals = None, rejudging.Arrivals(c, now)
     locked = series_store.lock_by_id(c, sorted(s for s in by_series if s is not None))
-    states = judging.states_of(c, [series for series in locked if series.state_position is not None])
+    states = series_states.states_of(c, [series for series in locked if series.state_position is not None])
     for series in locked:
         metric, state = by_series[series.id], states.get(series.id)
         assert metric.step is not None

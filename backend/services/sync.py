@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from backend.services import dispatch, fleet_sessions, judging, live, manifest, policies
+from backend.services import dispatch, fleet_sessions, live, manifest, policies, rejudging
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
@@ -308,7 +308,7 @@ def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetim
     fleet.forget_from(c, project.id, line.first)
     series.lock_by_id(c, touched)  # all of them before the first one takes the lock of the project
     for series_id in touched:
-        judging.rejudge_series(c, series_id, line.first, now=now)
+        rejudging.rejudge_series(c, series_id, line.first, now=now)
     fleet_sessions.follow_moved_commits(c, project.id, line.first, now)
 
 

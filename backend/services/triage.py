@@ -11,10 +11,11 @@ from sqlalchemy import Connection, RowMapping
 from backend.regression.terms import Reason, Verdict
 from backend.services import confirm, live
 from backend.services.errors import BadRequest, Conflict, NotFound
-from backend.services.judging import rejudge_series, state_of
 from backend.services.regressions import DECIDED, OPEN, Action, RegressionDetail, get_regression, possible_actions
+from backend.services.rejudging import rejudge_series
 from backend.services.remembered import STATES
 from backend.services.replay import decide
+from backend.services.series_states import state_of
 from backend.store import judgements as judgement_store
 from backend.store import regression_views as views
 from backend.store import regressions as store

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, chain
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection, text
 
 from backend.contract import Run
 from backend.store import wire
-
-T = TypeVar("T")
 
 RUN_LOCK = "tidemark run"
 DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time
@@ -48,17 +46,6 @@ class Place:
     body_sha256: bytes | None
     received_at: datetime | None
     lease_hash: bytes | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementRow:
-    series_id: int
-    result_index: int
-    measurement_index: int
-    value: float
-    processes: Sequence[float] | None
-    samples: Sequence[float] | None
-    sample_counts: Sequence[int] | None
 
 
 # Results hold it together, a sync that moves commits alone: none is judged at a position that was just given away.
@@ -323,46 +310,52 @@ SELECT u.series_id, %(run)s, %(measured_at)s, %(commit)s, u.result_index, u.meas
        (%(processes)s::float8[])[u.process : u.process + u.process_count - 1],
        (%(samples)s::float8[])[u.sample : u.sample + u.sample_count - 1],
        (%(counts)s::int4[])[u.count : u.count + u.count_count - 1]
-FROM unnest(%(series)s::int4[], %(result_index)s::int2[], %(measurement_index)s::int2[], %(values)s::float8[],
+FROM unnest(%(series)s::int4[], %(result_index)s::int4[], %(measurement_index)s::int4[], %(values)s::float8[],
             %(process_at)s::int4[], %(process_count)s::int4[], %(sample_at)s::int4[], %(sample_count)s::int4[],
             %(count_at)s::int4[], %(count_count)s::int4[])
      AS u (series_id, result_index, measurement_index, value, process, process_count, sample, sample_count, count,
            count_count)
 """
+Counted = tuple[int, int]
+"""A measurement that counts: index of its result, index within it."""
 
 
 def measurements_statement(
-    rows: Sequence[MeasurementRow], *, run_id: str, measured_at: datetime, commit_id: int
+    run: Run, series_ids: Sequence[int], counted: Sequence[Counted], *, measured_at: datetime, commit_id: int
 ) -> wire.Statement:
-    """Stores the measurements of a run."""
-    processes, process_at, process_count = _joined([row.processes for row in rows])
-    samples, sample_at, sample_count = _joined([row.samples for row in rows])
-    counts, count_at, count_count = _joined([row.sample_counts for row in rows])
+    """Stores the measurements of a run that count, each with its series."""
+    measurements = [run.results[number].measurements[index] for number, index in counted]
+    processes = [measurement.processes for measurement in measurements]
+    samples = [measurement.samples for measurement in measurements]
+    counts = [list(map(len, lists)) for lists in samples]
+    process_at, process_count = _spans(map(len, processes))
+    sample_at, sample_count = _spans(map(sum, counts))
+    count_at, count_count = _spans(map(len, counts))
     return _MEASUREMENTS, {
-        "run": run_id,
+        "run": run.id,
         "measured_at": measured_at,
         "commit": commit_id,
-        "series": [row.series_id for row in rows],
-        "result_index": [row.result_index for row in rows],
-        "measurement_index": [row.measurement_index for row in rows],
-        "values": wire.Doubles([row.value for row in rows]),
-        "processes": wire.Doubles(processes),
+        "series": wire.Ints(series_ids),
+        "result_index": wire.Ints([number for number, _ in counted]),
+        "measurement_index": wire.Ints([index for _, index in counted]),
+        "values": wire.Doubles([measurement.value for measurement in measurements]),
+        "processes": wire.Doubles(chain.from_iterable(processes)),
         "process_at": process_at,
         "process_count": process_count,
-        "samples": wire.Doubles(samples),
+        "samples": wire.Doubles(chain.from_iterable(chain.from_iterable(samples))),
         "sample_at": sample_at,
         "sample_count": sample_count,
-        "counts": counts,
+        "counts": wire.Ints(chain.from_iterable(counts)),
         "count_at": count_at,
         "count_count": count_count,
     }
 
 
-def _joined(lists: Sequence[Sequence[T] | None]) -> tuple[list[T], list[int], list[int | None]]:
-    """All lists as one, where each begins in it, counted from 1, and how long it is; None: there is none."""
-    lengths = [None if part is None else len(part) for part in lists]
-    ends = list(accumulate([length or 0 for length in lengths], initial=1))
-    return list(chain.from_iterable([part or () for part in lists])), ends[:-1], lengths
+def _spans(lengths: Iterable[int]) -> tuple[wire.Ints, wire.Ints]:
+    """Where each part of a list begins, counted from 1, and how long it is; None: there is none."""
+    known = list(lengths)
+    starts = list(accumulate(known, initial=1))[:-1]
+    return wire.Ints(starts), wire.Ints(known if all(known) else [length or None for length in known])
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

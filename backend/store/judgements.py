@@ -36,40 +36,51 @@ _INSERT = """
 INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
                        change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
                        anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
-SELECT u.measured_at, u.series_id, u.branch_id, u.position, u.commit_id, u.run_id, u.value, u.verdict, u.onset,
-       u.change, u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low,
-       u.smoothed_high, u.anchor, u.anchor_change, u.have, u.need, u.regression_id, u.detail::jsonb, u.policy_version,
-       %(judged_at)s
-FROM unnest(%(measured_at)s::timestamptz[], %(series)s::int4[], %(branch)s::int4[], %(position)s::int4[],
-            %(commit)s::int8[], %(run)s::text[], %(value)s::float8[], %(verdict)s::text[], %(onset)s::bool[],
-            %(change)s::float8[], %(change_low)s::float8[], %(change_high)s::float8[], %(baseline)s::float8[],
-            %(band_low)s::float8[], %(band_high)s::float8[], %(smoothed)s::float8[], %(smoothed_low)s::float8[],
-            %(smoothed_high)s::float8[], %(anchor)s::float8[], %(anchor_change)s::float8[], %(have)s::int2[],
-            %(need)s::int2[], %(regression)s::int4[], %(detail)s::text[], %(policy_version)s::text[])
-     AS u (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change, change_low,
-           change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high, anchor, anchor_change,
-           have, need, regression_id, detail, policy_version)
+SELECT coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id, coalesce(u.branch_id, %(branch)s::int4),
+       coalesce(u.position, %(position)s::int4), coalesce(u.commit_id, %(commit)s::int8),
+       coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool), u.change,
+       u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low, u.smoothed_high,
+       u.anchor, u.anchor_change, coalesce(u.have, %(have)s::int2), coalesce(u.need, %(need)s::int2),
+       coalesce(u.regression_id, %(regression)s::int4), u.detail,
+       coalesce(u.policy_version, %(policy_version)s::text), %(judged_at)s
+FROM ROWS FROM (
+  unnest(%(series)s::int4[], %(value)s::float8[], %(verdict)s::text[], %(change)s::float8[], %(change_low)s::float8[],
+         %(change_high)s::float8[], %(baseline)s::float8[], %(band_low)s::float8[], %(band_high)s::float8[],
+         %(smoothed)s::float8[], %(smoothed_low)s::float8[], %(smoothed_high)s::float8[], %(anchor)s::float8[],
+         %(anchor_change)s::float8[], %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
+         %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(haves)s::int2[], %(needs)s::int2[],
+         %(regressions)s::int4[], %(policy_versions)s::text[]),
+  jsonb_array_elements(%(details)s::jsonb))
+     AS u (series_id, value, verdict, change, change_low, change_high, baseline, band_low, band_high, smoothed,
+           smoothed_low, smoothed_high, anchor, anchor_change, measured_at, branch_id, position, commit_id, run_id,
+           onset, have, need, regression_id, policy_version, detail)
 """
 
 
 def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.Statement:
-    """Stores judgements."""
+    """Stores judgements. Those of one run have much in common, which is sent once."""
     said = [row.judgement for row in rows]
     young = [judgement.verdict is Verdict.INSUFFICIENT for judgement in said]
-    return _INSERT, {
+    common: dict[tuple[str, str], list[Any]] = {
+        ("measured_at", "measured_ats"): [row.measured_at for row in rows],
+        ("branch", "branches"): [row.branch_id for row in rows],
+        ("position", "positions"): [judgement.position for judgement in said],
+        ("commit", "commits"): [row.commit_id for row in rows],
+        ("run", "runs"): [row.run_id for row in rows],
+        ("onset", "onsets"): [judgement.onset for judgement in said],
+        ("have", "haves"): [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        ("need", "needs"): [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        ("regression", "regressions"): [row.regression_id for row in rows],
+        ("policy_version", "policy_versions"): [judgement.policy_version for judgement in said],
+    }
+    values: dict[str, Any] = {
         "judged_at": judged_at,
-        "measured_at": [row.measured_at for row in rows],
-        "series": [row.series_id for row in rows],
-        "branch": [row.branch_id for row in rows],
-        "position": [judgement.position for judgement in said],
-        "commit": [row.commit_id for row in rows],
-        "run": [row.run_id for row in rows],
+        "series": wire.Ints([row.series_id for row in rows]),
         "value": wire.Doubles([judgement.value for judgement in said]),
         "verdict": [judgement.verdict.value for judgement in said],
-        "onset": [judgement.onset for judgement in said],
-        "change": wire.Doubles([wire.real(judgement.change) for judgement in said]),
-        "change_low": wire.Doubles([wire.real(judgement.change_low) for judgement in said]),
-        "change_high": wire.Doubles([wire.real(judgement.change_high) for judgement in said]),
+        "change": wire.reals([judgement.change for judgement in said]),
+        "change_low": wire.reals([judgement.change_low for judgement in said]),
+        "change_high": wire.reals([judgement.change_high for judgement in said]),
         "baseline": wire.Doubles([judgement.baseline for judgement in said]),
         "band_low": wire.Doubles([judgement.band_low for judgement in said]),
         "band_high": wire.Doubles([judgement.band_high for judgement in said]),
@@ -77,29 +88,32 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         "smoothed_low": wire.Doubles([judgement.smoothed_low for judgement in said]),
         "smoothed_high": wire.Doubles([judgement.smoothed_high for judgement in said]),
         "anchor": wire.Doubles([judgement.anchor for judgement in said]),
-        "anchor_change": wire.Doubles([wire.real(judgement.anchor_change) for judgement in said]),
-        "have": [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
-        "need": [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
-        "regression": [row.regression_id for row in rows],
-        "detail": [orjson.dumps(_detail(row.judgement, row.more)).decode() for row in rows],
-        "policy_version": [judgement.policy_version for judgement in said],
+        "anchor_change": wire.reals([judgement.anchor_change for judgement in said]),
+        "details": orjson.dumps([_detail(row.judgement, row.more) for row in rows]).decode(),
     }
+    for (one, many), column in common.items():
+        values[one], values[many] = wire.shared(column)
+    return _INSERT, values
 
 
 def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
     """What has no column, without what says nothing: there are hundreds of millions of these."""
-    detail = {
-        "reason": said.reason.value,
-        "noise": said.noise,
-        "minimum_detectable_effect": said.minimum_detectable_effect,
-        "n_baseline": said.n_baseline,
-        "needed_runs": said.needed_runs,
-        "since_position": said.since_position,
-        "numbers": dict(said.numbers),
-        "red": said.red,
-        **more,
-    }
-    return {name: value for name, value in detail.items() if value or (value is not None and name == "noise")}
+    detail: dict[str, Any] = {"reason": said.reason.value}
+    if said.noise is not None:
+        detail["noise"] = said.noise
+    if said.minimum_detectable_effect:
+        detail["minimum_detectable_effect"] = said.minimum_detectable_effect
+    if said.n_baseline:
+        detail["n_baseline"] = said.n_baseline
+    if said.needed_runs:
+        detail["needed_runs"] = said.needed_runs
+    if said.since_position:
+        detail["since_position"] = said.since_position
+    if said.numbers:
+        detail["numbers"] = dict(said.numbers)
+    if said.red:
+        detail["red"] = True
+    return {**detail, **more}
 
 
 def said_by(row: Any, commit: str) -> Judgement:

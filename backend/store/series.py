@@ -247,10 +247,10 @@ _ROLE = text("UPDATE series SET role = :role WHERE id = :id")
 def save_statement(states: Sequence[NewState], measured_at: datetime | None) -> wire.Statement:
     return _SAVE, {
         "measured_at": measured_at,
-        "ids": [state.series_id for state in states],
+        "ids": wire.Ints([state.series_id for state in states]),
         "states": [state.state for state in states],
         "tails": [state.state_tail for state in states],
-        "positions": [state.position for state in states],
+        "positions": wire.Ints([state.position for state in states]),
         "profiles": [None if state.profile is None else orjson.dumps(state.profile).decode() for state in states],
     }
 
@@ -473,10 +473,10 @@ def rollup_statement(points: Sequence[RollupPoint], *, measured_at: datetime, po
     return _ADD, {
         "measured_at": measured_at,
         "position": position,
-        "ids": [point.series_id for point in points],
-        "values": [float(point.value) for point in points],
+        "ids": wire.Ints([point.series_id for point in points]),
+        "values": wire.Doubles([point.value for point in points]),
         "verdicts": [point.verdict for point in points],
-        "changes": [wire.real(point.change) for point in points],
+        "changes": wire.reals([point.change for point in points]),
     }
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from struct import Struct, pack
 from struct import error as StructError
-from struct import pack
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import adapters, errors, generators
@@ -31,6 +31,7 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 from sqlalchemy import Connection
 
+T = TypeVar("T")
 Statement = tuple[str, Mapping[str, Any]]
 """SQL with its parameters as %(name)s, and their values: None, bool, int, float, str, bytes, a time, or a flat list of
 these. JSON is text, cast in the SQL."""
@@ -230,6 +231,19 @@ class Doubles(list[float | None]):
     """Numbers on their way into a `float8[]` of many: packed at once, where a plain list is written as text."""
 
 
+class Ints(list[int | None]):
+    """The same for an `int4[]`."""
+
+
+def shared(values: Sequence[T]) -> tuple[T | None, Sequence[T]]:
+    """A column as one value and an empty list, where all its rows say the same; else as None and the whole list.
+
+    `unnest` makes NULLs of the empty list, and `coalesce` in the SQL puts the one value in their place.
+    """
+    one = values[0] if values else None
+    return (one, ()) if values and values.count(one) == len(values) else (None, values)
+
+
 def _encoded(parsed: _Parsed, values: Mapping[str, Any]) -> tuple[list[bytes | None], list[Format]]:
     """The parameters of a statement as the server reads them."""
     encoded: list[bytes | None] = []
@@ -268,13 +282,27 @@ def _list(values: Sequence[Any]) -> str | bytes:
 
 
 def _doubles(values: Sequence[float | None]) -> bytes:
-    count, oid = len(values), adapters.types["float8"].oid
-    sized: list[Any] = [8] * (2 * count)
+    return _packed(values, _FLOAT8, 8, "d")
+
+
+def _ints(values: Sequence[int | None]) -> bytes:
+    return _packed(values, _INT4, 4, "i")
+
+
+def _packed(values: Sequence[float | None], oid: int, size: int, kind: str) -> bytes:
+    count = len(values)
+    sized: list[Any] = [size] * (2 * count)
     sized[1::2] = values
     try:
-        return _array_head(count, oid) + pack(f">{'id' * count}", *sized)
-    except StructError:  # some are None
-        return _array([None if value is None else pack(">d", value) for value in values], oid)
+        return _array_head(count, oid) + _numbers(count, kind).pack(*sized)
+    except StructError:  # some are None, or out of range
+        return _array([None if value is None else pack(f">{kind}", value) for value in values], oid)
+
+
+@lru_cache(maxsize=256)
+def _numbers(count: int, kind: str) -> Struct:
+    """So many numbers of one kind, the size of each before it."""
+    return Struct(f">{f'i{kind}' * count}")
 
 
 def _array(values: Sequence[bytes | None], oid: int) -> bytes:
@@ -290,6 +318,7 @@ def _array_head(elements: int, oid: int, *, nulls: bool = False) -> bytes:
 
 
 _NULL = pack(">i", -1)
+_FLOAT8, _INT4 = adapters.types["float8"].oid, adapters.types["int4"].oid
 _OFTEN_THE_SAME = frozenset({str, datetime, type(None)})  # and dear to write
 
 
@@ -323,7 +352,9 @@ _ENCODERS = _ByType(
         datetime: datetime.isoformat,
         bytes: bytes,
         list: _list,
+        tuple: _list,
         Doubles: _doubles,
+        Ints: _ints,
     }
 )
 
@@ -333,3 +364,10 @@ FLOAT4_MAX = 3.4e38
 def real(value: float | None) -> float | None:
     """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
     return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
+
+
+def reals(values: Sequence[float | None]) -> Doubles:
+    """Many of them."""
+    known = [value for value in values if value is not None]
+    fit = not known or (max(known) <= FLOAT4_MAX and min(known) >= -FLOAT4_MAX)
+    return Doubles(values if fit else map(real, values))

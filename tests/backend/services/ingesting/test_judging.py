@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import judging, policies
-from backend.services.judging import rejudge_series
+from backend.services import judging, policies, rejudging, series_states
+from backend.services.rejudging import rejudge_series
 from backend.services.remembered import RememberedStates
 
 SLOWER = [100.0] * 10 + [125.0] * 5
@@ -32,7 +32,7 @@ def test_a_confirmed_step_turns_its_earlier_suspects_red_from_the_onset(loom: An
 def test_a_run_of_more_series_than_are_remembered_is_judged_like_any_other(
     loom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "STATES", RememberedStates(most=2))
+    monkeypatch.setattr(series_states, "STATES", RememberedStates(most=2))
     for position, level in enumerate(SLOWER):
         metrics = [loom.measurement(f"m{number}_ms", level, seed=100 * number + position) for number in range(5)]
         recorded = loom.deliver(loom.run_of(position, metrics))
@@ -138,7 +138,7 @@ def test_the_answer_to_a_late_run_says_what_stands_of_it(loom: Any, late: int, v
 def in_background(loom: Any) -> list[int]:
     """Whatever waits to be judged again; the series."""
     judged: list[int] = []
-    while (series_id := judging.rejudge_next_late(loom.connection, loom.now)) is not None:
+    while (series_id := rejudging.rejudge_next_late(loom.connection, loom.now)) is not None:
         judged.append(series_id)
     return judged
 

@@ -13,7 +13,7 @@ from backend.contract import Invalid, parse_run
 from backend.services.dispatch import lease_hash
 from backend.services.errors import Conflict, NotFound
 from backend.services.ingest import get_document, record_run
-from backend.services.judging import rejudge_series
+from backend.services.rejudging import rejudge_series
 from tidemark.processes import wait_until
 
 

@@ -14,7 +14,7 @@ from backend.services.explanations import explain_point, load_samples
 from backend.services.history import Points, SeriesQuery, list_series, load_points, load_series
 from backend.services.in_force import policy_in_force
 from backend.services.jsonable import dump
-from backend.services.judging import states_of
+from backend.services.series_states import states_of
 from backend.store import series as series_store
 
 QUERY = SeriesQuery(project="northsea/loom")

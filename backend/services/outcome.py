@@ -1,0 +1,137 @@
+"""What judging found, on its way into the store: told, written down, and what is answered of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.regression.terms import Judgement, Reason, Verdict
+from backend.services import alarms
+from backend.services.alarms import News, Told
+from backend.services.arrival import Arrival
+from backend.services.verdicts import SeriesVerdict, restatements, verdict_of
+from backend.store import judgements as judgement_store
+from backend.store import regressions as regression_store
+from backend.store import series as series_store
+from backend.store import wire
+from backend.store.judgements import JudgementRow
+from backend.store.series import NewState, RollupPoint, SeriesRow
+from backend.store.wire import Statement
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What judging a run has found, on its way into the store."""
+
+    rows: list[JudgementRow] = field(default_factory=list)
+    said: list[tuple[SeriesRow, Judgement]] = field(default_factory=list)
+    """The run's own judgements."""
+    states: list[NewState] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
+    """What nobody was told yet."""
+    stories: list[News] = field(default_factory=list)
+    """Everything that says something of earlier points, told or not."""
+    rejudged: list[tuple[int, datetime]] = field(default_factory=list)
+    """Points whose roll-up must be computed again."""
+    restated: list[tuple[int, datetime]] = field(default_factory=list)
+    """Points of which something else stands than was said when they were judged."""
+    statements: list[Statement] = field(default_factory=list)
+    """Still to be sent."""
+
+
+def row_at(
+    arrival: Arrival, series: SeriesRow, judgement: Judgement, *, more: Mapping[str, Any] | None = None
+) -> JudgementRow:
+    return JudgementRow(
+        measured_at=arrival.measured_at,
+        series_id=series.id,
+        branch_id=arrival.branch_id,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        judgement=judgement,
+        regression_id=None,
+        more=more or {},
+    )
+
+
+def news_of(series: SeriesRow, judgement: Judgement) -> list[News]:
+    return [News(series=series, event=event, noise=judgement.noise or 0.0) for event in judgement.events]
+
+
+def tell(c: Connection, arrival: Arrival, found: Outcome) -> Told:
+    """Write what happened into change points and regressions; find the regression of each point that has one."""
+    part_of_something = {row.series_id for row in found.rows if row.judgement.since_position is not None}
+    if found.news:
+        ids = part_of_something | {item.series.id for item in found.news}
+        watched = sum(judgement.verdict is not Verdict.INSUFFICIENT for _, judgement in found.said)
+        return alarms.tell(c, arrival, found.news, sorted(ids), watched=watched)
+    return alarms.known_points(c, part_of_something) if part_of_something else Told()
+
+
+def store(c: Connection, arrival: Arrival, found: Outcome, told: Told) -> list[JudgementRow]:
+    """Write the judgements as they may be told, and what they make clear about earlier ones."""
+    rows = [as_told(row, told) for row in found.rows] if told.points else found.rows
+    inserted = judgement_store.insert_statement(rows, arrival.now)
+    changes = restatements(found.stories, told)
+    if changes or found.rejudged:
+        wire.send(c, inserted)
+    else:
+        found.statements.append(inserted)
+    found.restated = judgement_store.restate(c, changes, arrival.now)
+    touched = {series_id for series_id, _ in found.restated}
+    found.rejudged += found.restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
+    series_store.recompute_rollups(c, found.rejudged)
+    return rows
+
+
+def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:
+    """Short shas of the onsets that the answer speaks of, by position."""
+    own = [row for row in rows if row.run_id == arrival.run.id]
+    positions = {row.judgement.since_position for row in own} | {
+        event.onset_position for row in own for event in row.judgement.events
+    }
+    shas = regression_store.shas_at(c, arrival.default_branch_id, [p for p in positions if p is not None])
+    return {position: sha[:10] for position, sha in shas.items()}
+
+
+def verdicts_of(
+    arrival: Arrival, found: Outcome, rows: Sequence[JudgementRow], names: Mapping[int, str]
+) -> tuple[SeriesVerdict, ...]:
+    """The answer: what is said of each measurement of the run."""
+    own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
+    return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
+
+
+def as_told(row: JudgementRow, told: Told) -> JudgementRow:
+    """The judgement as it may be told: with its regression; and red only where the code may be the cause."""
+    since = row.judgement.since_position
+    judgement = row.judgement
+    if told.is_over(row.series_id, since, judgement.position):
+        quiet = replace(judgement, verdict=Verdict.UNCHANGED, reason=Reason.RETURNED, red=False, since_position=None)
+        return replace(row, judgement=quiet)
+    if judgement.verdict is Verdict.REGRESSION and told.held_back(row.series_id, since):
+        judgement = replace(judgement, verdict=Verdict.SUSPECT, red=False)
+    return replace(row, judgement=judgement, regression_id=told.regression_of(row.series_id, since))
+
+
+def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
+    """The new states, and the roll-ups of points that were not judged again."""
+    again = {series_id for series_id, _ in found.rejudged}
+    points = [
+        RollupPoint(
+            series_id=series.id, value=judgement.value, verdict=judgement.verdict.value, change=judgement.change
+        )
+        for series, judgement in found.said
+        if series.id not in again
+    ]
+    statements = list(found.statements)
+    if found.states:
+        statements.append(series_store.save_statement(found.states, arrival.measured_at))
+    if points:
+        rollup = series_store.rollup_statement(points, measured_at=arrival.measured_at, position=arrival.position)
+        statements.append(rollup)
+    return tuple(statements)
