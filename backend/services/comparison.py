@@ -6,7 +6,7 @@ The verdicts are those of `backend.regression.compare` on the stored process val
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import NamedTuple
@@ -133,6 +133,7 @@ class Comparison:
     head: Side
     rows: tuple[Row, ...]  # those asked for: gates and watched metrics, the worst first
     hidden: int  # rows that `only_changed` left out
+    levelled: int  # metrics whose workers usually differ, which is taken off both values
     suites: tuple[SuiteMean, ...]
     overall: SuiteMean
     phases: tuple[PhaseDifference, ...]
@@ -144,8 +145,12 @@ class Comparison:
 class _Measurements:
     """What a side measured: values and series by key (`_key`)."""
 
-    values: Mapping[str, tuple[float, ...]]
-    series: Mapping[str, SeriesRow]
+    values: dict[str, tuple[float, ...]]
+    series: dict[str, SeriesRow]
+    workers: dict[str, frozenset[int]]
+    """Who measured them, of workers whose usual distance from the level of the series is known."""
+    on_level: dict[str, tuple[float, ...]]
+    """The values without that distance."""
 
     @property
     def variants(self) -> set[VariantKey]:
@@ -179,7 +184,7 @@ def compare_commits(
     base_commit = find_commit(c, scope, base, before=head_commit.default_position if base == LAST_GOOD else None)
     ran = store.runs(c, sorted({base_commit.id, head_commit.id}), scope.testbed.id)
     ran = [run for run in ran if not suites or run.suite in suites]
-    left, right = _measurements(c, ran, base_commit, head_commit)
+    left, right, levelled = _level(*_measurements(c, ran, base_commit, head_commit))
     judged = _judge(c, scope, left, right)
     rows = _rows(judged, right)
     missing = _not_compared(c, ran, base_commit, head_commit, left, right)
@@ -192,6 +197,7 @@ def compare_commits(
         head=_side(head, head_commit, ran),
         rows=tuple(sorted(shown, key=_worst_first)),
         hidden=len(rows) - len(shown),
+        levelled=levelled,
         suites=tuple(
             _mean(
                 suite,
@@ -215,13 +221,31 @@ def _measurements(
     rows = store.measured(c, [run for run in ran if run.status == "ok"])
     series = {row.id: row for row in store.series(c, list({row.series_id for row in rows}))}
     keys = {row.id: _key(row) for row in series.values()}
-    sides: dict[int, tuple[dict[str, tuple[float, ...]], dict[str, SeriesRow]]] = {base.id: ({}, {}), head.id: ({}, {})}
+    sides = {commit.id: _Measurements({}, {}, {}, {}) for commit in (base, head)}
     for row in rows:
-        values, found = sides[row.commit_id]
-        key = keys[row.series_id]
-        values[key] = values.get(key, ()) + tuple(row.processes or (row.value,))
-        found[key] = series[row.series_id]
-    return _Measurements(*sides[base.id]), _Measurements(*sides[head.id])
+        side, key, found = sides[row.commit_id], keys[row.series_id], series[row.series_id]
+        values, offset = tuple(row.processes or (row.value,)), row.worker_offset or 0.0
+        dearer = 1 + offset if found.direction == Direction.LOWER.value else 1 / (1 + offset)
+        side.values[key] = side.values.get(key, ()) + values
+        side.on_level[key] = side.on_level.get(key, ()) + tuple(value / dearer for value in values)
+        known = () if row.worker_offset is None or row.worker_id is None else (row.worker_id,)
+        side.workers[key] = side.workers.get(key, frozenset()).union(known)
+        side.series[key] = found
+    return sides[base.id], sides[head.id]
+
+
+def _level(left: _Measurements, right: _Measurements) -> tuple[_Measurements, _Measurements, int]:
+    """Both sides as on one worker, and of how many metrics that took something off."""
+    differ = {
+        key
+        for key in left.series.keys() & right.series.keys()
+        if left.workers[key] and right.workers[key] and left.workers[key] != right.workers[key]
+        if left.on_level[key] != left.values[key] or right.on_level[key] != right.values[key]
+    }
+    left, right = (
+        replace(side, values={**side.values, **{key: side.on_level[key] for key in differ}}) for side in (left, right)
+    )
+    return left, right, len(differ)
 
 
 def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurements) -> Compared:

@@ -24,6 +24,9 @@ class MeasurementRow(NamedTuple):
     series_id: int
     value: float
     processes: list[float] | None
+    worker_id: int | None
+    worker_offset: float | None
+    """By which share its worker is usually dearer than the level of the series; None: not known yet."""
 
 
 class SeriesRow(NamedTuple):
@@ -62,10 +65,13 @@ _RUNS = text(
        ORDER BY r.requested_at"""
 )
 _MEASURED = text(
-    """SELECT r.commit_id, m.series_id, m.value, m.processes
+    """SELECT r.commit_id, m.series_id, m.value, m.processes, r.worker_id,
+         (j.detail #>> '{numbers,worker_offset}')::float8
        FROM unnest(CAST(:runs AS text[]), CAST(:moments AS timestamptz[])) AS wanted (id, moment)
        JOIN run r ON r.id = wanted.id
-       JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment"""
+       JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment
+       LEFT JOIN judgement j ON j.series_id = m.series_id AND j.measured_at = m.measured_at AND j.run_id = m.run_id
+         AND j.superseded_at IS NULL"""
 )
 _SERIES = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, direction, role, exact,
