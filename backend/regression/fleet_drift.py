@@ -8,6 +8,7 @@ suspicion, and once in a while without one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import numpy as np
@@ -16,7 +17,7 @@ from backend.regression.attribution import CauseName
 from backend.regression.fleet_code import STEP_OF_DRIFT, Codes
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place
-from backend.regression.fleet_state import MOVED, Code, Inquiry, Purpose
+from backend.regression.fleet_state import MOVED, Code, Inquiry, Purpose, Upgrade
 from backend.regression.fleet_terms import Ask, Bools, Floats, IncidentKind
 
 BACK = 95
@@ -37,6 +38,10 @@ TELLS = 0.042
 """Log cost that a gate lost, from which a drift is told."""
 HINTS = 0.015
 """Log cost in a session: below it there is no drift yet, above it another look follows soon."""
+SEEN_STEADY = 20
+"""Commits for which one is left alone that a session about another one clearly saw steady."""
+CLEARED = 0.5
+"""Share of what an upgrade seems to have cost, below which a session with long ago must be to clear the code of it."""
 LOST_FOR = 110
 """Commits after it was told in which a benchmark's small losses are that drift's."""
 
@@ -114,10 +119,35 @@ class Drifts(Codes):
         z = part / np.sqrt(old_variance[lead] + middle_variance[lead])
         return bool(rise >= 0.03 and part >= 0.25 * rise and z >= 3.5)
 
+    def may_be_drift(self, moved: Bools, change: Floats) -> bool:
+        """One benchmark alone lost something, or one of two a little: as an upgrade may do, and a drift on its way."""
+        lead = self.partner[self.lead_of(change, moved & self.machine_bound)]
+        benchmarks = len(np.unique(self.benchmark[moved]))
+        return bool(change[lead] > 0) and (benchmarks == 1 or (benchmarks == 2 and change[lead] < STEP_OF_DRIFT))
+
     # --- asking and deciding
 
-    def look_back(self, rows: RowsOfTestbed, lead: int) -> Ask:
-        """A session of a commit that the runs have judged by now, and one of long ago."""
+    def blame_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> Ask | None:
+        """Tell what an upgrade moved, when no session finds it in the code: neither of late nor of long ago."""
+        moved = self.moved_by_upgrade(upgrade, rows)
+        if moved is None:
+            return None
+        lead = int(self.partner[self.lead_of(moved[1], moved[0])])
+        number = int(self.benchmark[lead])
+        if self.may_be_drift(*moved) and number not in upgrade.steady:
+            if self.losing.get(number, -1) >= self.newest:
+                return None
+            return self.look_back(rows, lead, upgrade, np.where(*moved, 0.0))
+        self.tell_upgrade(upgrade, rows, *moved)
+        return None
+
+    def look_back(
+        self, rows: RowsOfTestbed, lead: int, upgrade: Upgrade | None = None, seen: Floats | None = None
+    ) -> Ask:
+        """A session of a commit that the runs have judged by now, and one of long ago.
+
+        `upgrade`: waits for the answer, since it is to blame for what the runs have `seen` unless the code is.
+        """
         self.looked_back = self.newest
         head = max(self.oldest, self.newest - JUDGED)
         self.pending = Inquiry(
@@ -125,16 +155,20 @@ class Drifts(Codes):
             rows.name,
             max(self.oldest, head - BACK),
             head,
-            np.zeros(self.size),
+            np.zeros(self.size) if seen is None else seen,
             rows.by_position(6),
             None,
+            upgrade=upgrade,
             lead=lead,
         )
         return self.ask(self.pending)
 
     def put_off(self, inquiry: Inquiry) -> None:
         """No session could be had."""
-        self.steady_until[int(self.benchmark[inquiry.lead])] = self.newest + AGAIN
+        number = int(self.benchmark[inquiry.lead])
+        self.steady_until[number] = self.newest + AGAIN
+        if inquiry.upgrade is not None:
+            self.losing[number] = self.newest + AGAIN
 
     def decide_drift(self, inquiry: Inquiry, change: Floats, error: Floats) -> Ask | None:
         """What a look back says of every benchmark; one more look where it is not clear."""
@@ -153,12 +187,26 @@ class Drifts(Codes):
             drifting = [gate for gate in drifting if seen[gate] / seen_error[gate] >= 1]
         if drifting:
             self.tell_drift(inquiry, drifting, change, error)
+        self.leave_alone(inquiry, verdicts, change, error)
+        return None if inquiry.upgrade is None else self.blame_upgrade(inquiry.upgrade, self.rows[inquiry.testbed])
+
+    def leave_alone(self, inquiry: Inquiry, verdicts: Mapping[int, Verdict], change: Floats, error: Floats) -> None:
+        """Until when a benchmark is not looked at again: the session has seen them all."""
+        at_most = change + 2 * error
+        asked = int(self.benchmark[inquiry.lead])
+        self.steady_until[asked] = self.newest + STEADY
+        if inquiry.upgrade is not None:
+            clearest = int(np.argmax(inquiry.pattern / error))
+            if at_most[clearest] < CLEARED * inquiry.pattern[clearest]:
+                inquiry.upgrade.steady.add(asked)
+            else:
+                self.losing[asked] = self.newest + STEADY
         for gate, verdict in verdicts.items():
+            number = int(self.benchmark[gate])
             if verdict is Verdict.NOT_YET:
-                self.steady_until[int(self.benchmark[gate])] = self.newest + AGAIN
-            elif gate == inquiry.lead:
-                self.steady_until[int(self.benchmark[gate])] = self.newest + STEADY
-        return None
+                self.steady_until[number] = self.losing[number] = self.newest + AGAIN
+            elif at_most[gate] < HINTS and number != asked:
+                self.steady_until[number] = self.newest + SEEN_STEADY
 
     def judge_loss(self, z: float, loss: float, z_of_runs: float) -> Verdict:
         """One benchmark: the session's loss, and whether the runs of all testbeds saw it too."""

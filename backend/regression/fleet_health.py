@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,12 +15,16 @@ CANARY_SIGMAS = 4.0
 CANARY_FAR = 0.095
 """Further than a passing dip goes."""
 SERIES_MOVED = 0.3
-"""Share of the series a machine can move that are slower now."""
+"""Share of the series a machine can move that are slower now, above what is usual lately."""
 CLOCK_DROP = 0.96
 BUSY_LOAD = 5.5
 VERY_BUSY_LOAD = 8.0
 ENOUGH = 2.0
 """Points of evidence in one run, or in two runs in a row, that make a machine the cause."""
+CERTAIN = 1.5
+"""Points of the symptoms alone, from which slower series confirm them; milder ones come by chance once in 100 runs."""
+MILD_IN_A_ROW = 3
+"""Runs with mild symptoms, as no chance brings them."""
 KEPT = 30
 FEWEST = 4
 UNKNOWN_NOISE = 0.015
@@ -41,6 +46,29 @@ class Symptoms:
     """How far the canary that moved most did (log cost)."""
     slowed: bool = False
     """The series noticed too."""
+    alone: float = 0.0
+    """Points of the symptoms themselves: slower series may be the code's."""
+
+
+class Proof(enum.StrEnum):
+    """What the symptoms of a worker's newest runs prove."""
+
+    NONE = "none"
+    MACHINE = "machine"
+    MACHINE_OR_CODE = "machine or code"
+    """The symptoms are mild and the series are slower: only a session tells whose doing that is."""
+
+
+def prove(symptoms: Sequence[Symptoms]) -> Proof:
+    """Weigh the symptoms of runs in a row, the newest last; each has a point at least."""
+    newest, certain = symptoms[-1], any(seen.alone >= CERTAIN for seen in symptoms)
+    if newest.alone >= ENOUGH or (newest.alone >= CERTAIN and newest.slowed):
+        return Proof.MACHINE
+    if len(symptoms) >= MILD_IN_A_ROW or (len(symptoms) == 2 and certain):
+        return Proof.MACHINE
+    if len(symptoms) == 2 and any(seen.slowed for seen in symptoms):
+        return Proof.MACHINE_OR_CODE
+    return Proof.NONE
 
 
 @dataclass(slots=True)
@@ -69,6 +97,7 @@ class Health:
     canary: dict[str, list[float]] = field(default_factory=dict)
     clocks: list[float] = field(default_factory=list)
     loads: list[float] = field(default_factory=list)
+    slower: list[float] = field(default_factory=list)
 
     def usual(self, name: str) -> float | None:
         known = self.canary.get(name, [])
@@ -84,7 +113,7 @@ class Health:
 
     def examine(self, run: FleetRun, slower: float) -> Symptoms:
         """Symptoms of a run. `slower`: share of the series a machine can move that are slower than expected."""
-        points, told, kind, furthest = 0.0, [], Ill.SLOW, 0.0
+        points, chance, told, kind, furthest = 0.0, 0.0, [], Ill.SLOW, 0.0
         for name, value in run.canary.items():
             usual = self.usual(name)
             if usual is None:
@@ -104,18 +133,28 @@ class Health:
         usual_load = median(self.loads) if self.loads else 0.0
         if run.load is not None and self.loads and run.load > usual_load + BUSY_LOAD - 1.6:
             kind = Ill.BUSY
-            points += 2.0 if run.load > usual_load + VERY_BUSY_LOAD - 1.6 else 1.5
+            very = run.load > usual_load + VERY_BUSY_LOAD - 1.6
+            points += 2.0 if very else 1.5
+            chance += 0.0 if very else 0.5
             told.append(f"The load was {run.load:.1f}, usually {usual_load:.1f}.")
         if run.foreign_processes:
             points += 0.5
             told.append(f"{run.foreign_processes} foreign processes shared the accelerator.")
-        if points and slower >= SERIES_MOVED:
+        alone = points - chance
+        slowed = slower >= self.usually_slower() + SERIES_MOVED
+        if points and slowed:
             points += 1.0
             told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
-        return Symptoms(points, kind, tuple(told), furthest, slower >= SERIES_MOVED)
+        return Symptoms(points, kind, tuple(told), furthest, slowed, alone)
 
-    def learn(self, run: FleetRun) -> None:
+    def usually_slower(self) -> float:
+        """Share of the series that is slower in healthy runs: what changed is not always known yet."""
+        return median(self.slower) if self.slower else 0.0
+
+    def learn(self, run: FleetRun, slower: float = 0.0) -> None:
         """A healthy run is one more example of what is usual."""
+        self.slower.append(slower)
+        del self.slower[:-FEWEST]
         for name, value in run.canary.items():
             usual = self.usual(name)
             if usual is not None:

@@ -34,6 +34,12 @@ LIKELIER = 1.0
 """Log likelihood from which the code is the cause when no further session is had."""
 UPGRADE_SETTLES = 25
 """Runs after an upgrade from which on it is known to have done nothing."""
+REFUTED_AGAIN = 30
+"""Commits in which another refutation of the same benchmark is one more in a row."""
+TOO_OFTEN = 3
+"""Refutations in a row from which a benchmark is left alone on a testbed, twice as long with every further one."""
+LEFT_ALONE = 9
+LEFT_ALONE_AT_MOST = 36
 FIRST_ROWS = 20
 """Of a testbed, which are only learnt from."""
 
@@ -57,7 +63,7 @@ class FleetJudge(Drifts):
         row = rows.add(run, level)
         w = int(rows.worker[row])
         self.note_versions(run)
-        self.examine(run, rows, row, w)
+        ask = self.examine(run, rows, row, w)
         if rows.n % 5 == 0:
             rows.learn()
         else:
@@ -69,7 +75,8 @@ class FleetJudge(Drifts):
         for upgrade in self.upgrades:
             if upgrade.told is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
                 self.refit_upgrade(upgrade, rows)
-        ask = self.scan(rows, w) if self.pending is None else None
+        if self.pending is None:
+            ask = self.scan(rows, w)
         return self.told, ask
 
     def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[Told]:
@@ -97,7 +104,7 @@ class FleetJudge(Drifts):
         if inquiry is None:
             return self.told, None
         if result is None:
-            self.put_off(inquiry) if inquiry.purpose is Purpose.DRIFT else self.refute(inquiry)
+            self.without_session(inquiry)
             return self.told, None
         rows = self.rows[inquiry.testbed]
         left = result.change.copy()
@@ -129,14 +136,13 @@ class FleetJudge(Drifts):
         """Look at the newest rows for a change that nothing explains; ask a session about it."""
         if rows.n < FIRST_ROWS:
             return None
-        watched = self.watched()
+        watched = self.watched(rows)
         upgrade = self.unsettled(rows)
         if upgrade is not None:
             found = self.since_upgrade(rows, upgrade, watched)
             if found is not None:
                 if upgrade.cleared >= int(rows.position[found.rows].max()) - 10:
-                    self.tell_upgrade(upgrade, rows)
-                    return None
+                    return self.blame_upgrade(upgrade, rows)
                 return self.ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
         found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner)
         if rows.ready[w]:
@@ -151,13 +157,14 @@ class FleetJudge(Drifts):
         late = upgrade if upgrade is not None and (rows.level[found.rows] >= upgrade.level).all() else None
         return self.ask_about(rows, found, Purpose.UPGRADE if late else Purpose.CHANGE, upgrade=late)
 
-    def watched(self) -> Bools:
+    def watched(self, rows: RowsOfTestbed) -> Bools:
         """Series that are not just being measured anew, nor asked about a moment ago."""
         watched: Bools = np.ones(self.size, dtype=bool)
         for method in self.methods:
             if not method.settled:
                 watched &= self.suite != method.suite
         muted = [b for b, until in self.muted.items() if until >= self.newest]
+        muted += [b for (bed, b), until in self.muted_on.items() if bed == rows.name and until >= self.newest]
         watched &= ~np.isin(self.benchmark, muted)
         return watched
 
@@ -237,15 +244,15 @@ class FleetJudge(Drifts):
                 self.pending = inquiry
                 return self.ask(inquiry)
             if lean <= LIKELIER:
-                return self.not_code(inquiry, rows)
+                return self.not_code(inquiry, rows, cleared=lean <= UNDECIDED[0])
             moved = inquiry.pattern != 0
+        if inquiry.purpose is Purpose.MACHINE:
+            self.acquit(rows, inquiry)
         if self.small(moved, change, error):
             self.refute(inquiry)
             return self.drift_scan(rows, eager=True)
         self.tell_code(inquiry, change, error)
-        if inquiry.upgrade is not None:
-            self.tell_upgrade(inquiry.upgrade, rows)
-        return None
+        return self.blame_upgrade(inquiry.upgrade, rows) if inquiry.upgrade is not None else None
 
     def lean_of(self, inquiry: Inquiry, change: Floats, error: Floats) -> float:
         """How far the sessions lean towards the code having done what the rows show."""
@@ -259,13 +266,22 @@ class FleetJudge(Drifts):
         pool = listed & self.shown
         return not (pool & (np.abs(change) + 0.8 * error >= 0.044)).any()
 
-    def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed) -> Ask | None:
-        """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing."""
-        if inquiry.upgrade is not None:
+    def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed, *, cleared: bool) -> Ask | None:
+        """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.
+
+        `cleared`: the sessions speak against the code; where they only do not speak for it, nobody else is blamed.
+        """
+        if inquiry.purpose is Purpose.MACHINE:
+            assert inquiry.worker is not None
+            if cleared and (rows.name, inquiry.worker) in self.held:
+                self.fall_ill_as_held(rows, inquiry.worker)
+            return None
+        if inquiry.upgrade is not None and cleared:
             inquiry.upgrade.cleared = inquiry.head
-            if self.tell_upgrade(inquiry.upgrade, rows):
-                return None
-        if inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
+            ask = self.blame_upgrade(inquiry.upgrade, rows)
+            if ask is not None or inquiry.upgrade.told is not None:
+                return ask
+        if cleared and inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
             key = (rows.name, inquiry.worker)
             self.suspicion[key] = self.suspicion.get(key, 0) + 1
             information = self.information(rows, inquiry)
@@ -292,7 +308,7 @@ class FleetJudge(Drifts):
         assert inquiry.worker is not None
         own = rows.of_worker(inquiry.worker, 12)
         picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
-        share, information = share_of(rows.tail(own), inquiry.pattern, picked)
+        share, information = share_of(rows.tail(own, whole=True), inquiry.pattern, picked)
         evidence = np.clip(0.6 * information * (np.clip(share, -1, 2) - 0.5), -6, 6)
         total = np.cumsum(evidence[::-1])
         sick = [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
@@ -307,6 +323,19 @@ class FleetJudge(Drifts):
         share, information = share_of(rows.tail(inquiry.rows), inquiry.pattern, picked)
         return float((information * np.clip(share, 0, 1.5)).sum())
 
+    def acquit(self, rows: RowsOfTestbed, inquiry: Inquiry) -> None:
+        """The code made the series slower: the worker's mild symptoms were chance."""
+        assert inquiry.worker is not None
+        held = self.held.pop((rows.name, inquiry.worker), [])
+        rows.usable[[row for _, row in held]] = True
+
+    def without_session(self, inquiry: Inquiry) -> None:
+        """None could be had: a drift is looked for later, and what a machine's symptoms mean its next run says."""
+        if inquiry.purpose is Purpose.DRIFT:
+            self.put_off(inquiry)
+        elif inquiry.purpose is not Purpose.MACHINE:
+            self.refute(inquiry)
+
     def refute(self, inquiry: Inquiry) -> None:
         """Nothing was proved: these rows are not asked about again, and their benchmark not at once."""
         rows = self.rows[inquiry.testbed]
@@ -315,16 +344,27 @@ class FleetJudge(Drifts):
         excused = inquiry.rows if upgrade is None else inquiry.rows[rows.level[inquiry.rows] < upgrade.level]
         rows.excused[np.ix_(excused, np.flatnonzero(moved))] = True
         if inquiry.results:
-            for number in set(self.benchmark[moved].tolist()):
+            lead, often = int(self.benchmark[inquiry.lead]), 1
+            for number in set(self.benchmark[moved].tolist()) | {lead}:
                 self.cleared[number] = inquiry.head
-            lead = int(self.benchmark[inquiry.lead])
-            again = self.newest - self.refuted.get(lead, -100) < 30
-            self.refuted[lead] = self.newest
-            if inquiry.worker is None or again:
-                self.muted[lead] = self.newest + (9 if again else 4)
+                times = self.refute_once_more(rows.name, number)
+                often = times if number == lead else often
+            if inquiry.worker is None or often > 1:
+                self.muted[lead] = self.newest + (9 if often > 1 else 4)
         if inquiry.upgrade is not None:
             inquiry.upgrade.tries += 1
             inquiry.upgrade.settled = inquiry.upgrade.tries >= 3
+
+    def refute_once_more(self, testbed: str, number: int) -> int:
+        """How often in a row a benchmark was refuted; too often, and it is left alone on that testbed, ever longer."""
+        when, times = self.refuted.get((testbed, number), (0, 0))
+        times = times + 1 if self.newest - when < REFUTED_AGAIN else 1
+        self.refuted[testbed, number] = (self.newest, times)
+        if times >= TOO_OFTEN:
+            self.muted_on[testbed, number] = self.newest + min(
+                LEFT_ALONE * 2 ** (times - TOO_OFTEN), LEFT_ALONE_AT_MOST
+            )
+        return times
 
 
 def _lean(share: float, information: float) -> float:

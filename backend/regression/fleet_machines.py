@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from backend.regression.attribution import CauseName
-from backend.regression.fleet_health import ENOUGH, Health, Ill, Symptoms
+from backend.regression.fleet_health import ENOUGH, Health, Ill, Proof, Symptoms, prove
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import Place, channels, share_of
-from backend.regression.fleet_state import MOVED, FleetState, Illness
-from backend.regression.fleet_terms import Bools, FleetRun, IncidentKind
+from backend.regression.fleet_state import MOVED, FleetState, Illness, Inquiry, Purpose
+from backend.regression.fleet_terms import Ask, Bools, FleetRun, IncidentKind
 
 HARDLY_SLOWER = 0.1
 """Share of the series: below it a run with a lone symptom is judged like any other."""
@@ -26,13 +26,16 @@ REBASED_AFTER = 8
 class Machines(FleetState):
     """The layer that watches the workers."""
 
-    def examine(self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int) -> None:
-        """Look at the health of the worker that made a run; a run of an ill worker is set aside."""
+    def examine(self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int) -> Ask | None:
+        """Look at the health of the worker that made a run; a run of an ill worker is set aside.
+
+        Where its symptoms do not tell the machine from the code, a session is asked for.
+        """
         key = (run.testbed, w)
         health = self.health.setdefault(key, Health(self.canary_noise))
         level = int(rows.level[row])
         if level > self.worker_level.get(key, 0):
-            if key not in self.ill:
+            if key not in self.ill or not self.ill[key].canary:
                 health.new_environment(run)
             self.worker_level[key] = level
         slower = self.share_slower(rows, row, w)
@@ -45,7 +48,8 @@ class Machines(FleetState):
             # A result that arrives late, from the time in which the worker was ill or before.
             rows.usable[row] = run.timestamp < self.was_ill[key][0].since
         else:
-            self.while_well(run, rows, row, w, symptoms, slower)
+            return self.while_well(run, rows, row, w, symptoms, slower)
+        return None
 
     def share_slower(self, rows: RowsOfTestbed, row: int, w: int) -> float:
         """Share of the series a machine can move that are slower in this run, where nothing else may explain it."""
@@ -62,24 +66,43 @@ class Machines(FleetState):
 
     def while_well(
         self, run: FleetRun, rows: RowsOfTestbed, row: int, w: int, symptoms: Symptoms, slower: float
-    ) -> None:
-        """A worker that was well: one clear symptom, or two runs in a row with some, and it is ill."""
+    ) -> Ask | None:
+        """A worker that was well: what its symptoms prove, and the session that they make necessary."""
         key = (rows.name, w)
-        previous, previous_row = self.before.get(key, (None, -1))
-        if symptoms.points >= ENOUGH or (symptoms.points >= 1 and previous is not None):
-            # A passing dip of a canary just before is no part of it: the series did not notice.
-            part = previous is not None and (previous.slowed or symptoms.points < ENOUGH)
-            self.before.pop(key, None)
-            sick = [previous_row, row] if part else [row]
-            self.fall_ill(rows, w, sick, symptoms.kind, canary=True, moved=symptoms.moved)
-        elif symptoms.points >= 1:
-            self.before[key] = (symptoms, row)
-            rows.usable[row] = slower < HARDLY_SLOWER
-        else:
-            if previous is not None:
-                rows.usable[previous_row] = True
-                self.before.pop(key)
-            self.health[key].learn(run)
+        held = self.held.pop(key, [])
+        if symptoms.points < 1:
+            rows.usable[[earlier for _, earlier in held]] = True
+            self.health[key].learn(run, slower)
+            return None
+        self.held[key] = held = [*held, (symptoms, row)]
+        proof = prove([seen for seen, _ in held])
+        if proof is Proof.MACHINE:
+            self.fall_ill_as_held(rows, w)
+            return None
+        rows.usable[row] = slower < HARDLY_SLOWER
+        return self.ask_whether_code(rows, w) if proof is Proof.MACHINE_OR_CODE and self.pending is None else None
+
+    def fall_ill_as_held(self, rows: RowsOfTestbed, w: int) -> None:
+        """The runs held back were those of an ill worker."""
+        held = self.held.pop((rows.name, w))
+        newest, row = held[-1]
+        # A passing dip of a canary just before is no part of it: the series did not notice.
+        part = [earlier for seen, earlier in held[:-1] if seen.slowed or newest.points < ENOUGH]
+        self.fall_ill(rows, w, [*part, row], newest.kind, canary=True, moved=newest.moved)
+
+    def ask_whether_code(self, rows: RowsOfTestbed, w: int) -> Ask | None:
+        """A session about the series that were slower while a worker had mild symptoms."""
+        held = self.held[rows.name, w]
+        sick = np.array([row for _, row in held], dtype=np.int64)
+        mean, _ = rows.mean(sick)
+        pattern = np.where(self.slowed(rows, sick.tolist(), held[-1][0].kind), np.maximum(mean, 0.0), 0.0)
+        if not pattern.any():
+            return None
+        first, head = int(rows.position[sick].min()), int(rows.position[sick].max())
+        lead = self.lead_of(pattern, pattern > 0)
+        base = max(self.oldest, first - 8)
+        self.pending = Inquiry(Purpose.MACHINE, rows.name, base, head, pattern, sick, w, lead=lead)
+        return self.ask(self.pending)
 
     def fall_ill(
         self, rows: RowsOfTestbed, w: int, sick: list[int], kind: Ill, *, canary: bool, moved: float = 0.0

@@ -8,13 +8,18 @@ import numpy as np
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_machines import Machines
-from backend.regression.fleet_rows import RowsOfTestbed, Shift
+from backend.regression.fleet_rows import RowsOfTestbed, Shift, middle
 from backend.regression.fleet_scan import Place
 from backend.regression.fleet_state import TELLS, Method, Upgrade
-from backend.regression.fleet_terms import FleetRun, IncidentKind
+from backend.regression.fleet_terms import Bools, FleetRun, Floats, IncidentKind
 
 UPGRADE_TELLS = 0.04
 """Log cost: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
+
+FEW = 4
+"""Runs since an upgrade below which every one of them must show what it moved, and not only every other."""
+SHOWN = 0.35
+"""Share of the mean that they must show."""
 
 
 class Software(Machines):
@@ -92,13 +97,20 @@ class Software(Machines):
             elif count >= 12:
                 method.settled = True
 
-    def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> bool:
+    def moved_by_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> tuple[Bools, Floats] | None:
+        """The series that an upgrade moved and by how much; None where that is nobody's news."""
         post = rows.judged(level=upgrade.level)
         if len(post) < 2:
-            return False
-        mean, error = rows.mean(np.sort(post)[-20:])
+            return None
+        newest = np.sort(post)[-20:]
+        mean, error = rows.mean(newest)
         z = mean / error
         listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        # One unlucky run moves the mean of a few: all of them must show it, or half where they are more.
+        tail = rows.tail(newest)
+        shown = np.where(tail.mask, tail.residual * np.sign(mean), np.nan)
+        typical = middle(shown) if len(newest) >= FEW else np.nanmin(shown, axis=0, initial=np.inf)
+        listed &= typical > SHOWN * np.abs(mean)
         before = rows.judged(80, below=upgrade.level)[-8:]
         if len(before) >= 3:
             # What was as bad before the upgrade is not its doing.
@@ -109,7 +121,10 @@ class Software(Machines):
         listed &= ~np.isin(self.benchmark, getting_worse)
         clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS) & (np.abs(z) >= 4.2))
         if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
-            return False
+            return None
+        return listed, mean
+
+    def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
         place = Place(upgrade.position, upgrade.position, upgrade.position)
         upgrade.told = self.open_incident(
             IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
@@ -117,7 +132,6 @@ class Software(Machines):
         upgrade.settled = True
         upgrade.listed = listed
         rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
-        return True
 
     def refit_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> None:
         """What the upgrade moved, known better with every run since."""

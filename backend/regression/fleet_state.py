@@ -34,6 +34,7 @@ TELLS = 0.033
 
 class Purpose(enum.StrEnum):
     CHANGE = "change"
+    MACHINE = "machine"
     UPGRADE = "upgrade"
     DRIFT = "drift"
 
@@ -80,6 +81,8 @@ class Upgrade:
     listed: Bools | None = None
     cleared: int = -1
     """The newest commit of a session that found no change of the code."""
+    steady: set[int] = field(default_factory=set)
+    """Benchmarks of which a session with long ago showed that it was not the code that made them slower."""
     refits: int = 0
     key: int = 0
 
@@ -129,7 +132,8 @@ class FleetState:
         self.gate: Bools = np.array([s.role is Role.GATE for s in series])
         self.rows = {name: RowsOfTestbed(name, series) for name in testbeds}
         self.health: dict[tuple[str, int], Health] = {}
-        self.before: dict[tuple[str, int], tuple[Symptoms, int]] = {}
+        self.held: dict[tuple[str, int], list[tuple[Symptoms, int]]] = {}
+        """Of every worker the newest runs in a row that had symptoms, none of them proof, and their rows."""
         self.ill: dict[tuple[str, int], Illness] = {}
         self.was_ill: dict[tuple[str, int], tuple[Illness, int, float]] = {}
         self.canary_noise = CanaryNoise()
@@ -152,11 +156,16 @@ class FleetState:
         """Benchmark to the commit until which its small losses are those of a drift that was told."""
         self.steady_until: dict[int, int] = {}
         """Benchmark to the commit until which it is not looked at again: it does not drift, or not enough yet."""
+        self.losing: dict[int, int] = {}
+        """Benchmark to the commit until which it may be losing bit by bit, and no upgrade is blamed for that."""
         self.drift_checked = 0
         self.looked_back = 0
         """The commit at which the last session with one of long ago was asked for."""
         self.muted: dict[int, int] = {}
-        self.refuted: dict[int, int] = {}
+        self.muted_on: dict[tuple[str, int], int] = {}
+        """Testbed and benchmark to the commit until which nothing is asked about it there: it was refuted too often."""
+        self.refuted: dict[tuple[str, int], tuple[int, int]] = {}
+        """Testbed and benchmark to the commit at which sessions refuted it last, and how often in a row."""
         self.cleared: dict[int, int] = {}
         self.partner = self.partners()
 
