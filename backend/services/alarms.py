@@ -1,51 +1,36 @@
 """From change points to regressions: opened once for all series of one onset, confirmed, relocated, fixed, withdrawn.
 
-What was announced is never edited: every step is a further event of the same regression. The cause is asked before
-anyone is told; a change that is the machine's doing stays a suspect of that cause and never becomes a red cell.
+What was announced is never edited: every step is a further event of the same regression. How one stands after the news
+is found and told by `backend.services.alarm_standing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
-from typing import Any
 
 from sqlalchemy import Connection
 
 from backend.regression.attribution import Cause, CauseName
 from backend.regression.grouping import NEAR, Group, SeriesChange, belongs, group, lead_of
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
-from backend.services import confirm, live
+from backend.services.alarm_standing import LIVE, ONE_ALARM, OPEN_STATES, News, Standing
 from backend.services.arrival import Arrival
-from backend.services.causes import find_cause
-from backend.services.fleet_words import LOOKS_BACK, cause_of, covering
+from backend.services.fleet_words import LOOKS_BACK, covering
 from backend.store import fleet as fleet_store
 from backend.store import regressions as store
 from backend.store.fleet import Word
-from backend.store.regressions import ChangePointRow, RegressionRow, RegressionValues
-from backend.store.series import SeriesRow
+from backend.store.regressions import ChangePointRow
 
-LIVE = ("suspect", "confirmed")
+__all__ = ["News", "Told", "heed", "known_points", "tell"]
+
 # Positions after its fix in which the same loss in the same series is the same regression, open again.
 COMES_BACK = 20
-# Positions after which a machine that was ill is a new alarm.
-ONE_ALARM = 30
-# States that new evidence may change; the others were decided by a person or are over.
-OPEN_STATES = ("suspect", "confirmed", "acknowledged")
+SHOWS_IT = (ChangeState.SUSPECT, ChangeState.CONFIRMED)
 # What a person said of a regression, or a new baseline that began by itself.
 DECIDED = ("expected", "invalid")
 # Of what the fleet judge tells, what says something of series that got worse.
 HEEDED = ("regression", "infra", "environment")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """A change point event in a series, fresh from the judge."""
-
-    series: SeriesRow
-    event: ChangePoint
-    noise: float
 
 
 @dataclass(slots=True)
@@ -89,18 +74,9 @@ def heed(c: Connection, arrival: Arrival, word: Word) -> list[int]:
     return _Telling(c, arrival, {}, 0).follow(word)
 
 
-class _Telling:
-    """One run's news, told step by step."""
+class _Telling(Standing):
+    """One run's news, or one word of the fleet judge, told step by step."""
 
-    def __init__(self, c: Connection, arrival: Arrival, by_series: Mapping[int, News], watched: int) -> None:
-        self.c = c
-        self.arrival = arrival
-        self.by_series = by_series
-        self.watched = watched
-        self.touched: set[int] = set()
-        self.newly_confirmed: set[int] = set()
-        self.merged: dict[int, int] = {}
-        """Regressions whose change points have become part of another."""
 
     def run(self, news: Sequence[News], series_ids: Sequence[int]) -> Told:
         fresh = self._write_points(news)
@@ -131,27 +107,27 @@ class _Telling:
     def _end(self, word: Word, position: int) -> None:
         """What all series side by side say is mended is mended, also where one of them is too noisy to see it."""
         for point in store.points_of(self.c, [word.regression_id or 0]):
-            if point.state in LIVE and point.series_id in word.series and point.onset_position < position:
+            ends = point.series_id in word.series and point.onset_position < position and not _outlasts(point, position)
+            if point.state in LIVE and ends:
                 store.end_point(self.c, point.id, ChangeState.FIXED, position, self.arrival.now)
 
-    def _settle_all(self) -> None:
-        words = fleet_store.words_of_regressions(self.c, self.touched) if self.touched else {}
-        for regression_id, row in store.lock_rows(self.c, self.touched).items():
-            self._settle(row, store.points_of(self.c, [regression_id]), words.get(regression_id))
-        confirm.follow(self.c, sorted(self.touched), self.arrival.now)
 
     # --- change points
 
     def _write_points(self, news: Sequence[News]) -> list[ChangePointRow]:
         """Bring the change points up to date; returns those for the worse that belong to no regression yet."""
         c, branch, now = self.c, self.arrival.default_branch_id, self.arrival.now
-        book = {(p.series_id, p.onset_position): p for p in store.open_points(c, self.by_series)}
+        points = store.points_of_series(c, self.by_series)
+        book = {(p.series_id, p.onset_position): p for p in points if p.state in LIVE}
+        book |= {place: point for place, point in self._ended_early(points).items() if place not in book}
         made: list[tuple[int, ChangePoint]] = []
         advanced: list[int] = []
         for item in news:
             event, series = item.event, item.series.id
             previous = event.onset_position if event.previous_onset_position is None else event.previous_onset_position
             known = book.get((series, previous)) if event.direction is ChangeDirection.REGRESSION else None
+            if known is not None and known.state not in LIVE and event.state not in SHOWS_IT:
+                continue  # over by the word of the fleet judge, whatever else its own series finds out
             if known is not None and known.regression_id is not None:
                 self.touched.add(known.regression_id)
             match event.state:
@@ -175,8 +151,19 @@ class _Telling:
         }
         rows = store.insert_points(c, branch, made, now)
         fresh = [row for row, (_, event) in zip(rows, made, strict=True) if _is_alarm(event)]
-        orphans = [p for p in store.open_points(c, self.by_series) if p.id in advanced and p.regression_id is None]
-        return [*fresh, *orphans]
+        ended = {point.id for point in book.values() if point.state not in LIVE}
+        late = [p for p in store.open_points(c, self.by_series) if p.id in advanced]
+        return [*fresh, *(p for p in late if p.regression_id is None or p.id in ended)]
+
+    def _ended_early(self, points: Sequence[ChangePointRow]) -> dict[tuple[int, int], ChangePointRow]:
+        """Change points that ended by the word of the fleet judge: their own series may still have to say of them."""
+        fixed = [point for point in points if point.state == ChangeState.FIXED and point.regression_id is not None]
+        words = fleet_store.words_of_regressions(self.c, {p.regression_id or 0 for p in fixed}) if fixed else {}
+        return {
+            (point.series_id, point.onset_position): point
+            for point in fixed
+            if (word := words.get(point.regression_id or 0)) and word.closed_position == point.fixed_position
+        }
 
     # --- which regression
 
@@ -236,6 +223,8 @@ class _Telling:
         ids = [point.id for point in points]
         donors = {point.regression_id for point in points if point.regression_id is not None}
         home = self._home(word, donors, {point.testbed_id for point in points})
+        if home is None and self._joins_closed(word, points):
+            return
         if home is None:
             changes = [self._change(point) for point in points]
             found = Group(lead_of(changes), tuple(changes))
@@ -247,6 +236,23 @@ class _Telling:
                 fleet_store.bind(self.c, word.id, home)
             self.touched |= {*donors, home}
             self.merged |= {donor: home for donor in donors - {home}}
+
+    def _joins_closed(self, word: Word, points: Sequence[ChangePointRow]) -> bool:
+        """Where all series side by side have seen a change end, a series that shows it late is part of what is over; a
+        series that shows it for longer after the end than before it opens it again."""
+        row = store.lock_rows(self.c, [word.regression_id or 0]).get(word.regression_id or 0)
+        end = word.closed_position
+        if row is None or row.state != "fixed" or end is None:
+            return False
+        store.attach(self.c, row.id, [point.id for point in points], self.arrival.now)
+        for point in points:
+            if not _outlasts(point, end):
+                store.end_point(self.c, point.id, ChangeState.FIXED, end, self.arrival.now)
+        lasting = [self._change(point) for point in points if _outlasts(point, end)]
+        if lasting and store.reopen(self.c, row.id, self.arrival.now):
+            self._event(row.id, "reopened", self._place_of(Group(lead_of(lasting), tuple(lasting))), state="suspect")
+        self.touched.add(row.id)
+        return True
 
     def _home(self, word: Word, donors: Iterable[int], testbeds: set[int]) -> int | None:
         """Where a word's change points belong: its own regression, else the first that was told of them.
@@ -277,16 +283,6 @@ class _Telling:
                 members.setdefault(point.regression_id, []).append(self._change(point))
         return {number: Group(lead_of(changes), tuple(changes)) for number, changes in members.items()}
 
-    def _change(self, point: ChangePointRow) -> SeriesChange:
-        return SeriesChange(
-            str(point.series_id),
-            self.arrival.run.testbed,
-            point.benchmark,
-            point.metric,
-            Role(point.role),
-            point.as_change_point(),
-            exact=point.exact,
-        )
 
     def _open(self, found: Group, point_ids: Sequence[int], word: Word | None = None) -> int:
         """A new regression. It begins as a suspect; `_settle` moves it on when its change points are confirmed.
@@ -350,183 +346,11 @@ class _Telling:
                 return int(row.id)
         return None
 
-    # --- how it stands
-
-    def _settle(self, row: RegressionRow, members: Sequence[ChangePointRow], word: Word | None) -> None:
-        """Bring a regression in line with its change points, and tell what changed."""
-        gates = [point for point in members if point.role == Role.GATE.value]
-        alive = [point for point in gates if point.state in LIVE]
-        if not alive:
-            self._close(row, gates, word)
-            return
-        if row.state not in OPEN_STATES:
-            return
-        confirmed = [point for point in alive if point.state == "confirmed"]
-        # The testbed that was named stays the one that is named, for as long as it shows the change.
-        here = [point for point in confirmed or alive if point.testbed_id == row.testbed_id]
-        leading = [self._change(point) for point in here or confirmed or alive]
-        found = Group(lead_of(leading), tuple(leading))
-        cause = self._standing_cause(row, found, word, moved=sum(point.state in LIVE for point in members))
-        state = row.state
-        newly = row.state == "suspect" and bool(confirmed or (word is not None and not cause.suppress))
-        if newly and not cause.suppress:
-            state = "confirmed"
-        taken_back = word is not None and cause.suppress and row.state == "confirmed"
-        if taken_back:
-            state = "suspect"
-        values = self._said(row, self._values(found, state=state, cause=cause), word)
-        moved = values.first_bad != row.first_bad_position
-        if moved or (word is None and values.last_good != row.last_good_position):
-            place = {"from": row.first_bad_position, **self._place_of(found), **self._named(values.first_bad)}
-            self._event(row.id, "relocated", place, state=state)
-        store.update_regression(self.c, row.id, self.arrival.default_branch_id, values, self.arrival.now)
-        self._tell_state(row, found, cause, values, confirmed, newly=newly, taken_back=taken_back)
-
-    def _standing_cause(self, row: RegressionRow, found: Group, word: Word | None, *, moved: int) -> Cause:
-        """What a run of another testbed brought is no evidence here: what was found stays."""
-        if word is None and row.cause is not None and row.testbed_id != self.arrival.testbed_id:
-            name = CauseName(row.cause)
-            return Cause(name, tuple(row.evidence), suppress=name is not CauseName.CODE)
-        return self._cause(found, word, moved=moved)
-
-    def _said(self, row: RegressionRow, values: RegressionValues, word: Word | None) -> RegressionValues:
-        """Where it began: as the fleet judge says, else as its change points do."""
-        if word is not None:
-            good = word.range_start - 1
-            return replace(values, first_bad=word.first_bad_position, last_good=good if good >= 0 else None)
-        if values.cause == CauseName.HARDWARE and row.cause == CauseName.HARDWARE:
-            # What shows it next is no other beginning.
-            began = min(row.first_bad_position, values.first_bad)
-            goods = {row.first_bad_position: row.last_good_position}
-            return replace(values, first_bad=began, last_good=goods.get(began, values.last_good))
-        return values
-
-    def _tell_state(
-        self,
-        row: RegressionRow,
-        found: Group,
-        cause: Cause,
-        values: RegressionValues,
-        confirmed: Sequence[ChangePointRow],
-        *,
-        newly: bool,
-        taken_back: bool,
-    ) -> None:
-        alarm = {"cause": cause.cause.value, "evidence": list(cause.evidence)}
-        if taken_back:
-            self._event(row.id, "infra_alarm", {**alarm, "taken_back": True}, state=values.state)
-            store.count_alarms(self.c, [point.series_id for point in confirmed], withdrawn=1)
-        elif newly and cause.suppress and not store.has_event(self.c, row.id, "infra_alarm"):
-            self._event(row.id, "infra_alarm", alarm, state=values.state)
-        elif newly and not cause.suppress:
-            detail = {"cause": cause.cause.value, "change": found.magnitude, **self._place_of(found)}
-            self._event(row.id, "confirmed", {**detail, **self._named(values.first_bad)}, state=values.state)
-        told_now = [point.series_id for point in confirmed if point.series_id in self.newly_confirmed]
-        if told_now and not cause.suppress:
-            store.count_alarms(self.c, told_now, confirmed=1)
-
-    def _close(self, row: RegressionRow, gates: Sequence[ChangePointRow], word: Word | None) -> None:
-        """No series is worse any more: mended by a commit, never real, or part of another."""
-        if not row.still_bad or self._comes_and_goes(row, gates):
-            return
-        ends = [point.fixed_position for point in gates if point.state == "fixed" and point.fixed_position is not None]
-        fixed = max(ends, default=None)
-        if fixed is not None and word is not None and word.closed_position is not None:
-            fixed = word.closed_position
-        state = row.state
-        if state in OPEN_STATES:
-            state = "withdrawn" if fixed is None else "fixed"
-        if state == "withdrawn" and row.state != "suspect" and row.id not in self.merged:
-            store.count_alarms(self.c, [point.series_id for point in gates], withdrawn=1)
-        arrival = self.arrival
-        store.close_regression(
-            self.c, row.id, arrival.default_branch_id, state=state, fixed_position=fixed, now=arrival.now
-        )
-        detail: dict[str, Any] = {"run_id": arrival.run.id}
-        if row.id in self.merged:
-            detail["part_of"] = self.merged[row.id]
-        if fixed is not None:
-            shas = store.shas_at(self.c, arrival.default_branch_id, [fixed])
-            detail |= {"position": fixed, "commit": shas.get(fixed)}
-        self._event(row.id, "withdrawn" if fixed is None else "fixed", detail, state=state)
-
-    def _comes_and_goes(self, row: RegressionRow, gates: Sequence[ChangePointRow]) -> bool:
-        """An alarm about one worker of several stays while others run: their good runs say nothing of it."""
-        if row.cause != CauseName.HARDWARE or row.state != "suspect":
-            return False
-        if any(point.state == "fixed" for point in gates):
-            return False
-        newest = max((point.onset_position for point in gates), default=0)
-        return self.arrival.position - newest < ONE_ALARM
-
-    # --- shared
-
-    def _cause(self, found: Group, word: Word | None, *, moved: int) -> Cause:
-        """What the fleet judge says; of machines and software with what this series' own runs say of it."""
-        said = None if word is None else cause_of(word)
-        if said is not None and not said.suppress:
-            return said
-        own = self._own_cause(found, moved=moved)
-        if said is None or (said.cause is CauseName.HARDWARE and found.counted):
-            return own
-        return replace(said, evidence=said.evidence + own.evidence) if own.cause is said.cause else said
-
-    def _own_cause(self, found: Group, *, moved: int) -> Cause:
-        lead = self.by_series.get(int(found.lead.series_id))
-        return find_cause(
-            self.c,
-            self.arrival,
-            found,
-            noise=0.0 if lead is None else lead.noise,
-            exact=found.counted,
-            moved=moved,
-            watched=self.watched,
-        )
-
-    def _values(self, found: Group, *, state: str, cause: Cause) -> RegressionValues:
-        lead_series = int(found.lead.series_id)
-        lead = self.by_series.get(lead_series)
-        noise = store.noise_of(self.c, lead_series) if lead is None else lead.noise
-        low = high = None
-        if noise is not None:
-            # Of a change between two levels, each known from a few runs.
-            half = 1.96 * noise * sqrt(2 / 3)
-            low, high = found.magnitude - half, found.magnitude + half
-        return RegressionValues(
-            state=state,
-            kind=found.lead.change.kind.value,
-            cause=cause.cause.value,
-            evidence=cause.evidence,
-            first_bad=found.onset_position,
-            last_good=found.last_good_position,
-            lead_series=lead_series,
-            change=found.magnitude,
-            change_low=low,
-            change_high=high,
-        )
-
-    def _place_of(self, found: Group) -> dict[str, Any]:
-        return {
-            "run_id": self.arrival.run.id,
-            **self._named(found.onset_position),
-            "series": len(found.members),
-        }
-
-    def _named(self, position: int) -> dict[str, Any]:
-        shas = store.shas_at(self.c, self.arrival.default_branch_id, [position])
-        return {"position": position, "commit": shas.get(position)}
-
-    def _event(self, regression_id: int, kind: str, detail: Mapping[str, Any], *, state: str) -> None:
-        store.insert_event(self.c, regression_id, kind, now=self.arrival.now, detail=detail)
-        payload = {
-            "regression_id": regression_id,
-            "event": kind,
-            "state": state,
-            "project": self.arrival.run.project,
-            "testbed": self.arrival.run.testbed,
-        }
-        live.publish(self.c, "regression", self.arrival.project_id, payload)
-
 
 def _is_alarm(event: ChangePoint) -> bool:
     return event.direction is ChangeDirection.REGRESSION and event.past_gate
+
+
+def _outlasts(point: ChangePointRow, end: int) -> bool:
+    """Whether its series shows a change for longer after its end than before it."""
+    return point.detected_position - end > end - point.onset_position

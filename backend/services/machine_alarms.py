@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from backend.regression.attribution import CauseName
 from backend.regression.fleet_machines import REBASED_AFTER
-from backend.services.alarms import ONE_ALARM
+from backend.services.alarm_standing import ONE_ALARM
 from backend.services.triage import triage
 from backend.store import regressions as store
 

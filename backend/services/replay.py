@@ -25,8 +25,7 @@ from backend.regression.terms import (
     SeriesKind,
     Verdict,
 )
-from backend.services import alarms
-from backend.services.alarms import News
+from backend.services.alarm_standing import LIVE, News
 from backend.services.arrival import Arrival
 from backend.store import regressions as regression_store
 from backend.store import series as series_store
@@ -160,15 +159,15 @@ def difference(
     """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
     story = _story(judged)
     news = []
-    for point in sorted(known, key=lambda known_point: known_point.state not in alarms.LIVE):
+    for point in sorted(known, key=lambda known_point: known_point.state not in LIVE):
         onset = min(story, key=lambda position: _distance(point, position), default=None)
         if onset is None or _distance(point, onset) > NEAR:
-            if point.state in alarms.LIVE:
+            if point.state in LIVE:
                 gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
                 news.append(News(series=series, event=gone, noise=0.0))
             continue
         event, noise = story.pop(onset)
-        if point.state not in alarms.LIVE:
+        if point.state not in LIVE:
             continue
         if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
             moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, text
 
 from backend.regression.attribution import CauseName
@@ -144,6 +145,38 @@ def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: A
     ]
     detail = "SELECT detail ->> 'part_of' FROM regression_event WHERE kind = 'withdrawn'"
     assert loom.rows(detail) == [(str(second),)]
+
+
+def _code(loom: Any, closed_by: int | None) -> list[FleetNews]:
+    """The fleet judge's word that the code made it, on both testbeds, and mended it there."""
+    (news,) = _upgrade(loom, "cpu", "gpu")
+    (said,) = news.incidents
+    code = replace(said, kind=IncidentKind.REGRESSION, cause=CauseName.CODE, closed_by=closed_by)
+    return [replace(news, incidents=(code,))]
+
+
+@pytest.mark.parametrize(
+    ("bad_on_gpu", "state", "ends"),
+    [((0, 1, 2), "fixed", STEP + 6), ((2, 30, 31, 32), "confirmed", None)],
+)
+def test_a_series_that_shows_late_what_is_mended_opens_no_second_regression(
+    loom: Any, bad_on_gpu: tuple[int, ...], state: str, ends: int | None
+) -> None:
+    mended = STEP + 6
+    for position in range(STEP):
+        _run(loom, "cpu", position, 100.0)
+        _run(loom, "gpu", position, 100.0)
+    for position in range(STEP, mended + 6):
+        _run(loom, "cpu", position, 125.0 if position < mended else 100.0)
+        heed(loom.connection, _project(loom), _code(loom, None if position <= mended else mended), loom.now)
+    assert loom.rows("SELECT state FROM regression") == [("fixed",)]
+    for after in bad_on_gpu:
+        _run(loom, "gpu", STEP + after, 125.0)
+    assert loom.rows("SELECT state, still_bad FROM regression") == [(state, state != "fixed")]
+    of_gpu = """SELECT p.regression_id, p.fixed_position FROM change_point p JOIN series s ON s.id = p.series_id
+                JOIN testbed t ON t.id = s.testbed_id WHERE t.name = 'gpu' AND p.direction = 'regression'"""
+    assert loom.rows(of_gpu) == [(loom.value("SELECT id FROM regression"), ends)]
+    assert loom.events().count("reopened") == (state != "fixed")
 
 
 def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
