@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from backend.regression.density import NAT, Floats, Ints, NoiseModel
 from backend.regression.evidence import SHIFTS
 from backend.regression.policy import Policy
 
-NOTICE = 5 * NAT
+NOTICE = 6 * NAT
 """A CUSUM past this asks for a close look."""
 
 
@@ -102,10 +103,7 @@ class Memory:
 
     def snapshot(self) -> Self:
         """A copy that later feeding of this one does not change."""
-        twin = object.__new__(type(self))
-        for name in FIELDS:
-            setattr(twin, name, getattr(self, name))
-        return twin
+        return type(self)(*_ALL(self))
 
     def least(self, policy: Policy) -> int:
         """Runs a level must have before anything is compared with it."""
@@ -117,3 +115,4 @@ class Memory:
 
 
 FIELDS = tuple(Memory.__dataclass_fields__)
+_ALL = attrgetter(*FIELDS)

@@ -7,8 +7,11 @@ levels and the runs before change only when the detector refits or accepts somet
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter, is_
 from struct import Struct
+from typing import Any
 
 import numpy as np
 import orjson
@@ -25,8 +28,8 @@ MOST_RUNS = 48
 
 DETECTOR_TAIL = ("segment", "places", "assumed_noise", "replicated", "cusum", "started", "notice", "next_look")
 STATE_TAIL = ("detector", "last_position", "points", "suspect", "returning", "smooth", "within", "within_runs")
-_DETECTOR_WHOLE = tuple(name for name in FIELDS if name not in DETECTOR_TAIL)
-_STATE_WHOLE = tuple(name for name in SeriesState.__dataclass_fields__ if name not in STATE_TAIL)
+_DETECTOR_WHOLE = attrgetter(*(name for name in FIELDS if name not in DETECTOR_TAIL))
+_STATE_WHOLE = attrgetter(*(name for name in SeriesState.__dataclass_fields__ if name not in STATE_TAIL))
 # key, runs, last position, points, assumed noise, replicated, notice, next look, returning, level and runs of the
 # smooth, spread within a run and its runs, whether there is a suspect, and its five fields; then the CUSUMs, where
 # they started, the runs and their places
@@ -108,13 +111,12 @@ def read_tail(whole: SeriesState, tail: bytes) -> SeriesState:
     )
 
 
-def _same(names: tuple[str, ...], one: SeriesState | Detector, other: SeriesState | Detector) -> bool:
+def _same(parts: Callable[[Any], tuple[Any, ...]], one: SeriesState | Detector, other: SeriesState | Detector) -> bool:
     """Whether nothing of this was replaced: arrays and models never change in place."""
-    for name in names:
-        mine, yours = getattr(one, name), getattr(other, name)
-        if mine is not yours and (not isinstance(mine, _PLAIN) or mine != yours):
-            return False
-    return True
+    mine, yours = parts(one), parts(other)
+    return all(map(is_, mine, yours)) or all(
+        a is b or (isinstance(a, _PLAIN) and a == b) for a, b in zip(mine, yours, strict=True)
+    )
 
 
 _PLAIN = (int, float, str, SeriesKind)

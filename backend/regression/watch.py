@@ -31,16 +31,18 @@ def feed_quiet(runs: Sequence[Fed]) -> list[bool]:
     if not may:
         return fed
     sums, high = _cusums([runs[number] for number in may])
-    quiet_started = sums == 0
+    lengths = np.array([[len(runs[number][0].segment) + 1] for number in may])
+    started = np.where(sums == 0, lengths, np.stack([runs[number][0].started for number in may]))
+    new_x, new_places = np.array([run[1] for run in runs]), np.array([run[2] for run in runs])
     for row, number in enumerate(may):
-        detector, x, place, policy = runs[number]
+        detector, _, _, policy = runs[number]
         if high[row]:
             continue
-        n = len(detector.segment)
-        history, where = np.append(detector.segment, x), np.append(detector.places, place)
-        if (n + 1) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
+        history = np.concatenate((detector.segment, new_x[number : number + 1]))
+        where = np.concatenate((detector.places, new_places[number : number + 1]))
+        if len(history) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
             continue
-        detector.started = np.where(quiet_started[row], n + 1, detector.started)
+        detector.started = started[row]
         detector.cusum = sums[row]
         detector.segment, detector.places = history, where
         detector.notice = NOTICE
