@@ -188,7 +188,10 @@ def describe_verdicts(answer: Mapping[str, Any]) -> str:
     for verdict in verdicts:
         change = "" if verdict.get("change") is None else f"{verdict['change']:+8.1%}"
         name = f"{verdict.get('benchmark')} {verdict.get('metric')}"
-        lines.append(f"  {verdict.get('verdict', ''):<13}{change:>9}  {name}  (series {verdict.get('series_id')})")
+        needed = verdict.get("needed_runs") or 0
+        more = f"; {needed} more run{'' if needed == 1 else 's'} needed" if needed else ""
+        place = f"(series {verdict.get('series_id')}{more})"
+        lines.append(f"  {verdict.get('verdict', ''):<13}{change:>9}  {name}  {place}")
     if not verdicts:
         lines.append("  nothing in it is judged")
     return "\n".join(lines)

@@ -172,6 +172,7 @@ def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple
             change_high=row.change_high,
             baseline=row.baseline,
             value=row.value,
+            needed_runs=judgement.needed_runs,
             regression_id=row.regression_id,
             explanation=explanation(judgement, row.metric, row.unit, names),
         )

@@ -28,6 +28,8 @@ class SeriesVerdict:
     change_high: float | None
     baseline: float | None
     value: float
+    needed_runs: int
+    """More of them until such a point is judged; 0: it is."""
     regression_id: int | None
     explanation: str
 
@@ -47,6 +49,7 @@ def verdict_of(series: SeriesRow, row: JudgementRow, names: Mapping[int, str]) -
         change_high=said.change_high,
         baseline=said.baseline,
         value=said.value,
+        needed_runs=said.needed_runs,
         regression_id=row.regression_id,
         explanation=explanation(said, series.metric, series.unit, names),
     )

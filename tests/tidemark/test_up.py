@@ -128,6 +128,8 @@ def test_the_admin_token_is_its_owners_alone_and_the_command_line_finds_it(servi
     listed = tidemark("regressions", "--still-bad", TIDEMARK_DATA_DIR=str(service.data))
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.strip() == "no such regressions (`tidemark regressions` lists all)"
+    listed = tidemark("regressions", "--commits", "a..b", TIDEMARK_DATA_DIR=str(service.data))
+    assert listed.returncode == 1 and "base..head" in listed.stderr and "together with `project`" in listed.stderr
 
 
 def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trusted(

@@ -38,19 +38,38 @@ def regressions(
     project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
     state: Annotated[str | None, typer.Option(help="Only in this state, e.g. confirmed.")] = None,
     cause: Annotated[str | None, typer.Option(help="Only of this cause, e.g. code.")] = None,
+    commits: Annotated[
+        str | None, typer.Option(metavar="BASE..HEAD", help="Only what began after BASE, up to HEAD; with --project.")
+    ] = None,
+    suite: Annotated[str | None, typer.Option(help="Only of this suite.")] = None,
+    benchmark: Annotated[str | None, typer.Option(help="Only of this benchmark, e.g. gpt.train.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Only of this metric, e.g. step_ms.")] = None,
+    testbed: Annotated[str | None, typer.Option(help="Only of this testbed.")] = None,
     still_bad: Annotated[bool, typer.Option("--still-bad", help="Only what is slow to this day.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """List regressions, the newest first."""
+    """List regressions, the newest first.
+
+    What regressed between two commits and is still bad: --commits BASE..HEAD --still-bad.
+    """
     from tidemark import remote
 
-    found = remote.service(url, token).regressions(
-        limit, project=project, state=state, cause=cause, still_bad="true" if still_bad else None
-    )
-    narrowed = still_bad or any((project, state, cause))
+    filters = {
+        "project": project,
+        "state": state,
+        "cause": cause,
+        "commits": commits,
+        "suite": suite,
+        "benchmark": benchmark,
+        "metric": metric,
+        "testbed": testbed,
+        "still_bad": "true" if still_bad else None,
+    }
+    found = remote.service(url, token).regressions(limit, **filters)
+    narrowed = any(filters.values())
     print(json.dumps(found) if as_json else remote.describe_regressions(found, narrowed=narrowed))
 
 

@@ -71,6 +71,14 @@ def test_higher_is_better_is_judged_in_cost(loom: Any) -> None:
     assert recorded.verdicts[0].change == pytest.approx(0.25, abs=0.02)
 
 
+def test_a_short_history_is_answered_with_the_number_of_runs_it_needs(loom: Any) -> None:
+    answers = loom.history([100.0] * 5)
+    said = [(answer.verdicts[0].verdict, answer.verdicts[0].needed_runs) for answer in answers]
+    assert said == [("insufficient", 3), ("insufficient", 2), ("insufficient", 1), ("unchanged", 0), ("unchanged", 0)]
+    again = [loom.run(position, 100.0).verdicts[0].needed_runs for position in range(5)]
+    assert again == [3, 2, 1, 0, 0], "delivered again, the same"
+
+
 def test_every_verdict_comes_with_its_reason_in_words(loom: Any) -> None:
     *_, last = loom.history(SLOWER)
     assert last.verdicts[0].explanation.startswith("step_ms is ")

@@ -1,0 +1,19 @@
+"""What commands print of the service's answers."""
+
+import pytest
+
+from tidemark import remote
+
+
+@pytest.mark.parametrize(
+    ("verdict", "needed", "line"),
+    [
+        ("insufficient", 3, "  insufficient            gpt.train step_ms  (series 7; 3 more runs needed)"),
+        ("insufficient", 1, "  insufficient            gpt.train step_ms  (series 7; 1 more run needed)"),
+        ("unchanged", 0, "  unchanged               gpt.train step_ms  (series 7)"),
+    ],
+)
+def test_a_short_history_says_how_many_runs_it_needs(verdict, needed, line):
+    said = {"verdict": verdict, "needed_runs": needed, "benchmark": "gpt.train", "metric": "step_ms", "series_id": 7}
+    answer = {"run_id": "R", "status": "ok", "verdicts": [{**said, "change": None}]}
+    assert remote.describe_verdicts(answer).splitlines() == ["run R: ok", line]
