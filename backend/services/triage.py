@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping
 
 from backend.regression.terms import Reason, Verdict
-from backend.services import confirm, live
+from backend.services import confirm, judging, live
 from backend.services.errors import BadRequest, Conflict, NotFound
 from backend.services.regressions import DECIDED, OPEN, Action, RegressionDetail, get_regression, possible_actions
-from backend.services.rejudging import rejudge_series
+from backend.services.rejudging import publish_waiting, rejudge_series
 from backend.services.remembered import STATES
 from backend.services.replay import decide
 from backend.services.series_states import state_of
@@ -133,7 +133,7 @@ def _act(
         detail |= {"was": was, "became": became}
     store.insert_event(c, number, kind, now=now, actor=actor, note=reason or note, detail=detail)
     if row["state"] in DECIDED and became["state"] not in DECIDED:
-        _judge_again(c, number, row["first_bad_position"], now)
+        _judge_again(c, row, now)
     if became["state"] in DECIDED and row["state"] not in DECIDED and action is Action.UNDO:
         _decide(c, number, became["state"], now)
     return kind
@@ -203,9 +203,17 @@ def _not_real(series_id: int, onset: int) -> Restatement:
     )
 
 
-def _judge_again(c: Connection, regression_id: int, position: int, now: datetime) -> None:
-    """A decision was taken back: the series' points count again as they did before it."""
-    points = store.points_of(c, [regression_id])
-    for point in points:
-        if point.state in ("suspect", "confirmed"):
-            rejudge_series(c, point.series_id, min(position, point.onset_position), now=now)
+def _judge_again(c: Connection, regression: RowMapping, now: datetime) -> None:
+    """A decision was taken back: the series' points count again as they did before it. Where that would take long, in
+    the background, which says how many series wait for it."""
+    points = [point for point in store.points_of(c, [regression["id"]]) if point.state in ("suspect", "confirmed")]
+    first = {point.series_id: min(regression["first_bad_position"], point.onset_position) for point in points}
+    series = series_store.lock_by_id(c, first)
+    # Of each series at most as many points stand from there on as there are positions.
+    if sum((row.state_position or 0) - first[row.id] for row in series) <= judging.MOST_LATER_POINTS:
+        for row in series:
+            rejudge_series(c, row.id, first[row.id], now=now)
+        return
+    for row in series:
+        series_store.ask_again(c, [row.id], first[row.id])
+    publish_waiting(c, regression["project_id"])

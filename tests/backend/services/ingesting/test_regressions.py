@@ -7,10 +7,12 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from backend.services import replay
+from backend.services import judging, replay
 from backend.services.errors import BadRequest, Conflict, NotFound
 from backend.services.history import load_series
+from backend.services.policies import policy_of
 from backend.services.regressions import Regression, RegressionFilter, get_regression, list_regressions
+from backend.services.rejudging import rejudge_next_late
 from backend.services.triage import triage
 
 PROJECT = "northsea/loom"
@@ -234,6 +236,21 @@ def test_a_decision_can_be_taken_back_wholly(slower: Any, decision: str, way_bac
     assert slower.events()[2:] == [decision, {"undo": "undone", "reopen": "reopened"}[way_back]]
     slower.history([100.0] * 4, start=20)
     assert [r.state for r in listed(slower)] == ["fixed"]
+
+
+@pytest.mark.parametrize(("most", "waiting"), [(9, 0), (8, 1)])
+def test_what_would_keep_a_person_waiting_is_judged_again_in_the_background(
+    slower: Any, monkeypatch: pytest.MonkeyPatch, most: int, waiting: int
+) -> None:
+    say(slower, "expected", reason="so it seems")
+    slower.history([125.0] * 4, start=16)
+    monkeypatch.setattr(judging, "MOST_LATER_POINTS", most)
+    assert say(slower, "undo").state == "confirmed"
+    assert slower.red() == list(range(10, 20 if waiting == 0 else 16))
+    assert policy_of(slower.connection, PROJECT).rejudging_late == waiting
+    assert (rejudge_next_late(slower.connection, slower.now) is not None) == bool(waiting)
+    assert slower.red() == list(range(10, 20))
+    assert policy_of(slower.connection, PROJECT).rejudging_late == 0
 
 
 @pytest.mark.parametrize(("decision", "false_alarms", "asked"), [("invalid", 1, 4), ("expected", 0, 3)])
