@@ -30,6 +30,8 @@ PAST = (115, 55)
 """Commits ago, from and to: what makes the level of long ago."""
 EVERY = 70
 """Commits after which a session looks back without any suspicion."""
+LOOKED_BACK = 10
+"""Commits after a session with long ago in which another one would show no more."""
 AGAIN = 12
 """Commits after which a benchmark is looked at again that lost a little, or of which no session could be had."""
 STEADY = 30
@@ -60,7 +62,7 @@ class Drifts(Codes):
 
     def drift_scan(self, rows: RowsOfTestbed, *, eager: bool = False) -> Ask | None:
         """A look back, where the runs suggest a slow loss or none was had for long. `eager`: a small one was seen."""
-        if self.pending is not None or (not eager and rows.n - self.drift_checked < 4):
+        if self.pending is not None or self.just_looked_back() or (not eager and rows.n - self.drift_checked < 4):
             return None
         self.drift_checked = rows.n
         change, error = self.slow_loss()
@@ -70,6 +72,10 @@ class Drifts(Codes):
         if not suspected.any() and not overdue:
             return None
         return self.look_back(rows, int(np.argmax(np.where(suspected, z, -1.0) if suspected.any() else z)))
+
+    def just_looked_back(self) -> bool:
+        """Whether another look back would see what the last one saw, which was of all benchmarks."""
+        return self.newest - self.looked_back < LOOKED_BACK
 
     def may_drift(self) -> Bools:
         """Gates whose benchmark is not known to drift, nor was found steady a moment ago."""
@@ -110,7 +116,7 @@ class Drifts(Codes):
     def ramps(self, lead: int) -> bool:
         """Whether a series has been getting worse for long, rather than at one commit."""
         now = self.newest
-        if now - self.oldest < 80 or not self.may_drift()[self.partner[lead]]:
+        if now - self.oldest < 80 or self.just_looked_back() or not self.may_drift()[self.partner[lead]]:
             return False
         old, old_variance = self.window(now - 110, now - 50)
         middle, middle_variance = self.window(now - 36, now - 14)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fleet_project import SERIES, SIZE, Project, steps
 
-from backend.regression.fleet_drift import BACK, CLEARED, HINTS, SEEN_STEADY, STEADY, Verdict
+from backend.regression.fleet_drift import BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
 from backend.regression.fleet_health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Ill, Proof, Symptoms, prove
 from backend.regression.fleet_judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
 from backend.regression.fleet_software import SHOWN
@@ -125,6 +125,24 @@ def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared,
     assert (upgrade.cleared == 55) is cleared
 
 
+@pytest.mark.parametrize(("by_canary", "usual"), [(False, DIP), (True, 0.0)])
+def test_an_upgrade_moves_what_is_usual_of_a_canary_unless_the_canary_says_that_its_worker_is_ill(by_canary, usual):
+    judge = Project(steps(), machine=upgraded(999, 0.0), until=60).play().judge
+    for position in range(60, 72, 2):
+        judge.run(Project(steps(), machine=with_canary(999)).run(position, "t0", 0))
+    judge.fall_ill(judge.rows["t0"], 0, [judge.rows["t0"].n - 1], Ill.SLOW, canary=by_canary, moved=0.2)
+    judge.run(Project(steps(), machine=with_canary(72)).run(72, "t0", 0))
+    assert judge.health["t0", 0].usual("gemm") == usual
+
+
+def with_canary(first):
+    """From a commit on a new environment, in which a canary is a little slower."""
+    return lambda position, worker: {
+        "environment": {"torch": "2" if position >= first else "1"},
+        "canary": {"gemm": DIP * (position >= first)},
+    }
+
+
 # --- upgrades --------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +189,15 @@ def test_each_of_the_first_runs_since_an_upgrade_must_show_what_it_moved(other, 
 
 
 # --- when a benchmark is left alone ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ago", "asked"), [(LOOKED_BACK - 1, False), (LOOKED_BACK, True)])
+def test_a_look_back_soon_after_another_would_show_no_more(ago, asked):
+    judge = Project(steps(), until=130).play().judge
+    for rows in judge.rows.values():
+        rows.clean[rows.judged(first=judge.newest - 12), :2] += 0.05
+    judge.looked_back, judge.steady_until = judge.newest - ago, {}
+    assert (judge.drift_scan(judge.rows["t0"], eager=True) is not None) is asked
 
 
 def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_while():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backend.regression.attribution import CauseName, Evidence, attribute
-from backend.regression.fleet_health import CanaryNoise, Health
+from backend.regression.fleet_health import SERIES_MOVED, CanaryNoise, Health
 from backend.regression.fleet_rows import RowsOfTestbed, Shift
 from backend.regression.fleet_scan import locate, newest_change
 from backend.regression.fleet_terms import FleetRun, FleetSeries
@@ -126,6 +126,32 @@ def test_symptoms_have_points_on_both_sides_of_their_limits(health, symptom, poi
 def test_slower_series_alone_are_no_symptom_and_confirm_one(health):
     assert health.examine(run(30), 1.0).points == 0
     assert health.examine(run(30, canary={"gemm": 0.035}), 1.0).points == 2
+
+
+@pytest.mark.parametrize(
+    ("usual", "slower", "slowed"),
+    [(0.0, SERIES_MOVED, True), (0.0, SERIES_MOVED - 0.01, False), (0.4, 0.69, False), (0.4, 0.7, True)],
+)
+def test_series_that_were_slower_already_confirm_no_symptom(health, usual, slower, slowed):
+    """A level that nobody has explained yet is no news of the machine."""
+    for position in range(20, 24):
+        health.learn(run(position, canary={"gemm": 0.0}), usual)
+    assert health.examine(run(30, canary={"gemm": 0.035}), slower).slowed is slowed
+
+
+@pytest.mark.parametrize(
+    ("symptom", "alone"),
+    [
+        ({"canary": {"gemm": 0.035}}, 1.0),
+        ({"canary": {"gemm": 0.2}}, 2.0),
+        ({"load": 6.0}, 1.0),
+        ({"load": 20.0}, 2.0),
+        ({"clock_mhz": 1700.0}, 1.5),
+        ({"foreign_processes": 1}, 0.5),
+    ],
+)
+def test_what_symptoms_are_worth_alone_leaves_out_the_series_and_what_chance_brings(health, symptom, alone):
+    assert health.examine(run(30, **symptom), 1.0).alone == alone
 
 
 def test_a_new_environment_may_move_a_canary_a_little(health):
