@@ -81,16 +81,18 @@ def record_run(
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
-    place = store.find_place(c, run, environment_hash=fingerprint, measured_at=measured_at, arriving=True)
+    finding = store.place_statements(run, environment_hash=fingerprint, measured_at=measured_at, arriving=True)
+    with wire.ahead(c, *finding) as found:
+        packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
+    place = store.place_in(found.rows)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, digest)
     _check_request(run, place, lease)
     place = _complete(c, run, place, fingerprint, now)
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
-    packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
-    arrival, series = _arrive(c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
-    judged = _judge(c, arrival, series)
+    arrived = _arrive(c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
+    arrival, judged = arrived[0], _judge(c, *arrived)
     verdicts = judged.verdicts
     if judged.restated:
         verdicts = _stored_verdicts(c, run.id, arrival.default_branch_id)
@@ -280,9 +282,9 @@ def _arrive(
     measured_at: datetime,
     fingerprint: str | None,
     now: datetime,
-) -> tuple[Arrival, list[SeriesRow]]:
-    """The run at its place, stored, and the series of what it measured, locked: in one round trip where all is known
-    but the commit."""
+) -> tuple[Arrival, list[SeriesRow], dict[str, Any]]:
+    """The run at its place, stored; the series of what it measured, locked; and what is to be stored of that. In one
+    round trip where all is known but the commit."""
     project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
     assert project_id is not None and testbed_id is not None and default_branch_id is not None
     spot = _known_spot(c, run, place)
@@ -292,16 +294,17 @@ def _arrive(
     placing = []
     if spot is None:
         placing = store.append_statements(default_branch_id, project_id, run.commit, run.parents, now)
-    answers = wire.send(
+    with wire.ahead(
         c,
         *placing,
         store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=packed),
         *([store.results_statement(run, variants)] if run.results else []),
         series_store.lock_statement(*of_these),
-    )
+    ) as sent:
+        columns = store.measurement_columns(run, counted)
     if spot is None:
-        spot = _Spot(*store.appended(answers[len(placing) - 1]))
-    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), answers[-1])
+        spot = _Spot(*store.appended(sent.rows[len(placing) - 1]))
+    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), sent.rows[-1])
     arrival = Arrival(
         run=run,
         project_id=project_id,
@@ -317,7 +320,7 @@ def _arrive(
         overrides=overrides_of(run, place),
         points_per_week=place.points_per_week or 0.0,
     )
-    return arrival, series
+    return arrival, series, columns
 
 
 # --- judge -------------------------------------------------------------------------------------------------------
@@ -330,7 +333,7 @@ RUN_STATE = {
 }
 
 
-def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> Judged:
+def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow], columns: Mapping[str, Any]) -> Judged:
     run = arrival.run
     counted = _counted(run)
     series = [
@@ -339,7 +342,7 @@ def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> Judg
     if not series:
         return Judged(verdicts=(), regressions=(), statements=())
     measurements = store.measurements_statement(
-        run, [row.id for row in series], counted, measured_at=arrival.measured_at, commit_id=arrival.commit_id
+        columns, [row.id for row in series], measured_at=arrival.measured_at, commit_id=arrival.commit_id
     )
     if run.session is not None and run.session.arm is not None:
         return Judged(verdicts=(), regressions=(), statements=(measurements,))

@@ -22,7 +22,9 @@ from backend.services.outcome import (
     as_told,
     names_in,
     news_of,
+    rollup_statements,
     row_at,
+    state_statements,
     statements_of,
     store,
     tell,
@@ -30,7 +32,7 @@ from backend.services.outcome import (
 )
 from backend.services.rejudging import judge_again, publish_waiting, row_of
 from backend.services.replay import POINTS_BEFORE, judgeable, not_judgeable, points_to_replay, replay, with_arrival
-from backend.services.series_states import new_state, states_of
+from backend.services.series_states import states_of
 from backend.services.verdicts import SeriesVerdict
 from backend.store import judgements as judgement_store
 from backend.store import regressions as regression_store
@@ -92,13 +94,13 @@ def judge_arrival(
         )
     rows = [as_told(row, told) for row in found.rows] if told.points else found.rows
     names = names_in(c, arrival, rows)
-    statements = (judgement_store.insert_statement(rows, arrival.now), *statements_of(arrival, found))
+    found.statements.append(judgement_store.insert_statement(rows, arrival.now))
     if len(rows) < MANY:
-        verdicts = verdicts_of(arrival, found, rows, names)
+        verdicts, statements = verdicts_of(arrival, found, rows, names), statements_of(arrival, found)
         return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
-    with wire.ahead(c, *statements):  # the server writes while the answer is put together
-        verdicts = verdicts_of(arrival, found, rows, names)
-    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=())
+    with wire.ahead(c, *found.statements, *rollup_statements(arrival, found)):  # the server writes meanwhile
+        verdicts, states = verdicts_of(arrival, found, rows, names), state_statements(arrival, found)
+    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=tuple(states))
 
 
 def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
@@ -124,7 +126,7 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
         series = item.series
         if sound:
             judgement, state = next(judged)
-            found.states.append(new_state(series, state, judgement))
+            found.after.append((series, state, judgement))
         else:
             judgement = not_judgeable(point, policy)
         found.said.append((series, judgement))

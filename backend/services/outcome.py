@@ -9,17 +9,19 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from backend.regression.judge import SeriesState
 from backend.regression.terms import Judgement, Reason, Verdict
 from backend.services import alarms
 from backend.services.alarms import News, Told
 from backend.services.arrival import Arrival
+from backend.services.series_states import new_state
 from backend.services.verdicts import SeriesVerdict, restatements, verdict_of
 from backend.store import judgements as judgement_store
 from backend.store import regressions as regression_store
 from backend.store import series as series_store
 from backend.store import wire
 from backend.store.judgements import JudgementRow
-from backend.store.series import NewState, RollupPoint, SeriesRow
+from backend.store.series import SeriesRow
 from backend.store.wire import Statement
 
 
@@ -30,7 +32,8 @@ class Outcome:
     rows: list[JudgementRow] = field(default_factory=list)
     said: list[tuple[SeriesRow, Judgement]] = field(default_factory=list)
     """The run's own judgements."""
-    states: list[NewState] = field(default_factory=list)
+    after: list[tuple[SeriesRow, SeriesState, Judgement]] = field(default_factory=list)
+    """What the judge remembers of each series now, and what it said last."""
     news: list[News] = field(default_factory=list)
     """What nobody was told yet."""
     stories: list[News] = field(default_factory=list)
@@ -118,20 +121,21 @@ def as_told(row: JudgementRow, told: Told) -> JudgementRow:
     return replace(row, judgement=judgement, regression_id=told.regression_of(row.series_id, since))
 
 
-def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
-    """The new states, and the roll-ups of points that were not judged again."""
+def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
+    """What adds the run to the roll-ups; those of points that were judged again are computed anew instead."""
     again = {series_id for series_id, _ in found.rejudged}
-    points = [
-        RollupPoint(
-            series_id=series.id, value=judgement.value, verdict=judgement.verdict.value, change=judgement.change
-        )
-        for series, judgement in found.said
-        if series.id not in again
-    ]
-    statements = list(found.statements)
-    if found.states:
-        statements.append(series_store.save_statement(found.states, arrival.measured_at))
-    if points:
-        rollup = series_store.rollup_statement(points, measured_at=arrival.measured_at, position=arrival.position)
-        statements.append(rollup)
-    return tuple(statements)
+    said = [(series.id, judgement) for series, judgement in found.said if series.id not in again]
+    if not said:
+        return []
+    return [series_store.rollup_statement(said, measured_at=arrival.measured_at, position=arrival.position)]
+
+
+def state_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
+    """What stores the states."""
+    states = [new_state(series, state, judgement) for series, state, judgement in found.after]
+    return [series_store.save_statement(states, arrival.measured_at)] if states else []
+
+
+def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
+    """All that is still to be sent."""
+    return *found.statements, *state_statements(arrival, found), *rollup_statements(arrival, found)

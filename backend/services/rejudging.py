@@ -17,7 +17,6 @@ from backend.services import alarms, live
 from backend.services.arrival import Arrival
 from backend.services.outcome import Outcome, news_of, statements_of, store, tell
 from backend.services.replay import difference, points_to_replay, replay
-from backend.services.series_states import new_state
 from backend.store import ingest as ingest_store
 from backend.store import judgements as judgement_store
 from backend.store import regressions as regression_store
@@ -52,7 +51,7 @@ def judge_again(
             found.rejudged.append((series.id, point.measured_at))
             if point.position == arrival.position:
                 found.said.append((series, judgement))
-        found.states.append(new_state(series, state, judged[-1][1]))
+        found.after.append((series, state, judged[-1][1]))
         first = stored[series.id][0].position
         known = [p for p in told if p.series_id == series.id and p.onset_position > first]
         news = difference(series, known, [judgement for _, judgement in judged])

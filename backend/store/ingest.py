@@ -80,13 +80,16 @@ def move_positions(c: Connection, project: str) -> None:
     c.execute(_MOVE_POSITIONS, {"positions": POSITIONS_LOCK, "project": project})
 
 
-def find_place(
-    c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime, arriving: bool = False
-) -> Place:
-    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns.
+def find_place(c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime) -> Place:
+    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns."""
+    statements = place_statements(run, environment_hash=environment_hash, measured_at=measured_at)
+    return place_in(wire.send(c, *statements))
 
-    `arriving`: the run is about to be judged at this place, which must not change meanwhile.
-    """
+
+def place_statements(
+    run: Run, *, environment_hash: str | None, measured_at: datetime, arriving: bool = False
+) -> list[wire.Statement]:
+    """What finds the place; `arriving`: the run is about to be judged there, and it must not change meanwhile."""
     month = f"{measured_at:%Y_%m}"
     values = {
         "project": run.project,
@@ -100,8 +103,12 @@ def find_place(
     }
     hold = [(_HOLD_POSITIONS, {"positions": POSITIONS_LOCK, "project": run.project})] if arriving else []
     # A statement of its own, so that its snapshot is taken when the locks are ours.
-    *_, rows = wire.send(c, *hold, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values))
-    return Place(**rows[0]._asdict())
+    return [*hold, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values)]
+
+
+def place_in(answers: Sequence[wire.Rows]) -> Place:
+    """The place, from the answers to `place_statements`."""
+    return Place(**answers[-1][0]._asdict())
 
 
 # --- names seen for the first time -----------------------------------------------------------------------------------
@@ -320,10 +327,8 @@ Counted = tuple[int, int]
 """A measurement that counts: index of its result, index within it."""
 
 
-def measurements_statement(
-    run: Run, series_ids: Sequence[int], counted: Sequence[Counted], *, measured_at: datetime, commit_id: int
-) -> wire.Statement:
-    """Stores the measurements of a run that count, each with its series."""
+def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
+    """What is stored of the measurements of a run that count, before it is known of which series they are."""
     measurements = [run.results[number].measurements[index] for number, index in counted]
     processes = [measurement.processes for measurement in measurements]
     samples = [measurement.samples for measurement in measurements]
@@ -331,11 +336,8 @@ def measurements_statement(
     process_at, process_count = _spans(map(len, processes))
     sample_at, sample_count = _spans(map(sum, counts))
     count_at, count_count = _spans(map(len, counts))
-    return _MEASUREMENTS, {
+    return {
         "run": run.id,
-        "measured_at": measured_at,
-        "commit": commit_id,
-        "series": wire.Ints(series_ids),
         "result_index": wire.Ints([number for number, _ in counted]),
         "measurement_index": wire.Ints([index for _, index in counted]),
         "values": wire.Doubles([measurement.value for measurement in measurements]),
@@ -348,6 +350,18 @@ def measurements_statement(
         "counts": wire.Ints(chain.from_iterable(counts)),
         "count_at": count_at,
         "count_count": count_count,
+    }
+
+
+def measurements_statement(
+    columns: Mapping[str, Any], series_ids: Sequence[int], *, measured_at: datetime, commit_id: int
+) -> wire.Statement:
+    """Stores the measurements of a run, each with its series."""
+    return _MEASUREMENTS, {
+        **columns,
+        "series": wire.Ints(series_ids),
+        "measured_at": measured_at,
+        "commit": commit_id,
     }
 
 

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Connection, text
 
 from backend.contract import SeriesKey
-from backend.regression.terms import Point
+from backend.regression.terms import Judgement, Point
 from backend.store import wire
 
 
@@ -460,23 +460,17 @@ WHERE (r.runs, r.value_sum, r.value_min, r.value_max, r.last_value, r.last_posit
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollupPoint:
-    series_id: int
-    value: float
-    verdict: str
-    change: float | None
-
-
-def rollup_statement(points: Sequence[RollupPoint], *, measured_at: datetime, position: int) -> wire.Statement:
-    """Adds one run's points to the hour, the day and the week they fall in."""
+def rollup_statement(
+    said: Sequence[tuple[int, Judgement]], *, measured_at: datetime, position: int
+) -> wire.Statement:
+    """Adds one run's points to the hour, the day and the week they fall in: of each series what is said of it."""
     return _ADD, {
         "measured_at": measured_at,
         "position": position,
-        "ids": wire.Ints([point.series_id for point in points]),
-        "values": wire.Doubles([point.value for point in points]),
-        "verdicts": [point.verdict for point in points],
-        "changes": wire.reals([point.change for point in points]),
+        "ids": wire.Ints([series_id for series_id, _ in said]),
+        "values": wire.Doubles([judgement.value for _, judgement in said]),
+        "verdicts": [judgement.verdict.value for _, judgement in said],
+        "changes": wire.reals([judgement.change for _, judgement in said]),
     }
 
 
