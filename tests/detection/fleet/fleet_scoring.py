@@ -13,6 +13,8 @@ import numpy as np
 from fleet_protocol import CAUSES, LOOSE, MUST, OWN_KIND, SETTLE, STORM, TOL, play
 from fleet_synthetic import Fleet
 
+WEEK_S = 7 * 86400
+
 
 def beds(s, book):
     """The testbeds an incident names."""
@@ -123,8 +125,11 @@ class _Scored:
                 self.lists["series_wrong"].append(len(wrong) / max(1, len(s["series"])))
             elif claim["kind"] != "infra" or not self._is_bimodal(s["worker"]):
                 r["false"] += 1
+                r["false regressions"] += claim["kind"] == "regression"
                 r["false/" + blame(labels, s, self.book)] += 1
         r["runs"], r["told"] = len(self.runs), len(self.told)
+        times = [record["timestamp"] for _, record in self.runs]
+        r["seconds"] = max(times) - min(times)
         r["retracted"] = sum(i.retracted for i in self.told)
         r["malformed"] = len(self.book.bad)
 
@@ -238,6 +243,9 @@ def figures(total, lists, bad, cpu, fleets):
     found["incidents_per_event"] = mean([n for _, n in lists["incidents"]])
     found["series_listed"], found["series_wrong"] = mean(lists["series_found"]), mean(lists["series_wrong"])
     found["false_per_1000"] = 1000 * share(total["false"], total["runs"])
+    blamed = total["false regressions"] + sum(total["red on " + cause] for cause in ("hardware", "environment", "method"))
+    found["weeks"] = total["seconds"] / WEEK_S
+    found["false_regressions_per_week"] = share(blamed, found["weeks"])
     found["false_kinds"] = {key[6:]: n for key, n in total.items() if key.startswith("false/")}
     found["nags"], found["docs_blamed"] = total["nags"], total["docs_blamed"]
     found["range_right"] = share(total["range_right"], total["range_named"])

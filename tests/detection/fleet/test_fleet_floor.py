@@ -38,6 +38,7 @@ def test_what_is_named_and_found_does_not_fall_below_the_floor(ours, figure, flo
         ("incidents_per_event", 1.1),
         ("series_wrong", 0.04),
         ("false_per_1000", 2),
+        ("false_regressions_per_week", 1),
         ("docs_blamed", 0),
         ("delay_runs", 4),
         ("sessions_per_event", 2),
@@ -50,10 +51,26 @@ def test_what_nobody_wants_does_not_rise_above_the_ceiling(ours, figure, ceiling
     assert ours[figure] <= ceiling
 
 
+def test_a_program_that_cries_wolf_spends_more_than_the_budget_of_a_week():
+    """One that confirms a regression at every thirtieth run, whatever it shows."""
+
+    def wolf(record):
+        if record["type"] != "run" or record["seq"] % 30:
+            return {"incidents": []}
+        at, series = record["commit"], next(iter(record["values"]))
+        alarm = {"id": f"{record['seq']}", "action": "open", "kind": "regression", "cause": "code", "confirmed": True}
+        where = {"series": [series], "testbed": record["testbed"], "worker": None, "first_bad_commit": at}
+        return {"incidents": [alarm | where | {"range": [at, at], "magnitude_pct": 9.0}]}
+
+    cried = table.evaluate(lambda: wolf, [11])
+    assert cried["malformed"] == 0
+    assert cried["false_regressions_per_week"] > 1
+
+
 def test_a_program_that_says_nothing_finds_nothing(ours):
     silent = table.evaluate(lambda: lambda record: {"incidents": []}, [11])
     assert silent["regressions_found"] == silent["hardware_ok"] == 0
-    assert silent["false_per_1000"] == silent["malformed"] == 0
+    assert silent["false_per_1000"] == silent["false_regressions_per_week"] == silent["malformed"] == 0
 
 
 def test_nonsense_is_counted_and_not_applied():
