@@ -243,9 +243,9 @@ def figures(total, lists, bad, cpu, fleets):
     found["incidents_per_event"] = mean([n for _, n in lists["incidents"]])
     found["series_listed"], found["series_wrong"] = mean(lists["series_found"]), mean(lists["series_wrong"])
     found["false_per_1000"] = 1000 * share(total["false"], total["runs"])
-    blamed = total["false regressions"] + sum(total["red on " + cause] for cause in ("hardware", "environment", "method"))
+    wrongly = sum(total["red on " + cause] for cause in OWN_KIND)
     found["weeks"] = total["seconds"] / WEEK_S
-    found["false_regressions_per_week"] = share(blamed, found["weeks"])
+    found["false_regressions_per_week"] = share(total["false regressions"] + wrongly, found["weeks"])
     found["false_kinds"] = {key[6:]: n for key, n in total.items() if key.startswith("false/")}
     found["nags"], found["docs_blamed"] = total["nags"], total["docs_blamed"]
     found["range_right"] = share(total["range_right"], total["range_named"])

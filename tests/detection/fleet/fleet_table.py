@@ -54,7 +54,8 @@ def holds(value: float, side: str, goal: float) -> bool:
 
 
 def table(found: dict) -> str:
-    rows = [f"{found['fleets']} fleets, {found['runs']:,} runs, {found['weeks']:.1f} weeks", "", "| figure | ours | goal | |", "|---|---|---|---|"]
+    size = f"{found['fleets']} fleets, {found['runs']:,} runs, {found['weeks']:.1f} weeks"
+    rows = [size, "", "| figure | ours | goal | |", "|---|---|---|---|"]
     for title, key, side, goal in GOALS:
         verdict = "holds" if holds(found[key], side, goal) else "MISSED"
         rows.append(f"| {title} | {found[key]:.3g} | {side} {goal:g} | {verdict} |")
