@@ -321,7 +321,7 @@ def spoken(cell: Cell) -> str:
     if cell.state is CellState.FAILED and cell.error:
         return f"{words}: {cell.error[:120]}"
     if cell.change is not None and cell.state in MOVED:
-        return f"{words}, {numbers.percent(cell.change)} {'slower' if cell.change > 0 else 'faster'}"
+        return f"{words}, {numbers.percent(cell.change)} {'worse' if cell.change > 0 else 'better'}"
     return words
 
 

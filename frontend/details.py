@@ -6,6 +6,7 @@ from backend.services import run_view
 from backend.services.cell_detail import CellDetail, ResultDetail, load_cell, load_result
 from backend.services.errors import BadRequest
 from backend.services.explanations import Explanation
+from backend.services.metric_words import change_word
 from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit
@@ -57,18 +58,19 @@ def of_series(detail: CellDetail, visit: Visit) -> dict[str, Any]:
 
 def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
     """(look, words) of the tag: how much slower or faster, or the verdict."""
-    why = detail.why
+    why, unit, direction = detail.why, detail.series.unit, detail.series.direction
     if why is None:
         look = RUN_STATES.get(detail.status or "", ("f", "✕"))
         return look, (detail.status or "not measured").replace("_", " ")
     if detail.gained is not None and why.verdict in ("unchanged", "insufficient", "improvement"):
-        return VERDICTS["improvement"], f"{numbers.percent(detail.gained)} faster than before"
+        word = change_word(unit, direction, -detail.gained)
+        return VERDICTS["improvement"], f"{numbers.percent(detail.gained)} {word} than before"
     look = VERDICTS[why.verdict]
     if why.verdict == "regression" and not why.onset:
         look = ("t", "▽")
     if why.change is None or why.verdict in ("unchanged", "insufficient"):
         return look, why.verdict if why.verdict != "insufficient" else f"{why.have} of {why.need} runs"
-    return look, f"{numbers.percent(why.change)} {'slower' if why.change > 0 else 'faster'}"
+    return look, f"{numbers.percent(why.change)} {change_word(unit, direction, why.change)}"
 
 
 def gates(why: Explanation) -> list[tuple[bool, str]]:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from backend.services.confirm import SessionSeries, SessionView
 from backend.services.kernels import KernelDifference
+from backend.services.metric_words import worse_word
 from backend.services.profiles import Profile, ProfileChange
 from backend.services.regressions import AffectedSeries, RegressionDetail
 from frontend import numbers
@@ -241,11 +242,14 @@ def session_panel(sessions: Sequence[SessionView], face: AffectedSeries | None) 
     agree = sum(session.decision == "confirmed" for session in sessions)
     decided = sum(session.decision in ("confirmed", "withdrawn") for session in sessions)
     first = sessions[-1]
+    word = next((worse_word(s.unit, s.direction) for session in sessions if (s := leading(session, face))), "worse")
     return SessionPanel(
         title="Measured again, base against head",
-        note=f"{agree} of {decided} say that it is slower" if decided else "not decided yet",
+        note=f"{agree} of {decided} say that it is {word}" if decided else "not decided yet",
         picture=sessions_svg(pictured, unit),
-        lines=[(session, outcome(session), "" if session.decided_at is None else "decided") for session in sessions],
+        lines=[
+            (session, outcome(session, word), "" if session.decided_at is None else "decided") for session in sessions
+        ],
         key=f"A {first.base_sha[:7]}, B {first.head_sha[:7]}, interleaved in fresh processes on one worker"
         + (f", {first.order}" if first.order else ""),
     )
@@ -260,7 +264,7 @@ def leading(session: SessionView, face: AffectedSeries | None) -> SessionSeries 
 
 def measured(name: str, session: SessionView, series: SessionSeries) -> Measured:
     judged = session.state in ("decided", "running", "waiting")
-    verdict = outcome(session)
+    verdict = outcome(session, worse_word(series.unit, series.direction))
     if judged and series.change is not None:
         verdict = f"{'▼' if series.change > 0 else '▲'} {numbers.percent(series.change)}"
     ends = series.low is not None and series.high is not None
@@ -280,10 +284,10 @@ def when_of(session: SessionView) -> datetime:
     return session.decided_at or session.requested_at
 
 
-def outcome(session: SessionView) -> str:
-    """What came of a session, or how far it is."""
+def outcome(session: SessionView, word: str) -> str:
+    """What came of a session, or how far it is. `word`: what more cost is called of what it measures."""
     if session.state == "decided":
-        words = {"confirmed": "slower", "withdrawn": "not slower", "undecided": "not decided"}
+        words = {"confirmed": word, "withdrawn": f"not {word}", "undecided": "not decided"}
         return words.get(session.decision or "", session.decision or "decided")
     if session.state == "running":
         return f"round {session.rounds_done + 1} of at most {session.max_rounds}"

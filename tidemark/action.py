@@ -116,7 +116,7 @@ def summary(answer: Mapping[str, Any], verdict: str, url: str) -> str:
     changed = [item for run in answer["runs"] for item in run["changed"]]
     rows = [f"### Tidemark: {verdict}", ""]
     if changed:
-        rows += ["| benchmark | metric | slower by | verdict |", "|---|---|--:|---|"]
+        rows += ["| benchmark | metric | worse by | verdict |", "|---|---|--:|---|"]
     for item in changed[:MAX_ROWS]:
         change = "" if item["change"] is None else f"{100 * item['change']:+.1f} %"
         name = f"{item['benchmark']} {item['variant']}".strip()

@@ -10,6 +10,8 @@ from backend.contract import Invalid, Run, parse_run, variant_key
 from backend.regression.compare import Comparison, Measured, Row, compare
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
+from backend.services.metric_words import change_word
+from frontend.numbers import THIN, quantity
 from tidemark.refusal import Refusal
 
 # Phases and derived figures repeat what the judged metrics say; a table for people shows what is judged.
@@ -65,8 +67,9 @@ class FileComparison:
     def report(self) -> str:
         rows = [row for row in self.result.rows if row.role in SHOWN]
         width = max((len(row.key) for row in rows), default=0)
-        lines = [f"base {self.base.commit[:10]}  head {self.head.commit[:10]}  (change in cost: + is slower)"]
-        lines += [_line(row, width) for row in rows]
+        lines = [f"base {self.base.commit[:10]}  head {self.head.commit[:10]}  (change of cost: + is worse)"]
+        directions = {each.key: each.direction.value for each in measured(self.base)}
+        lines += [_line(row, directions[row.key], width) for row in rows]
         lines += [f"{failure.key}: {failure.base_status} / {failure.head_status}" for failure in self.result.failed]
         for side, keys in (("base", self.result.only_base), ("head", self.result.only_head)):
             if keys:
@@ -79,7 +82,7 @@ class FileComparison:
                 f"({self.result.covered} of {self.result.gates} gate metrics)"
             )
         count, undecided = len(self.result.regressions), self.result.undecided
-        lines.append(f"{count} regression{'' if count == 1 else 's'}" if count else "nothing got slower beyond doubt")
+        lines.append(f"{count} regression{'' if count == 1 else 's'}" if count else "nothing got worse beyond doubt")
         if undecided:
             lines.append(f"can't tell yet: {', '.join(row.key for row in undecided)}")
         return "\n".join(lines)
@@ -124,14 +127,22 @@ def measured(run: Run) -> list[Measured]:
     return found
 
 
-def _line(row: Row, width: int) -> str:
-    verdict = row.verdict.value if row.role is Role.GATE else f"{row.verdict.value} (watched only)"
+def _line(row: Row, direction: str, width: int) -> str:
+    verdict = row.verdict.value
+    if row.verdict in (Verdict.REGRESSION, Verdict.IMPROVEMENT):
+        verdict += f": {change_word(row.unit, direction, row.change)}"
+    if row.role is not Role.GATE:
+        verdict += " (watched only)"
     if row.verdict is Verdict.INSUFFICIENT and row.needed_runs:
         more = "1 more process" if row.needed_runs == 1 else f"{row.needed_runs} more processes"
         verdict = f"can't tell yet: {more} a side would tell"
     if row.traded_for:
         verdict += f", but worse: {', '.join(row.traded_for)}"
-    unit = "" if row.unit in {"", "1", "ratio"} else f" {row.unit}"
     interval = "" if row.low == row.high else f" ({row.low:+.1%} to {row.high:+.1%})"
-    values = f"{row.base:.6g} -> {row.head:.6g}{unit}"
-    return f"{row.key:<{width}}  {values:<28} {row.change:+7.1%}{interval}  {verdict}"
+    values = plain(f"{quantity(row.base, row.unit)} -> {quantity(row.head, row.unit)}")
+    return f"{row.key:<{width}}  {values:<24} {row.change:+7.1%}{interval}  {verdict}"
+
+
+def plain(text: str) -> str:
+    """Without the narrow spaces of a page: a terminal shows them in any width, and a script splits at none of them."""
+    return text.replace(THIN, " ")

@@ -18,6 +18,7 @@ from tidemark.datadir import ADMIN_TOKEN, DataDirectory, resolve_data_dir
 from tidemark.refusal import Refusal
 
 TIMEOUT_S = 60.0
+VERSIONS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +250,13 @@ def describe_pull_requests(answer: Mapping[str, Any]) -> str:
 
 def describe_explanation(answer: Mapping[str, Any]) -> str:
     """Why the point was judged so, and below it what the noise of its series lets one see."""
-    profile = answer["series"].get("profile")
-    return answer["text"] if profile is None else f"{answer['text']}\n\nThe series: {profile['text']}"
+    said, profile, policy = [answer["text"]], answer["series"].get("profile"), answer.get("policy")
+    if policy is not None:
+        own = ", ".join(f"{row['name']} = {row['value']:g}" for row in policy)
+        said.append(f"Policy {answer['policy_version']}: {own or 'the built-in thresholds'}.")
+    if profile is not None:
+        said.append(f"The series: {profile['text']}")
+    return "\n\n".join(said)
 
 
 def read_policy(file: Path) -> dict[str, Any]:
@@ -286,6 +292,10 @@ def describe_policy(answer: Mapping[str, Any]) -> str:
         if answer[where]:
             lines.append(f"{title}: {json.dumps(answer[where])}")
     lines.append(f"{answer['points_per_week']} points of gate metrics were judged in a week")
+    lines += [
+        f"{version['at'][:16]}  policy {version['version']} by {version['by']}: {json.dumps(version['chosen'])} chosen"
+        for version in answer.get("versions", ())[:VERSIONS_SHOWN]
+    ]
     again = answer["rejudging"]
     if again is not None:
         state = "judged again" if again["finished_at"] else "being judged again"

@@ -43,6 +43,7 @@ class Line:
     variant: str
     metric: str
     unit: str
+    direction: str
     role: str
     exact: bool
     verdict: str
@@ -213,6 +214,7 @@ def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: M
         variant=row.variant_key,
         metric=row.metric,
         unit=row.unit,
+        direction=row.direction,
         role=row.role,
         exact=row.exact,
         verdict="regression" if is_sustained(same, needed) else row.verdict,

@@ -11,6 +11,7 @@ from html import escape, unescape
 from backend.regression.compare import CONFIDENCE
 from backend.services.commit_report import CommitReport, Line, Waiting
 from backend.services.commit_verdict import CommitVerdict
+from backend.services.metric_words import worse_word
 from backend.services.steadiness import Steadiness
 
 SHORT = 7
@@ -19,7 +20,6 @@ MAX_FOLDED = 30
 MAX_CANARIES = 3
 LEAST_SHARE = 0.01  # of what grew, to be named
 MAX_ANNOTATIONS = 50  # GitHub takes so many at once
-MEMORY_UNITS = frozenset({"B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "bytes"})
 MAX_ERROR = 300
 MAX_COMMENT = 60_000
 MAX_STATUS = 140
@@ -139,9 +139,9 @@ def headline(report: CommitReport, was_red: WasRed | None = None) -> str:
     suspects = [line for line in report.of("suspect") if line.role == "gate"]
     if slower:
         more = f", and {len(slower) - 1} more" if len(slower) > 1 else ""
-        return f"▼ {percent(slower[0].change)} {worse_word(slower[0])}: {_named(slower[0])}{more}"
+        return f"▼ {_sized(slower[0])}: {_named(slower[0])}{more}"
     if suspects:
-        return f"? perhaps {percent(suspects[0].change)} {worse_word(suspects[0])}: {_named(suspects[0])}"
+        return f"? perhaps {_sized(suspects[0])}: {_named(suspects[0])}"
     if report.failed:
         runs = "a run" if len(report.failed) == 1 else f"{len(report.failed)} runs"
         return f"✕ {runs} failed; nothing is known to be slower"
@@ -150,11 +150,8 @@ def headline(report: CommitReport, was_red: WasRed | None = None) -> str:
     return "measuring again" if not report.complete else "nothing that is judged is slower"
 
 
-def worse_word(line: Line) -> str:
-    """A time gets slower, a size gets more memory, anything that is counted just gets more."""
-    if line.unit in MEMORY_UNITS:
-        return "more memory"
-    return "more" if line.exact else "slower"
+def _sized(line: Line) -> str:
+    return f"{percent(line.change)} {worse_word(line.unit, line.direction)}"
 
 
 def _named(line: Line) -> str:
@@ -368,7 +365,7 @@ def annotations(report: CommitReport) -> Iterator[Annotation]:
             path=place["path"],
             line=int(place["line"] or 1),
             level="failure" if line.verdict == "regression" and line.role == "gate" else "warning",
-            title=f"{percent(line.change)} {worse_word(line)}: {name_of(line)}"[:255],
+            title=f"{_sized(line)}: {name_of(line)}"[:255],
             message=f"{line.metric}{base}, {line.verdict}{interval}"[:2000],
         )
 

@@ -15,6 +15,7 @@ from backend.services import profiles
 from backend.services.config import ServiceConfig
 from backend.services.errors import Conflict
 from backend.services.github_text import percent, untied, value
+from backend.services.metric_words import worse_word
 from backend.services.notices import Difference, differences
 from backend.services.profiles import Variant
 from backend.services.regressions import AffectedSeries, RegressionDetail, get_regression
@@ -75,7 +76,7 @@ def draft(c: Connection, config: ServiceConfig, regression_id: int) -> UpstreamR
     kernels = profiles.around(c, config, it.series_id, variant, onset).kernels
     named = upstream_of(changed)
     newer = _versions(changed, 1) or "a newer environment"
-    title = f"{_cell(lead.benchmark)} {percent(lead.change)} slower with {newer}"
+    title = f"{_cell(lead.benchmark)} {percent(lead.change)} {worse_word(lead.unit, lead.direction)} with {newer}"
     text = "\n".join(
         [
             f"# {title}",
@@ -139,7 +140,7 @@ def _figures(detail: RegressionDetail) -> list[str]:
         for row in shown
     ]
     return [
-        "## Figures", "", "| benchmark | metric | before | after | slower by | noise |", "|---|---|--:|--:|--:|--:|",
+        "## Figures", "", "| benchmark | metric | before | after | worse by | noise |", "|---|---|--:|--:|--:|--:|",
         *rows, "",
     ]  # fmt: skip
 

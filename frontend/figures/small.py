@@ -134,9 +134,10 @@ def coverage(have: int, of: int) -> Markup:
 
 
 def forest(
-    change: float | None, low: float | None, high: float | None, gate: float, kind: str = "", width: int = 236
+    change: float | None, low: float | None, high: float | None, gate: float, word: str, kind: str = "", width: int = 236
 ) -> Markup:
-    """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate."""
+    """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate.
+    `word`: what the change is called."""
     if change is None:
         return Markup("")
     reach = max(gate * 2.8, 1e-9)
@@ -145,7 +146,7 @@ def forest(
         return width / 2 - max(-reach, min(reach, cost)) / reach * (width / 2 - 6)
 
     colour = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line"}.get(kind, "--c-raw")
-    words = f"{numbers.percent(change)} {'slower' if change > 0 else 'faster'}" + (
+    words = f"{numbers.percent(change)} {word}" + (
         f", interval {numbers.interval(low, high)} of cost" if low is not None and high is not None else ""
     )
     parts = [

@@ -12,6 +12,7 @@ from backend.regression.policy import Policy
 from backend.services import comparison as service
 from backend.services import profiles, run_view
 from backend.services.comparison import Comparison, PhaseDifference, Row
+from backend.services.metric_words import change_word, common_word
 from backend.services.scope import LAST_GOOD, Scope, find_commit, find_scope
 from frontend import numbers
 from frontend.evidence import KernelPanel, kernel_panel
@@ -136,12 +137,14 @@ def sentence_of(result: Comparison) -> Markup:
     parts = []
     if slower:
         parts.append(
-            Markup("{} {}").format(counted(slower), Markup('<span class="bad">▼ {} slower</span>').format(span(slower)))
+            Markup("{} {}").format(
+                counted(slower), Markup('<span class="bad">▼ {} {}</span>').format(span(slower), word_of(slower))
+            )
         )
     if faster:
         parts.append(
             Markup("{} {}").format(
-                counted(faster), Markup('<span class="good">▲ {} faster</span>').format(span(faster))
+                counted(faster), Markup('<span class="good">▲ {} {}</span>').format(span(faster), word_of(faster))
             )
         )
     overall = result.overall
@@ -160,6 +163,10 @@ def sentence_of(result: Comparison) -> Markup:
     return Markup("{} makes {}{}.").format(short(result.head), Markup(" and ").join(parts), tail)
 
 
+def word_of(rows: list[Row]) -> str:
+    return common_word(change_word(row.unit, row.direction, row.change) for row in rows)
+
+
 def counted(rows: list[Row]) -> str:
     return plural(len(rows), "metric")
 
@@ -172,9 +179,8 @@ def span(rows: list[Row]) -> str:
 
 
 def metric_row(row: Row, gate: float) -> Metric:
-    words = {"regression": "slower", "improvement": "faster"}.get(row.verdict, row.verdict)
-    if row.unit == "B" and row.verdict in ("regression", "improvement"):
-        words = "more memory" if row.verdict == "regression" else "less memory"
+    word = change_word(row.unit, row.direction, row.change)
+    words = word if row.verdict in ("regression", "improvement") else row.verdict
     note = ""
     if row.traded_for:
         note = f"weigh against {', '.join(row.traded_for)}"
@@ -189,7 +195,7 @@ def metric_row(row: Row, gate: float) -> Metric:
         words=words,
         change=Markup('<span class="{}">{}</span>').format(css, mark.format(numbers.percent(row.change))),
         interval=numbers.interval(row.low, row.high),
-        forest=forest(row.change, row.low, row.high, gate, row.verdict),
+        forest=forest(row.change, row.low, row.high, gate, word, row.verdict),
         note=note,
     )
 
@@ -203,7 +209,7 @@ def suite_row(mean: service.SuiteMean, gate: float) -> Suite:
         coverage=coverage(mean.compared, mean.gates),
         speed=numbers.signed_percent(speed),
         interval=f"{numbers.signed_percent(ends[0])} … {numbers.signed_percent(ends[1])}" if ends else "",
-        forest=forest(mean.change, mean.low, mean.high, gate),
+        forest=forest(mean.change, mean.low, mean.high, gate, "slower" if (mean.change or 0) > 0 else "faster"),
         mean=mean,
     )
 

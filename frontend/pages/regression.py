@@ -15,6 +15,7 @@ from backend.services.bisect import cancel_bisection, start_bisection
 from backend.services.bisection_views import BisectionStep, BisectionView, bisection_of_regression
 from backend.services.confirm import sessions_of_regression
 from backend.services.errors import BadRequest, Conflict
+from backend.services.metric_words import worse_word
 from backend.services.projects import check_regression
 from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
 from backend.services.upstream_report import UpstreamReport
@@ -24,7 +25,7 @@ from frontend.figures.of_points import trend_of
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link, web_address
-from frontend.pages.regressions import interval_of, name_of, still, worsened, worsened_by
+from frontend.pages.regressions import interval_of, name_of, still, worsened
 from frontend.render import script_json, tag, visible
 from frontend.words import plural
 
@@ -168,18 +169,19 @@ def sizes_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     largest: dict[str, float] = {}
     for each in affected:
         if each.role == "gate" and each.state != "withdrawn":
-            kind = worsened_by(each.unit, each.direction)
+            kind = worse_word(each.unit, each.direction)
             largest[kind] = max(largest.get(kind, 0.0), each.change)
     if not largest:
         largest = {worsened(it): it.change or 0.0}
-    order = ("slower", "more memory", "more")
+    order = ("slower", "more memory", "more", "worse")
     said = [(largest[kind], kind) for kind in order if kind in largest]
-    verbs = {"slower": "", "more memory": "takes ", "more": "costs "}
+    verbs = {"more memory": "takes ", "more": "costs "}
     if not it.still_bad:
-        verbs = {"slower": "", "more memory": "took ", "more": "cost "}
+        verbs = {"more memory": "took ", "more": "cost "}
     parts = [
         Markup("{}{}").format(
-            verbs[kind] if index else "", Markup('<span class="bad">{} {}</span>').format(numbers.percent(size), kind)
+            verbs.get(kind, "") if index else "",
+            Markup('<span class="bad">{} {}</span>').format(numbers.percent(size), kind),
         )
         for index, (size, kind) in enumerate(said)
     ]
@@ -233,7 +235,7 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
     if face is not None:
         change, before, after, unit = face.change, face.before, face.after, face.unit
     interval = interval_of(it, change)
-    word = worsened(it) if face is None else worsened_by(face.unit, face.direction)
+    word = worsened(it) if face is None else worse_word(face.unit, face.direction)
     at = bad.committed_at if bad else None
     suites = ", ".join(sorted({each.suite for each in detail.affected}))
     return [

@@ -13,6 +13,7 @@ from backend.services import history
 from backend.services import regressions as service
 from backend.services import triage as triage_service
 from backend.services.errors import BadRequest
+from backend.services.metric_words import worse_word
 from backend.services.projects import check_regression
 from backend.services.regressions import Regression, RegressionFilter
 from frontend import numbers
@@ -159,14 +160,8 @@ def _percent(text: str) -> float | None:
 
 
 def worsened(regression: Regression) -> str:
-    """What the change of cost means for this metric: slower, more memory, or simply more."""
-    return worsened_by(regression.unit, regression.direction)
-
-
-def worsened_by(unit: str | None, direction: str | None) -> str:
-    if unit == "B":
-        return "more memory"
-    return "slower" if unit in ("ms", "s", "us", "ns", "1/s", "ratio") or direction == "higher" else "more"
+    """What the change of cost means for the metric that leads."""
+    return worse_word(regression.unit, regression.direction)
 
 
 def name_of(regression: Regression) -> str:

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services import profiles, run_view
+from backend.services.metric_words import worse_word
 from backend.services.reproducing import Subject, run_command
 from backend.services.run_view import LogPage, Result, RunView
 from frontend import numbers
@@ -222,7 +223,7 @@ def metric_tag(measured: run_view.Measured) -> Markup:
     if measured.verdict == "regression" and measured.role != "gate":
         return tag(("k", "▽"), "worse, no gate")
     if measured.verdict == "regression" and not measured.onset:
-        return tag(("t", "▽"), "still slower")
+        return tag(("t", "▽"), f"still {worse_word(measured.unit, measured.direction)}")
     return verdict_tag(measured.verdict or "insufficient")
 
 

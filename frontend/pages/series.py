@@ -12,6 +12,7 @@ from backend.services import explanations, history, scope
 from backend.services.errors import BadRequest
 from backend.services.explanations import Explanation, Sampled
 from backend.services.history import Points, SeriesQuery
+from backend.services.metric_words import worse_word
 from frontend import numbers
 from frontend.details import gates
 from frontend.figures.of_points import moment_of, trend_of
@@ -131,6 +132,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         process_count=sum(len(run.processes) for run in samples),
         profile=profile_rows(series),
         open_change=open_change,
+        open_word=worse_word(points.series.unit, points.series.direction),
         gate=gate,
         whatif=whatif_json(points, series.direction),
     )
@@ -164,7 +166,8 @@ def describe(name: str, points: Points) -> str:
     said = f"{name} {series.metric} on {series.testbed}: {last} now"
     change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
     if change is not None:
-        return f"{said}, {numbers.percent(change.change)} slower since {(change.sha or '')[:7]}; {len(points)} points."
+        word = worse_word(series.unit, series.direction)
+        return f"{said}, {numbers.percent(change.change)} {word} since {(change.sha or '')[:7]}; {len(points)} points."
     return f"{said}, {points.verdict[-1] if points.verdict else 'not judged'}; {len(points)} points."
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from backend.regression.policy import Policy
 from backend.services import suites as service
 from backend.services.fleet_standing import standing
+from backend.services.metric_words import change_word, worse_word
 from backend.services.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title
@@ -195,7 +196,8 @@ def metric_row(it: Standing, same: Mapping[str, Any]) -> MetricRow:
     interval = "" if it.low is None or it.high is None else numbers.interval(it.low, it.high)
     mark = verdict_tag(it.verdict)
     if it.verdict == "regression":
-        mark = tag(("t", "▽"), "slower now") if it.role == "gate" else tag(("k", "▽"), "worse, no gate")
+        now = f"{worse_word(it.unit, it.direction)} now"
+        mark = tag(("t", "▽"), now) if it.role == "gate" else tag(("k", "▽"), "worse, no gate")
     if it.role == "derived":
         mark = Markup('<span class="dim">computed</span>')
     css = "good" if it.verdict == "improvement" else "mut"
@@ -204,7 +206,15 @@ def metric_row(it: Standing, same: Mapping[str, Any]) -> MetricRow:
         variant=", ".join(own) or it.benchmark.rpartition(".")[2],
         change=numbers.signed_percent(it.change),
         interval=interval,
-        forest=forest(it.change, it.low, it.high, Policy().min_change, it.verdict, width=150),
+        forest=forest(
+            it.change,
+            it.low,
+            it.high,
+            Policy().min_change,
+            "" if it.change is None else change_word(it.unit, it.direction, it.change),
+            it.verdict,
+            width=150,
+        ),
         verdict=mark,
         css="bad b" if it.verdict == "regression" and it.role == "gate" else css,
     )

@@ -97,7 +97,7 @@ def test_no_two_states_look_the_same_without_colour() -> None:
 
 def test_a_name_says_variant_commit_state_and_change() -> None:
     face = face_of(Cell(0, CellState.REGRESSION, change=0.0741, regression_id=3), COLUMN, ROW, CellMode.VERDICT)
-    assert face.label == "e=64, 9f3c2e1, regression, starts here, 7.4\u202f% slower"
+    assert face.label == "e=64, 9f3c2e1, regression, starts here, 7.4\u202f% worse"
     assert face.href == "/regressions/3"
 
 

@@ -135,7 +135,7 @@ def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_p
     assert "step_ms" in slower.stdout and "1 regression" in slower.stdout
     same = tidemark("gate", str(base), str(base))
     assert same.returncode == 0, same.stdout
-    assert "nothing got slower beyond doubt" in same.stdout
+    assert "nothing got worse beyond doubt" in same.stdout
     compared = tidemark("compare", str(base), str(slow), "--json")
     assert compared.returncode == 0
     assert [key for key in json.loads(compared.stdout)["regressions"] if "step_ms" in key]

@@ -69,7 +69,9 @@ def test_twenty_percent_faster_at_twice_the_memory_says_both(compared: Any) -> N
     head = result("a", measurement("step_ms", *fast), measurement("peak_bytes", *[2e9] * 5, unit="B"))
     comparison = compared([base], [head])
     said = comparison.report()
-    assert "improvement, but worse: a peak_bytes" in said
+    assert "improvement: faster, but worse: a peak_bytes" in said
+    assert "1.00 GB -> 2.00 GB" in said and "regression: more memory" in said
+    assert "10.0 ms -> 8.00 ms" in said
     assert comparison.slower
 
 

@@ -142,9 +142,19 @@ def test_a_repository_of_this_machine_is_watched_by_one_command_once_it_is_trust
     assert "file:// only for trusted projects" in refused.stderr
     nowhere = tidemark("project", "add", "me/words", str(tmp_path / "typo"), TIDEMARK_DATA_DIR=str(service.data))
     assert (nowhere.returncode, f"{tmp_path / 'typo'} is no directory" in nowhere.stderr) == (1, True)
+    manifest = "[suite.words]\ncommand = 'true'\ntestbeds = ['h200-sxm']\n"
+    (tmp_path / "tidemark.toml").write_text(manifest)
+    commit = ("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--message", "First")
+    for step in (("checkout", "--quiet", "-B", "main"), ("add", "."), commit):
+        subprocess.run(["git", "-C", str(tmp_path), *step], check=True)
     done = tidemark(*add, "--trusted", TIDEMARK_DATA_DIR=str(service.data))
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"{service.url}/board?project=me/words" in done.stdout
+    assert done.stdout.splitlines() == [
+        f"me/words is watched: file://{tmp_path}, branch main",
+        "1 commit found, 1 run queued",
+        "  h200-sxm: suite words; waits for a first worker of h200-sxm",
+        f"board: {service.url}/board?project=me/words",
+    ]
 
 
 def test_every_child_that_is_killed_is_back_within_five_seconds(service: Service) -> None:

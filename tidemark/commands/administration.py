@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -39,11 +38,11 @@ def project_add(
     --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes
     what is stated.
     """
-    from tidemark import remote
+    from tidemark import remote, watching
 
     service = remote.service(url, token)
     service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
-    print(f"{project} is watched: {service.url}/board?project={quote(project, safe='/')}")
+    print("\n".join(watching.what_happens(service, project)))
 
 
 @token_app.command("create")
