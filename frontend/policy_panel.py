@@ -7,9 +7,11 @@ from typing import Any
 from backend.regression.policy import SCOPES, Override, Policy, PolicyError, PolicyRow, parse_overrides
 from backend.services.errors import BadRequest
 from backend.services.policies import Preview, Progress, ProjectPolicy
+from backend.services.policy_versions import PolicyVersion
 from frontend.pages.rule import Threshold, threshold
 
 PLACES = tuple(scope for scope in SCOPES if scope != "project")
+VERSIONS_SHOWN = 10
 ROWS: dict[str, PolicyRow] = {row.name: row for row in Policy().describe()}
 
 
@@ -45,6 +47,7 @@ class Panel:
     budget: str
     rejudging: Progress | None
     rejudging_late: int
+    versions: tuple[PolicyVersion, ...]
     wanted: Wanted | None = None
     preview: Preview | None = None
 
@@ -61,6 +64,7 @@ def panel_of(known: ProjectPolicy, wanted: Wanted | None = None, preview: Previe
         budget=f"{unloaded.false_alarms_per_week:g}",
         rejudging=known.rejudging,
         rejudging_late=known.rejudging_late,
+        versions=known.versions[:VERSIONS_SHOWN],
         wanted=wanted,
         preview=preview,
     )

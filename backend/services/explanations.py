@@ -11,8 +11,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.regression.explain import explain
+from backend.regression.policy import PolicyRow
 from backend.services.errors import NotFound
 from backend.services.history import Series, profile_of, series_info, series_of
+from backend.services.policy_versions import thresholds_of
 from backend.services.scope import Scope, find_commit, find_scope
 from backend.store import history as store
 from backend.store.history import SampleRow, SeriesInfo
@@ -52,6 +54,7 @@ class Explanation:
     since_position: int | None
     regression_id: int | None
     policy_version: str
+    policy: tuple[PolicyRow, ...] | None  # its thresholds that are not the built-in ones; None: no longer known
     judged_at: datetime
     first_said: str | None  # the verdict of the day, where later runs changed it
     numbers: Mapping[str, float]
@@ -72,7 +75,17 @@ def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
     """Why the point of a series at a commit (a sha, or its first digits) was judged as it was, and in what noise."""
     info, scope, found = _place(c, series_id, commit)
     why = _explained(c, series_id, info, scope, found)
-    return replace(why, series=replace(why.series, profile=profile_of(c, info)))
+    policy = thresholds_of(
+        c,
+        scope.project.id,
+        why.policy_version,
+        project=info.project,
+        suite=info.suite,
+        benchmark=info.benchmark,
+        metric=info.metric,
+        testbed=info.testbed,
+    )
+    return replace(why, policy=policy, series=replace(why.series, profile=profile_of(c, info)))
 
 
 def explain_with_samples(c: Connection, series_id: int, commit: str) -> tuple[Explanation, tuple[Sampled, ...]]:
@@ -129,6 +142,7 @@ def explanation(c: Connection, scope: Scope, info: SeriesInfo, commit: CommitRow
         since_position=said.since_position,
         regression_id=row.regression_id,
         policy_version=said.policy_version,
+        policy=None,
         judged_at=row.judged_at,
         first_said=row.detail.get("first_said"),
         numbers=said.numbers,

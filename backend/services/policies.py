@@ -24,6 +24,7 @@ from backend.services import live, projects, rejudging
 from backend.services.access import Principal
 from backend.services.errors import BadRequest, Unavailable
 from backend.services.in_force import overrides_of
+from backend.services.policy_versions import PolicyVersion, note_version, versions_of
 from backend.services.replay import POINTS_BEFORE, judgeable, kind_of, replay
 from backend.store import policies as store
 from backend.store import projects as project_store
@@ -101,6 +102,8 @@ class ProjectPolicy:
     chosen: Table
     effective: tuple[PolicyRow, ...]
     """Of a series that no scoped override matches."""
+    versions: tuple[PolicyVersion, ...]
+    """What was in force from when on, and who changed it; the newest first."""
     points_per_week: int
     rejudging: Progress | None
     rejudging_late: int
@@ -119,6 +122,7 @@ def policy_of(c: Connection, slug: str) -> ProjectPolicy:
         declared=tables.declared,
         chosen=tables.chosen,
         effective=tuple(Policy.resolve(found, project=slug).for_load(tables.points_per_week).describe()),
+        versions=versions_of(project.settings),
         points_per_week=int(tables.points_per_week),
         rejudging=progress_of(project),
         rejudging_late=series_store.waiting_again(c, project.id),
@@ -307,6 +311,7 @@ def change(c: Connection, slug: str, wanted: Table, *, by: Principal, now: datet
     if table != known:
         chosen = {"table": table, "by": by.name, "at": now.isoformat()} if table else None
         project_store.set_setting(c, project.id, "policy", chosen)
+        note_version(c, project.id, project.slug, by=by.name, now=now)
         request_rejudging(c, project.id, now)
     return policy_of(c, slug)
 
@@ -333,10 +338,11 @@ def rejudge_due(
                 with engine.begin() as c:
                     _finish(c, project_id, requested_at, now())
                 break
+            arrivals = rejudging.Arrivals(now())
             for w in batch:
                 if is_stopping():
                     return done
-                done += _rejudge(engine, project_id, requested_at, w, now())
+                done += _rejudge(engine, project_id, requested_at, w, arrivals, now())
     return done
 
 
@@ -364,12 +370,14 @@ def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
         )
 
 
-def _rejudge(engine: Engine, project_id: int, requested_at: str, w: Watched, now: datetime) -> list[int]:
+def _rejudge(
+    engine: Engine, project_id: int, requested_at: str, w: Watched, arrivals: rejudging.Arrivals, now: datetime
+) -> list[int]:
     """One series; one that cannot be judged again keeps its verdicts, and does not keep the others waiting."""
     judged = []
     try:
         with engine.begin() as c:
-            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now)
+            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now, arrivals=arrivals)
         judged = [w.series.id]
     except (psycopg.Error, SQLAlchemyError):
         raise

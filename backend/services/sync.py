@@ -16,6 +16,7 @@ from backend.services import dispatch, fleet_sessions, live, manifest, policies,
 from backend.services.config import ServiceConfig
 from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
+from backend.services.policy_versions import note_version
 from backend.services.repository import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
 from backend.store import commits as store
 from backend.store import fleet, ingest, projects, queue, schedules, series
@@ -258,6 +259,7 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
     _record_deleted(c, project, reading.deleted, now)
     if reading.head_manifest is not None:
         if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
+            note_version(c, project.id, project.slug, by="tidemark.toml", now=now)
             policies.request_rejudging(c, project.id, now)
         schedules.save(
             c, project.id, [(s.as_json(), s.next_after(now)) for s in reading.head_manifest.schedules], now

@@ -77,3 +77,6 @@ def test_a_threshold_is_tried_and_then_chosen(own_site: Site, visit: Callable[..
     page.get_by_role("button", name="Apply").click()
     page.get_by_text("nothing changed").wait_for()
     assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {}
+    page.get_by_text("2 versions, the newest by").click()
+    rows = page.locator("#policy details tbody tr")
+    assert ["min_change = 0.03" in text for text in rows.all_inner_texts()] == [False, True]

@@ -17,3 +17,16 @@ def test_a_short_history_says_how_many_runs_it_needs(verdict, needed, line):
     said = {"verdict": verdict, "needed_runs": needed, "benchmark": "gpt.train", "metric": "step_ms", "series_id": 7}
     answer = {"run_id": "R", "status": "ok", "verdicts": [{**said, "change": None}]}
     assert remote.describe_verdicts(answer).splitlines() == ["run R: ok", line]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ([{"name": "min_change", "value": 0.03}], ["Policy f00: min_change = 0.03."]),
+        ([], ["Policy f00: the built-in thresholds."]),
+        (None, []),  # of a version that nobody kept
+    ],
+)
+def test_an_explanation_says_which_thresholds_the_point_was_judged_by(policy, said):
+    answer = {"text": "It is so.", "policy_version": "f00", "policy": policy, "series": {"profile": {"text": "Quiet."}}}
+    assert remote.describe_explanation(answer).split("\n\n") == ["It is so.", *said, "The series: Quiet."]
