@@ -99,15 +99,18 @@ def publish_waiting(c: Connection, project_id: int) -> None:
 # --- on request ------------------------------------------------------------------------------------------------------
 
 
-def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: datetime) -> None:
-    """Judge a series again from a position on: a decision was taken back, or its policy changed."""
+def rejudge_series(
+    c: Connection, series_id: int, from_position: int, *, now: datetime, arrivals: Arrivals | None = None
+) -> None:
+    """Judge a series again from a position on: a decision was taken back, or its policy changed. `arrivals`: of series
+    that are judged again one after the other, each its own transaction."""
     # Locked before its points are read: a result that is just arriving would be missing among them, and be lost.
     (series,) = series_store.lock_by_id(c, [series_id])
     points = points_to_replay(c, [series_id], from_position)[series_id]
     if not points:
         _withdraw_all(c, series, now)
         return
-    arrival = arrival_of(c, points[-1], now)
+    arrival = (arrivals or Arrivals(now)).of(c, points[-1])
     found = Outcome()
     judge_again(c, arrival, [series], {series_id: points}, from_position, found)
     told = tell(c, arrival, found)
@@ -150,14 +153,14 @@ def arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
 class Arrivals:
     """Runs of stored points, each read and parsed once: the metrics of one run are points of many series."""
 
-    def __init__(self, c: Connection, now: datetime) -> None:
-        self._c, self._now = c, now
+    def __init__(self, now: datetime) -> None:
+        self._now = now
         self._known: dict[str, Arrival] = {}
 
-    def of(self, point: StoredPoint) -> Arrival:
+    def of(self, c: Connection, point: StoredPoint) -> Arrival:
         """The run of a stored point, as it was when it arrived."""
         if point.run_id not in self._known:
-            self._known[point.run_id] = arrival_of(self._c, point, self._now)
+            self._known[point.run_id] = arrival_of(c, point, self._now)
         return self._known[point.run_id]
 
 

@@ -387,7 +387,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
     past = series_store.load_points(c, known, around=series_store.NO_LIMIT, before=PAST_RUNS) if known else {}
     rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
     comparing = session["purpose"] == Purpose.COMPARE.value
-    arrivals = rejudging.Arrivals(c, now)
+    arrivals = rejudging.Arrivals(now)
     judged = []
     for metric in metrics:
         if min(*metric.base, *metric.head) <= 0 and not metric.measurement.exact:
@@ -395,7 +395,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
         points = past.get(metric.series_id or -1, [])
         policy = Policy.resolve(project=session["project"])
         if points and metric.series_id is not None:
-            policy = arrivals.of(points[-1]).policy_of(rows[metric.series_id])
+            policy = arrivals.of(c, points[-1]).policy_of(rows[metric.series_id])
         runs: list[Sequence[float]] = [point.processes for point in points]
         if comparing and len(runs) < 2:
             runs = [metric.base, metric.head]
@@ -459,7 +459,7 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
     onsets = {point.series_id: point.onset_position for point in points if point.state == "suspect"}
     by_series = {metric.series_id: metric for metric in metrics if metric.series_id in onsets}
     news: list[News] = []
-    arrival, arrivals = None, rejudging.Arrivals(c, now)
+    arrival, arrivals = None, rejudging.Arrivals(now)
     locked = series_store.lock_by_id(c, sorted(s for s in by_series if s is not None))
     states = series_states.states_of(c, [series for series in locked if series.state_position is not None])
     for series in locked:
@@ -470,7 +470,7 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
         last = series_store.load_points(c, [series.id], around=state.last_position, before=0)[series.id]
         if not last:
             continue
-        arrival = arrivals.of(last[-1])
+        arrival = arrivals.of(c, last[-1])
         onset = onsets[series.id]
         events, after = conclude_state(state, onset, metric.step.decision, arrival.policy_of(series))
         if not events:
