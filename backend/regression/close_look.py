@@ -6,10 +6,11 @@ Also the two questions that no CUSUM asks: has the level drifted away, and is it
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
-from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, inflation, inflation_of, middle
+from backend.regression.density import NAT, Floats, Ints, NoiseModel, inflation, inflation_of, middle
 from backend.regression.evidence import (
     SHIFTS,
     backwards,
@@ -27,11 +28,10 @@ from backend.regression.evidence import (
 )
 from backend.regression.memory import Change, Memory
 from backend.regression.policy import Policy
+from backend.regression.reference import Reference, reference_of
 
 WINDOW = 160
 """Runs among which a close look seeks the onset."""
-REUSE = 1.25
-"""A close look refits the model unless it is from before the block and at most this much shorter than what is now."""
 SHORT = 6.0
 """A reference of n runs is worth n / (n + this) of its evidence."""
 LONG_KNOWN = 200
@@ -57,13 +57,10 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     cut = max(least, min(hint, n - sustained))
     if n - cut < sustained:
         return None, 0.0
-    model = d.model
-    if model is None or not d.fitted <= cut <= REUSE * d.fitted:
-        model = fit(y[:cut], d.carried, d.correlation, d.assumed_noise)
+    reference = reference_of(y[:cut], d.model, d.fitted, d.carried, d.correlation, d.assumed_noise)
+    model = reference.model
     low = max(least, cut - 40, n - WINDOW)
-    gain = gains(model, y[low:][::-1], SHIFTS if sign > 0 else _FALLS)
-    evidence = gain.cumsum(axis=1)
-    weight = _weights(model, n, n - low)
+    gain, evidence, weight = _weigh(reference, y, low, sign)
     tops = np.maximum.reduce(evidence, axis=0) * weight
     length = sustained + int(tops[sustained - 1 :].argmax())
     onset = n - length
@@ -79,7 +76,7 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
         total = max(total, 2 * needed)
     elif total < needed:
         return None, needed - total
-    elif not without_best(gain[evidence[:, length - 1].argmax(), :length] / NAT, top, policy):
+    elif not without_best(_single_runs(gain, evidence, length) / NAT, top, policy):
         return None, 0.0
     sharp = evidence * ((1 - SHARPEN) * weight + SHARPEN / NAT)
     onset, first, last = locate(sharp[:, ::-1], low)
@@ -87,9 +84,40 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     return _settle(d, y, where, at, total, sign, model, policy), 0.0
 
 
+def _weigh(reference: Reference, y: Floats, low: int, sign: int) -> tuple[Ints, Ints, Floats]:
+    """Log-likelihood ratios of single runs and of all blocks from `low` on (newest first), and what they are worth."""
+    model, n = reference.model, len(y)
+    shifts = SHIFTS if sign > 0 else _FALLS
+    weight = _weights(model, n, n - low)
+    if reference.innovations is None:
+        gain = gains(model, y[low:][::-1], shifts)
+        return gain, gain.cumsum(axis=1), weight
+    added = reference.innovate(y[low - 1 :])[::-1]
+    gain = gains(reference.innovations, added, shifts * (1 - model.correlation))
+    evidence = gain.cumsum(axis=1)
+    # The first run of a block is surprising by the whole step, the others by what the one before does not bring along.
+    evidence += gains(reference.innovations, added, shifts) - gain
+    weight *= _inflated(model.correlation)[: n - low]
+    return gain, evidence, weight
+
+
+def _single_runs(gain: Ints, evidence: Ints, length: int) -> Ints:
+    """What each run of a block of this length says for its best size, the first run what remains of the whole."""
+    best = evidence[:, length - 1].argmax()
+    single = gain[best, :length].copy()
+    single[-1] = evidence[best, length - 1] - single[:-1].sum()
+    return single
+
+
+@lru_cache(maxsize=32)
+def _inflated(correlation: float) -> Floats:
+    """The inflation of a mean of 1, 2, ... runs; remembered from one look at a block to the next."""
+    return inflation(correlation, _LENGTHS)
+
+
 def _weights(model: NoiseModel, n: int, starts: int) -> Floats:
     """What evidence is worth in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after few runs."""
-    inflated = inflation(model.correlation, _LENGTHS[: min(n, LONG_KNOWN)])
+    inflated = _inflated(model.correlation)
     before = np.minimum(np.arange(n - 1, n - starts - 1, -1), LONG_KNOWN)
     of_mean = inflated.take(before - 1) / before
     weight: Floats = before / ((inflated[:starts] + _LENGTHS[:starts] * of_mean) * (before + SHORT) * NAT)

@@ -123,6 +123,12 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     return NoiseModel(noise.level, noise.scale, noise.correlation, noise.spread, density, len(y))
 
 
+def fit_density(seen: Floats, n: int, assumed_noise: float) -> tuple[float, Ints]:
+    """Scale and log density of residuals, of which the first n are of the present level."""
+    scale = _scale(seen, n, assumed_noise)
+    return scale, _log_density(seen, scale)
+
+
 def _scale(seen: Floats, n: int, assumed_noise: float) -> float:
     """Spread of residuals: the middle 68 %, not far below the middle 90 % (quantised series), and what was assumed."""
     size = np.abs(seen)

@@ -89,7 +89,7 @@ class Detector(Memory):
     def _refit(self) -> None:
         n = self.fitted = len(self.segment)
         self.model = fit(self.segment, self.carried, self.correlation, self.assumed_noise)
-        self.next_fit = n + max(2, 3 * n // 5)
+        self.next_fit = n + max(2, n)
 
     # ---- watching
 

@@ -32,7 +32,7 @@ SEEN = 3
 LONG_HELD = 80
 """A level that has held for so many runs is no mode that comes and goes: leaving it is always told."""
 FEW, MANY = 8, 32
-LEAST_SHARE, MOST_SHARE = 0.8, 1.1
+LEAST_SHARE, MOST_SHARE = 0.75, 1.1
 """A worsening that shows within few runs must bring the first share of the evidence, one that takes many the other:
 what is faint may be the misfit of the model, added up, and is hard to place."""
 CORRELATED = 0.3
@@ -62,17 +62,17 @@ def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
 
     A run beyond the reach of the density speaks for the two sizes just short of it: none falls between two sizes.
     """
-    cell = model.cells(y)
-    shift = np.rint(shifts * (CELLS_PER_SD / model.scale))
-    size = np.abs(cell)
+    cell = model.cells(y).astype(np.int64)
+    shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
     at = cell + REACH
-    moved = (at - shift).astype(np.int64)
+    moved = at - shift
+    size = np.abs(cell)
     if size[size.argmax()] > REACH:
         for i in np.flatnonzero(size > REACH):
             short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
             moved[short, i] = REACH
     gain: Ints = model.density.take(moved, mode="clip")
-    gain -= model.density.take(at.astype(np.int64), mode="clip")
+    gain -= model.density.take(at, mode="clip")
     return gain
 
 
