@@ -127,6 +127,12 @@ class Tally:
         )
 
 
+def quieter(by_cv, most):
+    """Steps found and all steps in histories of at most so much noise (percent)."""
+    hits = [hit for cv, found in by_cv.items() if cv <= most for hit in found]
+    return sum(hits), len(hits)
+
+
 def ratio(a, b):
     return a / b if b else float("nan")
 
@@ -164,6 +170,7 @@ def evaluate(detect, data, checks=2, seed=0):
         "delay": statistics.median(delays) if delays else float("nan"),
         "delay_p90": delays[int(0.9 * len(delays))] if delays else float("nan"),
         "spike_flagged": ratio(c["spikes_flagged"], c["spikes"]),
+        "recall_to_cv_3": ratio(*quieter(tally.by_cv, 3)),
         "ms_per_1000": 1e6 * spent / max(1, points),
         "violations": violations,
         **{f"recall_cv_{cv:g}": ratio(sum(hits), len(hits)) for cv, hits in tally.by_cv.items()},
