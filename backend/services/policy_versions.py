@@ -6,14 +6,16 @@ project's load and by a series' own false alarms. What the tables were is kept; 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.regression.policy import Policy, PolicyRow
+from backend.regression.policy import SCOPES, Policy, PolicyRow
 from backend.services.in_force import overrides_of
 from backend.store import policies as store
 from backend.store import projects as project_store
@@ -77,25 +79,29 @@ def thresholds_of(
 
     None: it is of a time before the versions that are kept, or a suite's own of one commit.
     """
-    for tables in _tables(c, project_id):
-        found = overrides_of(tables)
-        own = Policy.resolve(
-            found, project=project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
-        )
+    known = tuple(json.dumps(tables, sort_keys=True) for tables in _tables(c, project_id))
+    return _search(known, version, project, suite, benchmark, metric, testbed)
+
+
+def _tables(c: Connection, project_id: int) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """What is declared and chosen now, what was before, and nothing."""
+    present = store.tables(c, project_id)
+    yield present.declared, present.chosen
+    project = project_store.by_id(c, project_id)
+    for known in versions_of({} if project is None else project.settings):
+        yield known.declared, known.chosen
+    yield {}, {}
+
+
+@lru_cache(maxsize=4096)  # what is found nowhere has been compared with thousands of policies
+def _search(known: tuple[str, ...], version: str, *names: str) -> tuple[PolicyRow, ...] | None:
+    scope = dict(zip(SCOPES, names, strict=True))
+    for declared, chosen in map(json.loads, dict.fromkeys(known)):
+        own = Policy.resolve(overrides_of(Tables(declared, chosen, 0.0)), **scope)
         for policy in _derived(own):
             if policy.version == version:
                 return tuple(row for row in policy.describe() if row.overridden)
     return None
-
-
-def _tables(c: Connection, project_id: int) -> Iterator[Tables]:
-    """What is in force, what was before it, and the built-in rules alone."""
-    present = store.tables(c, project_id)
-    yield present
-    project = project_store.by_id(c, project_id)
-    for known in versions_of({} if project is None else project.settings):
-        yield Tables(dict(known.declared), dict(known.chosen), 0.0)
-    yield Tables({}, {}, 0.0)
 
 
 def _derived(policy: Policy) -> Iterator[Policy]:
