@@ -107,7 +107,7 @@ def record_run(
     )
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     event, telling = _told_to_pages(arrival, summary)
-    finish(c, [*judged.statements, want_statement(run.id), event], [telling])
+    finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
     return recorded
 
 

@@ -29,6 +29,8 @@ class Place:
     chosen_policy: Mapping[str, Any] | None
     """What was chosen in the interface."""
     points_per_week: float | None
+    connected: bool
+    """The project is told of on GitHub."""
     testbed_id: int | None
     worker_id: int | None
     environment_id: int | None
@@ -48,14 +50,19 @@ class Place:
     lease_hash: bytes | None
 
 
-# Results hold it together, a sync that moves commits alone: none is judged at a position that was just given away.
-_HOLD_POSITIONS = "SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)s))"
+# Results hold the positions together, a sync that moves commits alone: none is judged at a position that was just given
+# away. Then the run, whose deliveries take turns.
+_HOLD_AND_LOCK = """
+SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)s)),
+       pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))
+"""
 _MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hashtext(:project))")
 POSITIONS_LOCK = "tidemark positions"
 _LOCK_RUN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))"
 _PLACE = """
 SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
        (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
+       p.settings #> '{github,repository}' IS NOT NULL AS connected,
        t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id, k.id AS commit_id, b.id AS default_branch_id,
        bc.position,
        to_regclass(%(measurement_partition)s) IS NOT NULL AND to_regclass(%(judgement_partition)s) IS NOT NULL
@@ -101,9 +108,9 @@ def place_statements(
         "measurement_partition": f"measurement_{month}",
         "judgement_partition": f"judgement_{month}",
     }
-    hold = [(_HOLD_POSITIONS, {"positions": POSITIONS_LOCK, "project": run.project})] if arriving else []
-    # A statement of its own, so that its snapshot is taken when the locks are ours.
-    return [*hold, (_LOCK_RUN, {"lock": RUN_LOCK, "run": run.id}), (_PLACE, values)]
+    locks = {"positions": POSITIONS_LOCK, "project": run.project, "lock": RUN_LOCK, "run": run.id}
+    # The second is a statement of its own, so that its snapshot is taken when the locks are ours.
+    return [(_HOLD_AND_LOCK if arriving else _LOCK_RUN, locks), (_PLACE, values)]
 
 
 def place_in(answers: Sequence[wire.Rows]) -> Place:
@@ -172,7 +179,7 @@ def ensure_commit(c: Connection, project_id: int, sha: str, parents: Sequence[st
     return int(rows[0].id)
 
 
-_LOCK_BRANCH = "SELECT id FROM branch WHERE id = %(branch)s FOR UPDATE"
+_HEAD = "UPDATE branch SET head_sha = %(sha)s, updated_at = %(now)s WHERE id = %(branch)s"
 _APPEND = """
 INSERT INTO branch_commit (branch_id, position, commit_id)
 SELECT %(branch)s, (SELECT coalesce(max(position), -1) + 1 FROM branch_commit WHERE branch_id = %(branch)s), id
@@ -180,7 +187,6 @@ FROM commit WHERE project_id = %(project)s AND sha = %(sha)s
 ON CONFLICT (branch_id, commit_id) DO UPDATE SET position = branch_commit.position
 RETURNING position, commit_id
 """
-_HEAD = "UPDATE branch SET head_sha = %(sha)s, updated_at = %(now)s WHERE id = %(branch)s"
 
 
 def append_statements(
@@ -188,11 +194,11 @@ def append_statements(
 ) -> list[wire.Statement]:
     """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
 
-    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked, so that
-    two unknown commits get two places.
+    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked by its new
+    head before its positions are read, so that two unknown commits get two places.
     """
     values = {"branch": branch_id, "now": now, **_commit_values(project_id, sha, parents, None)}
-    return [(_COMMIT, values), (_LOCK_BRANCH, values), (_HEAD, values), (_APPEND, values)]
+    return [(_COMMIT, values), (_HEAD, values), (_APPEND, values)]
 
 
 def appended(answer: wire.Rows) -> tuple[int, int]:
