@@ -74,7 +74,8 @@ def router(content_security_policy: str) -> APIRouter:
         assets = load_assets()
         asset = assets.files.get(path)
         if asset is None:
-            raise HTTPException(404, f"no static file {path!r}")
+            asked = request.url.path.rstrip("/")
+            raise HTTPException(404, f"nothing is at {asked!r}; static files are at /static/{assets.version}/PATH")
         headers = {
             "Cache-Control": FOR_EVER if version == assets.version else "no-cache",
             "Content-Security-Policy": content_security_policy,

@@ -8,7 +8,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Any
 
 from backend.services.columns import natural
@@ -30,6 +30,10 @@ METRICS = {
     "cache_gb_per_s": "bandwidth of the cache",
     "scaling_efficiency": "scaling efficiency",
 }
+# More names than these stand upright, on one line each, and the chart is as wide as that takes.
+RUNGS_SIDE_BY_SIDE = 12
+LONGEST_UPRIGHT = 22
+UPRIGHT_PX = 15
 SHARES = frozenset({"scaling_efficiency", "exposed_share"})  # fractions that people read as percent
 
 
@@ -193,6 +197,7 @@ def _layout(
 ) -> dict[str, Any]:
     axis = {"gridcolor": "--line", "linecolor": "--line-2", "zeroline": False, "tickfont": {"color": "--ink-2"}}
     font = {"color": "--ink-2"}
+    upright = width_of(sweep) is not None
     values = [point.value for curve in sweep.curves for point in curve.points] + [value for _, value, *_ in levels]
     y_axis = axis | {
         "title": {"text": html.escape(_unit(sweep)), "font": font},
@@ -205,13 +210,13 @@ def _layout(
         y_axis["tickformat"] = ".0%"
     return {
         "height": height,
-        "margin": {"l": 54, "r": 20, "t": 18, "b": 74 if sweep.named else 44},
+        "margin": {"l": 54, "r": 20, "t": 40 if upright else 18, "b": 74 if sweep.named else 44},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",
         "barmode": "group",
         "bargap": 0.35,
-        "legend": {"orientation": "h", "y": -0.24, "font": {"color": "--ink-2"}},
+        "legend": {"orientation": "h", "font": {"color": "--ink-2"}} | (_ABOVE if upright else {"y": -0.24}),
         "hoverlabel": {"bgcolor": "--surface", "bordercolor": "--line-2", "font": {"color": "--ink"}, "align": "left"},
         "xaxis": axis
         | _places(sweep)
@@ -220,6 +225,15 @@ def _layout(
         "shapes": shapes,
         "annotations": notes,
     }
+
+
+_ABOVE = {"y": 1.02, "yanchor": "bottom"}
+
+
+def width_of(sweep: Sweep) -> int | None:
+    """How wide the chart must be, in pixels, for upright names; None where they stand side by side in any width."""
+    rungs = {point.x for curve in sweep.curves for point in curve.points}
+    return 74 + UPRIGHT_PX * len(rungs) if sweep.named and len(rungs) > RUNGS_SIDE_BY_SIDE else None
 
 
 def _unit(sweep: Sweep) -> str:
@@ -243,6 +257,11 @@ def _places(sweep: Sweep) -> dict[str, Any]:
     if sweep.named:
         rungs = list(dict.fromkeys(str(point.x) for curve in sweep.curves for point in curve.points))
         rungs.sort(key=natural)
+        if len(rungs) > RUNGS_SIDE_BY_SIDE:
+            upright = [html.escape(shorten(place(sweep, rung), LONGEST_UPRIGHT)) for rung in rungs]
+            categories = {"type": "category", "categoryorder": "array", "categoryarray": rungs}
+            ticks = {"tickvals": rungs, "ticktext": upright, "tickangle": -90, "tickfont": {"size": 10}}
+            return common | categories | ticks | {"automargin": True}
         named = [html.escape("\n".join(wrap(place(sweep, rung), 11))).replace("\n", "<br>") for rung in rungs]
         categories = {"type": "category", "categoryorder": "array", "categoryarray": rungs}
         return common | categories | {"tickvals": rungs, "ticktext": named, "tickangle": 0}

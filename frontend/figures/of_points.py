@@ -12,6 +12,7 @@ from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text
 from frontend.links import links_to
 
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
+TOLD_STATES = ("confirmed", "acknowledged")
 
 
 def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
@@ -115,15 +116,16 @@ def first_words(message: str) -> str:
 
 
 def told(change: ChangePoint) -> bool:
-    """Change points that were told, and improvements; a withdrawn one is part of the story, not of the picture."""
-    return change.state not in ("withdrawn",) and (
-        change.direction == "improvement" or change.regression_id is not None
-    )
+    """Change points that were told, and improvements; what was taken back is part of the story, not of the picture."""
+    taken_back = change.state == "withdrawn" or change.regression_state in ("withdrawn", "invalid")
+    return not taken_back and (change.direction == "improvement" or change.regression_id is not None)
 
 
 def step_of(change: ChangePoint) -> Step:
     worse = change.direction == "regression"
-    glyph = "?" if change.state == "suspect" else "▼" if worse else "▲"
+    accepted = worse and change.regression_state == "expected"
+    doubtful = worse and "suspect" in (change.state, change.regression_state)
+    glyph = "new baseline" if accepted else "?" if doubtful else "▼" if worse else "▲"
     return Step(
         at=float(change.position),
         range_from=float(change.position if change.last_good_position is None else change.last_good_position),
@@ -131,14 +133,26 @@ def step_of(change: ChangePoint) -> Step:
         worse=worse,
         before=change.before,
         after=change.after,
+        doubtful=doubtful,
+        accepted=accepted,
     )
 
 
 def open_onset(changes: Iterable[ChangePoint]) -> float | None:
-    """Where the series got worse and still is."""
+    """Where a regression began that people were told of, and that is not over."""
     starts = [
         float(change.position)
         for change in changes
-        if change.direction == "regression" and change.fixed_position is None and change.state == "confirmed"
+        if change.fixed_position is None and change.state == "confirmed" and change.regression_state in TOLD_STATES
     ]
     return min(starts, default=None)
+
+
+def standing(changes: Iterable[ChangePoint]) -> ChangePoint | None:
+    """The change for the worse that the series is in: told or suspect, else the one that is its new baseline."""
+    left = [change for change in changes if change.fixed_position is None and told(change)]
+    for states in (OPEN_STATES, ("expected",)):
+        found = next((change for change in left if change.regression_state in states), None)
+        if found is not None:
+            return found
+    return None

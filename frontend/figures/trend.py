@@ -45,6 +45,8 @@ class Step:
     worse: bool
     before: float | None = None
     after: float | None = None
+    doubtful: bool = False  # a suspect, or held back as a machine's doing: nobody was told of a regression
+    accepted: bool = False  # the level after it is the baseline: a person said so, or it began by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +277,7 @@ def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict
             _note(f"◆ {html.escape(marker.label)}", x=marker.at - 0.5, y=1.0, xanchor="left", colour="--sus-text")
         )
     for step in trend.steps:
-        colour = RED if step.worse else CYAN
+        colour = GREY if step.accepted else AMBER if step.doubtful else RED if step.worse else CYAN
         at = step.at - 0.5
         if step.range_from < at:
             shapes.append(
@@ -292,16 +294,16 @@ def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict
                 }
             )
         shapes.append(_upright(at, colour, "solid", 1.6))
-        notes.append(
-            _note(
-                html.escape(step.label),
-                x=at,
-                y=1.0,
-                xanchor="center",
-                colour="--reg-ink" if step.worse else "--imp-ink",
-            )
-            | {"bgcolor": RED if step.worse else "--imp", "borderpad": 3, "yanchor": "bottom", "yshift": 17}
+        ink = "--ink-2" if step.accepted else "--sus-text" if step.doubtful else None
+        note = _note(
+            html.escape(step.label),
+            x=at,
+            y=1.0,
+            xanchor="center",
+            colour=ink or ("--reg-ink" if step.worse else "--imp-ink"),
         )
+        box = {} if ink else {"bgcolor": RED if step.worse else "--imp"}
+        notes.append(note | box | {"borderpad": 3, "yanchor": "bottom", "yshift": 17})
     return shapes, notes
 
 

@@ -1,20 +1,23 @@
 """The board: what broke, when, and is anybody on it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import orjson
 from fastapi import APIRouter
 from fastapi.responses import Response
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from backend.services import board as boards
 from backend.services.board_model import Board, BoardQuery
 from backend.services.cells import CODE_OF, STATES, CellState
 from backend.services.columns import natural
 from backend.services.errors import BadRequest
-from frontend.cells import CellMode, Layout, Lens, Sheet, patch, plan_layout
+from frontend.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.grid import grid_html, key_html
@@ -123,7 +126,7 @@ def board_page(visit: Visiting) -> Response:
         suites=sorted(board.suites, key=natural),
         strip=strip_html(board, sheet, visit),
         ranges=[
-            (label, visit.here(range=value, since=None, until=None), board.range.name == value)
+            (label, visit.here(range=value, since=None, until=None), range_in_force(board) == value)
             for label, value in RANGES
         ],
         granularities=GRANULARITIES,
@@ -167,6 +170,12 @@ def board_cell(visit: Visiting) -> Response:
     return html_response(visit.request, render("cell.html", cell_details(visit)))
 
 
+def range_in_force(board: Board) -> str | None:
+    """The name of the range; None between dates of somebody's choice."""
+    chosen_dates = board.range.since is not None or board.range.until is not None
+    return board.range.name or (None if chosen_dates else "all")
+
+
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -201,8 +210,28 @@ def lenses(board: Board, layout: Layout, here: Here) -> list[tuple[str, str, boo
     return [(label, here(lens=lens.value, open=None), layout.lens is lens) for label, lens in named]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Where a line of the ribbon leads, and how that is called."""
+
+    href: str
+    name: str
+
+
+def worst_cells(board: Board, sheet: Sheet, columns: Sequence[int]) -> dict[int, Lead]:
+    """Of each column the newest cell in its worst state: its case, its run, or its series at that commit."""
+    leads: dict[int, Lead] = {}
+    newest = sheet.codes.argmin(axis=0)
+    for number in np.unique(newest[list(columns)]).tolist():
+        row, wanted = board.rows[number], (newest == number) & np.isin(np.arange(newest.size), columns)
+        for column, cell in sheet.cells(number, wanted).items():
+            named = f"{board.columns[column].label}, {row.short}, {LOOKS[cell.state].words}"
+            leads[column] = Lead(href=cell_href(cell, row), name=named)
+    return leads
+
+
 def ribbon(board: Board, sheet: Sheet) -> Markup:
-    """Every column as a thin line in the colour of its worst state in range."""
+    """Every column as a thin line in the colour of its worst state in range, which leads to what it speaks of."""
     total = len(board.columns)
     if total <= 30:
         return Markup("")
@@ -216,14 +245,21 @@ def ribbon(board: Board, sheet: Sheet) -> Markup:
         "f": "--fail-line",
         "q": "--qua-line",
     }
-    marks = "".join(
-        f'<rect x="{column * 3}" y="1" width="3" height="16" fill="var({colours[LOOKS[state].css]})"/>'
-        for column, state in sorted(worst.items())
-        if LOOKS[state].css in colours
-    )
+    marked = [(column, state) for column, state in sorted(worst.items()) if LOOKS[state].css in colours]
+    leads = worst_cells(board, sheet, [column for column, _ in marked])
+    marks = ""
+    # Neighbours of one story are one link: a tab stop each would be hundreds.
+    for (href, _), of_one in groupby(marked, key=lambda each: (leads[each[0]].href, each[1])):
+        columns = list(of_one)
+        name = leads[columns[0][0]].name + (f" and {len(columns) - 1} beside" if len(columns) > 1 else "")
+        rects = "".join(
+            f'<rect x="{column * 3}" y="1" width="3" height="16" fill="var({colours[LOOKS[state].css]})"/>'
+            for column, state in columns
+        )
+        marks += f'<a href="{escape(href)}" aria-label="{escape(name)}">{rects}</a>' if href else rects
     moved = sum(state in MOVED for state in worst.values())
     return Markup(
-        f'<svg class="rib" viewBox="0 0 {total * 3} 18" preserveAspectRatio="none" role="img" '
+        f'<svg class="rib" viewBox="0 0 {total * 3} 18" preserveAspectRatio="none" role="group" '
         f'aria-label="{total} columns, worst state in range: {moved} moved, {total - moved} quiet">'
         f'<rect width="{total * 3}" height="18" rx="2" fill="var(--surface-2)"/>{marks}</svg>'
     )

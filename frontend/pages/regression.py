@@ -129,6 +129,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         issue=issue_url(visit, it),
         affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
         detail_series=len(detail.affected),
+        counted_early=counted_early(detail),
         beside=[each for each in detail.affected if each.role != "gate"]
         if any(each.role == "gate" for each in detail.affected)
         else [],
@@ -293,6 +294,17 @@ def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | Non
     if it.commit is None or it.commit not in points.sha:
         return None
     return explanations.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
+
+
+def counted_early(detail: RegressionDetail) -> str:
+    """Why the evidence may count fewer or more series than are affected; nothing where it counts none."""
+    if not any(" series of " in text for text in detail.evidence):
+        return ""
+    affected = plural(len(detail.affected), "series is", "series are")
+    return (
+        "The series that moved were counted in the one run that settled the cause, of its suite alone; "
+        f"{affected} affected by now, counted over all runs since."
+    )
 
 
 def cause_title(it: Regression) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 
 import numpy as np
 from fastapi import APIRouter
@@ -15,7 +16,7 @@ from backend.services.history import Points, SeriesQuery
 from backend.services.metric_words import worse_word
 from frontend import numbers
 from frontend.details import gates
-from frontend.figures.of_points import moment_of, trend_of
+from frontend.figures.of_points import moment_of, standing, trend_of
 from frontend.figures.small import distribution
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
@@ -29,6 +30,7 @@ router = APIRouter(include_in_schema=False)
 
 RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All", "all"))
 TABLE_ROWS = 40
+SLIDER_ENDS, SLIDER_MOST = 30, 1000  # percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     reference = reference_of(visit.c, series_id, here.get("against"))
     name = series_name(series.benchmark, series.variant)
     gate = why.numbers.get("min_change") if why is not None else None
-    open_change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
+    open_change = standing(points.change_points)
     return visit.page(
         "series.html",
         page="series",
@@ -135,6 +137,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         open_word=worse_word(points.series.unit, points.series.direction),
         gate=gate,
         whatif=whatif_json(points, series.direction),
+        whatif_ends=slider_end(points),
     )
 
 
@@ -164,7 +167,9 @@ def describe(name: str, points: Points) -> str:
         return f"{name} {series.metric} on {series.testbed}: no point in this range."
     last = numbers.quantity(float(points.value[-1]), series.unit)
     said = f"{name} {series.metric} on {series.testbed}: {last} now"
-    change = next((c for c in points.change_points if c.regression_id and c.fixed_position is None), None)
+    change = standing(points.change_points)
+    if change is not None and change.regression_state == "expected":
+        return f"{said}, on a new baseline since {(change.sha or '')[:7]}; {len(points)} points."
     if change is not None:
         word = worse_word(series.unit, series.direction)
         return f"{said}, {numbers.percent(change.change)} {word} since {(change.sha or '')[:7]}; {len(points)} points."
@@ -244,6 +249,13 @@ def profile_rows(series: history.Series) -> list[tuple[str, str]]:
         (f"Worker {it.worker} is calibrated", plural(it.needed_runs, "more run")) for it in noise.calibrating
     ]
     return rows
+
+
+def slider_end(points: Points) -> int:
+    """Where the slider of the gate ends, in percent: at 30, or past the largest change for the worse that is drawn."""
+    changes = np.asarray(points.change, dtype=float)
+    largest = float(np.nanmax(changes, initial=0.0, where=np.isfinite(changes)))
+    return max(SLIDER_ENDS, min(SLIDER_MOST, ceil(largest * 10) * 10))
 
 
 def whatif_json(points: Points, direction: str) -> Markup:

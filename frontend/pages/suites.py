@@ -15,7 +15,7 @@ from backend.services.fleet_standing import standing
 from backend.services.metric_words import change_word, worse_word
 from backend.services.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
 from frontend import numbers
-from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title
+from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title, width_of
 from frontend.figures.references import beside
 from frontend.figures.small import forest
 from frontend.frame import Visiting
@@ -40,6 +40,8 @@ class MetricRow:
     verdict: Markup
     css: str
 
+CHART_PX = 460
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
@@ -48,6 +50,7 @@ class Chart:
     note: str
     label: str
     figure: Markup
+    width: int  # pixels that it needs; a narrower screen scrolls it
     published: tuple[str, ...]  # where published figures come from; also of those too far off to be drawn
 
 
@@ -154,6 +157,7 @@ def chart_of(sweep: Sweep, machines: tuple[Machine, ...], number: int) -> Chart:
         note=better,
         label=f"{sweep.benchmark}: {title}, {words} in {plural(len(sweep.curves), 'curve')}; the table has the numbers",
         figure=script_json(curves_figure(sweep, near, limits)),
+        width=max(CHART_PX, width_of(sweep) or 0),
         published=tuple(said),
     )
 

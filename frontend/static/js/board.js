@@ -1,5 +1,5 @@
 // The board: details on hover and focus, arrow keys, live cells that change in place.
-import { $, $$, announce, key, localise, toast } from "./page.js";
+import { $, $$, announce, key, localise, toast, whileTyping } from "./page.js";
 import { on, settle } from "./live.js";
 
 const OPEN_AFTER_MS = 150;
@@ -275,6 +275,35 @@ function newbar(commits) {
   bar.hidden = commits.length === 0;
   $("button", bar).textContent = `${commits.length} new ${commits.length === 1 ? "commit" : "commits"}, show`;
 }
+// The filters act while one types. They stay as they are, under the hands of whoever types; all else is new.
+function filtered(page) {
+  const next = $("#board", page), old = $("#board"), active = document.activeElement;
+  if (!wrap) { if ($("#gw", next)) location.reload(); return; }
+  close();
+  const menus = $$("details.menu", old);
+  $$("details.menu", next).forEach((menu, i) => menu.replaceWith(menus[i]));
+  const frame = $("#gw", next);
+  if (frame) {
+    $("#filter", frame).replaceWith($("#filter", wrap));
+    Object.assign(wrap.dataset, frame.dataset);
+    wrap.replaceChildren(...frame.childNodes);
+    frame.replaceWith(wrap);
+  } else {
+    // Nothing matches: the head of the grid stays, since one of the filters is in it.
+    $("tbody", wrap).replaceChildren();
+    $("#quiet", next).after(wrap);
+  }
+  old.replaceWith(next);
+  active?.focus({ preventScroll: true });
+  shown.clear();
+  cache.clear();
+  localise(next);
+  if (!frame) return;
+  index();
+  $("#newbar button").addEventListener("click", swap);
+  rove($("td.c", grid), false);
+}
+for (const field of $$("#filter, #match")) whileTyping(field, filtered);
 let busy = false, again = false;
 async function refresh() {
   if (busy) { again = true; return; }
@@ -285,8 +314,9 @@ async function refresh() {
     if (!answer.ok) return;
     const data = await answer.json();
     cache.clear();
-    if (data.first_run !== (wrap === null)) { location.reload(); return; }
-    if (wrap === null) { steps(data); return; }
+    const empty = wrap === null || $("#quiet") !== null;
+    if (data.first_run !== empty) { location.reload(); return; }
+    if (empty) { steps(data); return; }
     counts(data.strip);
     const keys = JSON.stringify(data.keys);
     const fresh = Object.keys(data.rows).filter((sha) => !$(`tr[data-c="${CSS.escape(sha)}"]`, grid));

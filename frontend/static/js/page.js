@@ -1,5 +1,5 @@
 // On every page: theme, times in the reader's zone, keys, the live indicator, forms that send themselves.
-import { on } from "./live.js";
+import { on, settle } from "./live.js";
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -79,7 +79,32 @@ document.addEventListener("click", (event) => {
 });
 
 // ---- forms whose controls apply at once
-for (const form of $$("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
+document.addEventListener("change", (event) => event.target.closest("form[data-auto]")?.requestSubmit());
+
+// ---- filters that act while one types: the address follows, and what it shows takes the place of what was shown
+const TYPED_MS = 250;
+export function whileTyping(field, show) {
+  if (!field) return;
+  let asked = 0;
+  field.addEventListener("input", settle(async () => {
+    const address = new URL(location.href), mine = ++asked;
+    if (field.value.trim()) address.searchParams.set(field.name, field.value);
+    else address.searchParams.delete(field.name);
+    address.searchParams.delete("cursor");
+    const answer = await fetch(address, { headers: { Accept: "text/html" } });
+    if (mine !== asked || !answer.ok) return;
+    history.replaceState(null, "", address);
+    show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  }, TYPED_MS, 4 * TYPED_MS));
+}
+const found = $("#found");
+if (found) {
+  whileTyping($("#filter"), (page) => {
+    found.innerHTML = $("#found", page).innerHTML;
+    localise(found);
+    document.title = page.title;
+  });
+}
 for (const box of $$("[data-toggle]")) {
   box.addEventListener("change", () => { $$(box.dataset.toggle).forEach((each) => { each.hidden = !box.checked; }); });
 }

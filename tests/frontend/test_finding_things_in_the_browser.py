@@ -1,0 +1,130 @@
+"""Finding what one looks for: filters that act while one types, the range in force, the ribbon's links, a long ladder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import frontend_history as history
+import httpx
+import pytest
+from frontend_site import Site
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+PROJECT = "northsea/loom"
+GUILTY = 12
+Enter = Callable[..., Any]
+
+
+def asked(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_the_boards_filter_acts_while_one_types(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/board?project={PROJECT}&cells=change")
+    variants = page.locator("#grid thead th[data-k]")
+    everything = variants.count()
+    page.get_by_text("Filter…").click()
+    field = page.locator("#match")
+    field.press_sequentially("gpt", delay=20)
+    expect(page.locator("#grid thead th[data-k^='moe/']")).to_have_count(0)
+    assert 0 < variants.count() < everything
+    expect(field).to_be_focused()
+    expect(field).to_have_value("gpt")
+    assert asked(page) == {"project": [PROJECT], "cells": ["change"], "match": ["gpt"]}
+    assert "match=gpt" in (page.get_by_role("link", name="30 d", exact=True).get_attribute("href") or "")
+    field.press_sequentially("nowhere", delay=20)
+    expect(page.locator("#quiet")).to_be_visible()
+    field.fill("")
+    expect(variants).to_have_count(everything)
+    assert "match" not in asked(page)
+    commits = page.locator("#grid tbody tr[data-c]")
+    shown = commits.count()
+    page.locator("#filter").press_sequentially("no such commit", delay=20)
+    expect(commits).to_have_count(0)
+    expect(page.locator("#filter")).to_be_focused()
+    page.locator("#filter").fill("")
+    expect(commits).to_have_count(shown)
+    page.locator("#grid td.c[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#grid td.c:focus")).to_have_count(1)
+
+
+def test_the_list_of_series_narrows_while_one_types(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/series?project={PROJECT}")
+    page.locator("#filter").press_sequentially("moe.model", delay=20)
+    expect(page.locator("#found")).not_to_contain_text("moe.layer")
+    expect(page.locator("#found")).to_contain_text("moe.model")
+    assert asked(page)["q"] == ["moe.model"]
+    expect(page.locator("#filter")).to_be_focused()
+
+
+def test_the_range_in_force_is_marked_even_where_nobody_chose_one(loom: Site) -> None:
+    def marked(**query: str) -> list[str]:
+        text = httpx.get(f"{loom.url}/board", params={"project": PROJECT, **query}, timeout=30).text
+        group = text.split('aria-label="Time range"', 1)[1].split("</span>", 1)[0]
+        return re.findall(r'aria-current="true">([^<]+)<', group)
+
+    assert marked() == ["All"]
+    assert marked(range="90d") == ["90 d"]
+    assert marked(since="2020-01-01") == []
+
+
+def test_a_line_of_the_ribbon_leads_to_what_it_speaks_of(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    variants = {"wide": tuple(("wide.op", {"n": n}, 1.0 + n / 100) for n in range(36))}
+    commits = history.make_repository(tmp_path / "wide", GUILTY + 4)
+    own_site.add_project("a/wide", tmp_path / "wide", commits)
+    steps = (history.Step("wide.op", GUILTY, 1.3, only={"n": 7}), history.Step("wide.op", GUILTY, 1.3, only={"n": 8}))
+    own_site.deliver("a/wide", "wide", variants=variants, steps=steps)
+    page = visit(own_site).open("/board?project=a/wide&lens=all")
+    links = page.locator(".rib a")
+    (name,) = [each.get_attribute("aria-label") or "" for each in links.all()]
+    assert name.startswith("n=7, ") and name.endswith(" and 1 beside")
+    links.first.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/regressions/\d+$"))
+
+
+def test_the_slider_of_the_gate_says_where_it_ends_and_reaches_every_change(own_site: Site, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "steep", 10)
+    own_site.add_project("a/steep", tmp_path / "steep", commits)
+    own_site.deliver("a/steep", "gpt", steps=(history.Step("gpt.train", 8, 2.04, only={"dtype": "fp32"}),))
+    found = own_site.client.get("/api/v1/series", params={"project": "a/steep", "role": "gate"}).json()["items"]
+    ends = {}
+    for series in found:
+        text = own_site.client.get(f"/series/{series['id']}", headers={"accept": "text/html"}).text
+        (end,) = re.findall(r'<input id="gate" type="range" min="1" max="(\d+)"', text)
+        assert f"<span>{end} %: no change of this range is larger</span>" in text
+        ends[series["variant"].get("dtype")] = int(end)
+    assert ends == {"bf16": 30, "fp32": 110}
+
+
+def test_the_names_of_forty_rungs_do_not_run_into_each_other(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+    rungs = {"ladder": tuple(("gpt.ladder", {"rung": f"r{n:02d}_fused_step_{n}"}, 9.0 - n / 10) for n in range(40))}
+    commits = history.make_repository(tmp_path / "ladder", 2)
+    own_site.add_project("a/ladder", tmp_path / "ladder", commits)
+    own_site.deliver("a/ladder", "ladder", variants=rungs)
+    page = visit(own_site, width=360, height=740).open("/suites/ladder?project=a/ladder")
+    ticks = page.locator(".chart .xtick text")
+    expect(ticks).to_have_count(40)
+    boxes = sorted((box["x"], box["width"]) for each in ticks.all() if (box := each.bounding_box()))
+    assert all(x + width <= after for (x, width), (after, _) in pairwise(boxes))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_what_is_no_static_file_is_called_by_its_name(loom: Site) -> None:
+    answer = httpx.get(f"{loom.url}/static/none.js", follow_redirects=True)
+    assert answer.status_code == 404 and "'/static/none.js'" in answer.text
+
+
+def test_a_regression_says_why_its_counts_and_its_sizes_differ(loom: Site) -> None:
+    found = loom.client.get("/api/v1/regressions", params={"project": PROJECT}).json()["items"]
+    texts = [loom.client.get(f"/regressions/{it['id']}", headers={"accept": "text/html"}).text for it in found]
+    counted = [text for text in texts if " series of " in text and " moved" in text]
+    assert counted and all("counted in the one run that settled the cause" in text for text in counted)
