@@ -178,12 +178,18 @@ def span(rows: list[Row]) -> str:
     return f"{numbers.bare_percent(sizes[0])} to {numbers.percent(sizes[-1])}"
 
 
+def paid_with(key: str, row: Row) -> str:
+    """A metric that got worse meanwhile, by its name; with its variant where that is another one."""
+    *_, benchmark, variant, _preset, metric = key.split("|")
+    return metric if variant == row.variant_key else f"{metric} of {benchmark} {variant.replace(',', ', ')}".strip()
+
+
 def metric_row(row: Row, gate: float) -> Metric:
     word = change_word(row.unit, row.direction, row.change)
     words = word if row.verdict in ("regression", "improvement") else row.verdict
     note = ""
     if row.traded_for:
-        note = f"weigh against {', '.join(row.traded_for)}"
+        note = f"weigh against {', '.join(paid_with(key, row) for key in row.traded_for)}"
     elif row.verdict == "insufficient" and row.needed_runs:
         note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
     mark = Markup("▼ {}") if row.change > 0 else Markup("▲ {}")
