@@ -21,6 +21,9 @@ class HeartbeatAnswer(BaseModel):
 
 class WorkerAnswer(BaseModel):
     state: Literal["ok", "pause", "drain", "quarantine"]
+
+
+class WelcomeAnswer(WorkerAnswer):
     queue: str  # of the broker, where this worker's messages are
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from backend.api.answers import EventsAnswer, HeartbeatAnswer, NextAnswer, StateAnswer, WorkerAnswer
+from backend.api.answers import EventsAnswer, HeartbeatAnswer, NextAnswer, StateAnswer, WelcomeAnswer
 from backend.api.bodies import (
     EventsBody,
     HeartbeatBody,
@@ -24,7 +24,7 @@ from backend.services.publishing import queue_name
 router = APIRouter(tags=["worker"])
 
 
-@router.post("/workers", response_model=WorkerAnswer)
+@router.post("/workers", response_model=WelcomeAnswer)
 def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller) -> Any:
     """Register a worker, or say that it is still there (every 15 s). 426: its version does not fit the service's."""
     dispatch.check_version(body.hello(), config)

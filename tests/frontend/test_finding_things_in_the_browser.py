@@ -1,4 +1,4 @@
-"""Finding what one looks for: filters that act while one types, the range in force, the ribbon's links, a long ladder."""
+"""Finding what one looks for: filters that act while one types, the range in force, the ribbon, a long ladder."""
 
 from __future__ import annotations
 
