@@ -1,8 +1,8 @@
 """What a suspect block is compared with: the runs strictly before it, as a close look sees them.
 
-The scale is that of the newest of them, as far as the scale of this series changes. Where each run explains part of
-the next, what is judged is the surprise of a run given the one before: the edge of a step is then sharp, and many runs
-that lean on each other are not taken for many. Which of the two a series is, its own likelihood says.
+Where each run explains part of the next, what is judged is the surprise of a run given the one before: the edge of a
+step is then sharp, and many runs that lean on each other are not taken for many. Whether a series is of that kind its
+own likelihood says.
 """
 
 from __future__ import annotations
@@ -17,14 +17,6 @@ from backend.regression.density import NAT, REACH, Floats, Ints, NoiseModel, fit
 
 REUSE = 1.25
 """A model of the first runs of a level stands for at most so many times as many."""
-STRETCH = 20
-"""Runs over which a scale is compared with others …"""
-LEAST_STRETCHES = 3
-"""… of which there must be so many."""
-NEWEST = 30
-"""Runs whose scale is that of today."""
-CHANCE = 1.5
-"""The scale changes where stretches differ by so many standard errors more than chance lets them."""
 CORRELATED = 0.2
 LEAST_RUNS = 20
 """Neighbours are only compared in series at least so correlated and so long …"""
@@ -32,7 +24,6 @@ BETTER = 3.0
 """… and used where they explain the runs better by so many nats."""
 CLIP = 3.0
 """A run pulls the next one along by no more than so many standard deviations: a spike pulls none."""
-_SMALLEST = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,27 +54,7 @@ def _prepared(
     """Remembered, because the runs before a suspect block stay the same from one look at it to the next."""
     runs, residuals = np.frombuffer(y), np.frombuffer(carried)
     model = model or fit(runs, residuals, correlation, assumed_noise)
-    local = with_present_scale(runs, model)
-    return Reference(local, innovations(runs, residuals, local))
-
-
-def with_present_scale(y: Floats, model: NoiseModel) -> NoiseModel:
-    """The model with the scale of the newest runs y, as far as stretches of them differ by more than chance."""
-    n = len(y)
-    if n < LEAST_STRETCHES * STRETCH:
-        return model
-    logs = np.log(np.maximum(np.abs(y - model.level) * (1 / model.scale), _SMALLEST))
-    stretches = logs[n % STRETCH :].reshape(-1, STRETCH)
-    count = len(stretches)
-    means = stretches.mean(axis=1)
-    inside = float((stretches * stretches).mean() - (means * means).mean()) * STRETCH / (STRETCH - 1)
-    by_chance = inside / STRETCH * (1 + CHANCE * math.sqrt(2 / count))
-    between = float(means.var()) * count / (count - 1) - by_chance
-    if between <= 0:
-        return model
-    newest = float(logs[-NEWEST:].mean()) - float(logs.mean())
-    share = between / (between + inside / NEWEST)
-    return replace(model, scale=model.scale * math.exp(share * newest), bands={})
+    return Reference(model, innovations(runs, residuals, model))
 
 
 def innovations(y: Floats, carried: Floats, model: NoiseModel) -> NoiseModel | None:

@@ -1,4 +1,4 @@
-"""What a suspect block is compared with: its scale of today, and neighbours that explain each other."""
+"""What a suspect block is compared with: neighbours that explain each other."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from backend.regression import reference
 from backend.regression.density import fit
 from backend.regression.detector import Detector
 from backend.regression.policy import Policy
-from backend.regression.reference import innovate, innovations, reference_of, with_present_scale
+from backend.regression.reference import innovate, innovations, reference_of
 
 NONE = np.empty(0)
 
@@ -25,37 +25,6 @@ def noise(n, seed=0, scale=0.01, rho=0.0):
 
 def model_of(y):
     return fit(y, NONE, 0.0, 0.01)
-
-
-# ---- the scale of today
-
-
-def breathing(n, swing):
-    """Noise whose scale swings by this factor in waves of 80 runs; quiet at the end of a whole number of them."""
-    return noise(n, 3) * np.exp(swing * np.sin(2 * np.pi * (np.arange(n) + 1) / 80))
-
-
-@pytest.mark.parametrize(("swing", "local"), [(0.0, False), (0.25, False), (0.8, True)])
-def test_the_scale_of_the_newest_runs_counts_where_the_scale_changes_by_more_than_chance(swing, local):
-    y = breathing(240, swing)
-    model = model_of(y)
-    assert (with_present_scale(y, model) is not model) is local
-
-
-def test_it_is_between_the_usual_scale_and_that_of_the_newest_runs():
-    y = breathing(240, 0.8)
-    model = model_of(y)
-    newest = model_of(y[-reference.NEWEST :]).scale
-    assert newest < with_present_scale(y, model).scale < model.scale
-
-
-@pytest.mark.parametrize(("runs", "local"), [(59, False), (60, True)])
-def test_three_stretches_are_needed_to_tell_that_a_scale_changes(runs, local):
-    y = noise(60, 5)
-    y[:20] *= 0.1
-    y[40:] *= 3
-    model = model_of(y[-runs:])
-    assert (with_present_scale(y[-runs:], model) is not model) is local
 
 
 # ---- runs that lean on the one before
