@@ -166,7 +166,7 @@ def face_of(detail: RegressionDetail) -> AffectedSeries | None:
 
 
 def sizes_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
-    """How much slower, and how much more memory: the largest change of each kind."""
+    """Is so much slower, and takes so much more memory: the largest change of each kind."""
     largest: dict[str, float] = {}
     for each in affected:
         if each.role == "gate" and each.state != "withdrawn":
@@ -176,27 +176,30 @@ def sizes_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
         largest = {worsened(it): it.change or 0.0}
     order = ("slower", "more memory", "more", "worse")
     said = [(largest[kind], kind) for kind in order if kind in largest]
-    verbs = {"more memory": "takes ", "more": "costs "}
-    if not it.still_bad:
-        verbs = {"more memory": "took ", "more": "cost "}
+    tense = "may" if it.state == "suspect" and not it.held_back else "now" if it.still_bad else "then"
     parts = [
-        Markup("{}{}").format(
-            verbs.get(kind, "") if index else "",
-            Markup('<span class="bad">{} {}</span>').format(numbers.percent(size), kind),
+        Markup('{} <span class="bad">{} {}</span>').format(
+            VERBS[tense].get(kind, VERBS[tense]["slower"]), numbers.percent(size), kind
         )
-        for index, (size, kind) in enumerate(said)
+        for size, kind in said
     ]
-    return Markup(" and ").join(parts)
+    return Markup("{}{}").format("may " if tense == "may" else "", Markup(" and ").join(parts))
+
+
+VERBS = {
+    "may": {"slower": "be", "more memory": "take", "more": "cost"},
+    "now": {"slower": "is", "more memory": "takes", "more": "costs"},
+    "then": {"slower": "was", "more memory": "took", "more": "cost"},
+}
 
 
 def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     """The answer first: what, how much, since when, still?, why."""
-    verb = "may be" if it.state == "suspect" and not it.held_back else "is" if it.still_bad else "was"
     since = Markup("")
     if it.first_bad is not None:
         since = Markup(' since <a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
     drift = ", by many small losses," if it.kind == "drift" else ""
-    return Markup("{} {} {}{}{}{}").format(visible(name_of(it)), verb, sizes_of(it, affected), drift, since, ending(it))
+    return Markup("{} {}{}{}{}").format(visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
 
 
 DECIDED = {
@@ -298,7 +301,8 @@ def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | Non
 
 def counted_early(detail: RegressionDetail) -> str:
     """Why the evidence may count fewer or more series than are affected; nothing where it counts none."""
-    if not any(" series of " in text for text in detail.evidence):
+    same = f"{len(detail.affected)} of "
+    if not any(" series of " in text and not text.startswith(same) for text in detail.evidence):
         return ""
     affected = plural(len(detail.affected), "series is", "series are")
     return (
