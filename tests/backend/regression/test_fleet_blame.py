@@ -7,7 +7,7 @@ from fleet_project import SERIES, SIZE, Project, steps
 from backend.regression.fleet_drift import BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
 from backend.regression.fleet_health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Ill, Proof, Symptoms, prove
 from backend.regression.fleet_judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
-from backend.regression.fleet_software import SHOWN
+from backend.regression.fleet_software import FEW, SHOWN
 from backend.regression.fleet_state import Inquiry, Purpose, Upgrade
 from backend.regression.fleet_terms import IncidentKind
 
@@ -185,6 +185,17 @@ def test_each_of_the_first_runs_since_an_upgrade_must_show_what_it_moved(other, 
     for position, by in ((60, 0.2), (61, 0.2 * other)):
         shifted = Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0)
         rows.add(shifted, 1)
+    assert (project.judge.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
+
+
+@pytest.mark.parametrize(("bad", "moved"), [(2, False), (3, True)])
+def test_of_more_runs_half_must_show_it(bad, moved):
+    """A few unlucky runs among many are no upgrade's doing."""
+    project = Project(steps(), noise=0.001, until=60).play()
+    rows = project.judge.rows["t0"]
+    for position in range(60, 61 + FEW):
+        by = 0.2 if position < 60 + bad else 0.0
+        rows.add(Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0), 1)
     assert (project.judge.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
 
 
