@@ -31,6 +31,7 @@ LIVE = ("suspect", "confirmed")
 ONE_ALARM = 30
 # States that new evidence may change; the others were decided by a person or are over.
 OPEN_STATES = ("suspect", "confirmed", "acknowledged")
+TOLD = ("confirmed", "acknowledged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,9 @@ class Standing:
             return
         ends = [point.fixed_position for point in gates if point.state == "fixed" and point.fixed_position is not None]
         fixed = max(ends, default=None)
-        if fixed is not None and word is not None and word.closed_position is not None:
+        if fixed is None and self._is_held(row, word):
+            return
+        if word is not None and word.closed_position is not None and (fixed is not None or row.state in TOLD):
             fixed = word.closed_position
         state = row.state
         if state in OPEN_STATES:
@@ -171,6 +174,13 @@ class Standing:
             shas = store.shas_at(self.c, arrival.default_branch_id, [fixed])
             detail |= {"position": fixed, "commit": shas.get(fixed)}
         self._event(row.id, "withdrawn" if fixed is None else "fixed", detail, state=state)
+
+    def _is_held(self, row: RegressionRow, word: Word | None) -> bool:
+        """What was told stays while all series side by side show it: its change points may have become those of
+        something else that happened since."""
+        if word is None or row.state not in TOLD or row.id in self.merged:
+            return False
+        return word.cause == CauseName.CODE and word.closed_position is None
 
     def _comes_and_goes(self, row: RegressionRow, gates: Sequence[ChangePointRow]) -> bool:
         """An alarm about one worker of several stays while others run: their good runs say nothing of it."""

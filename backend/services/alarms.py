@@ -93,7 +93,7 @@ class _Telling(Standing):
         under = [
             point
             for point in undecided
-            if (found := covering(words, point.series_id, point.onset_position)) and found.id == word.id
+            if (found := _word_of(point, words)) is not None and found.id == word.id
         ]
         if under:
             self._bring_together(word, under)
@@ -174,8 +174,13 @@ class _Telling(Standing):
         changes = {point.id: self._change(point) for point in self._heeded(fresh)}
         groups = self._open_groups()
         left = dict(changes)
+        # What a counter shows is no machine's doing: it joins no alarm about one.
+        counted = any(change.exact for change in changes.values())
+        words = fleet_store.words_of_regressions(self.c, groups) if counted else {}
+        alarms = {number for number, word in words.items() if word.cause == CauseName.HARDWARE}
         for point_id, change in changes.items():
-            near = [number for number, members in groups.items() if belongs(members, change)]
+            others = groups.keys() - (alarms if change.exact else set())
+            near = [number for number in others if belongs(groups[number], change)]
             if near:
                 onset = change.change.onset_position
                 nearest = min(near, key=lambda number: abs(groups[number].onset_position - onset))
@@ -199,7 +204,7 @@ class _Telling(Standing):
         under: dict[int, list[ChangePointRow]] = {}
         left = []
         for point in fresh:
-            word = covering(words, point.series_id, point.onset_position)
+            word = _word_of(point, words)
             if word is None or self._is_decided(word):
                 left.append(point)
             else:
@@ -354,3 +359,9 @@ def _is_alarm(event: ChangePoint) -> bool:
 def _outlasts(point: ChangePointRow, end: int) -> bool:
     """Whether its series shows a change for longer after its end than before it."""
     return point.detected_position - end > end - point.onset_position
+
+
+def _word_of(point: ChangePointRow, words: Sequence[Word]) -> Word | None:
+    """The word that a change point falls under. What a counter shows is no machine's doing."""
+    said = [word for word in words if not (point.exact and word.cause == CauseName.HARDWARE)]
+    return covering(said, point.series_id, point.onset_position)

@@ -113,7 +113,9 @@ def _is_same(told: Word, word: Word) -> bool:
 def _follow(c: Connection, word: Word, now: datetime) -> list[int]:
     """Let the change points of its series follow a word. Returns the regressions that changed."""
     points = regression_store.open_points(c, word.series)
-    last = series_store.last_point(c, points[0].series_id) if points else None
+    # One whose change points have all ended may still be closed by the word that holds it.
+    series = [point.series_id for point in points] or ([] if word.regression_id is None else sorted(word.series))
+    last = series_store.last_point(c, series[0]) if series else None
     return [] if last is None else alarms.heed(c, rejudging.arrival_of(c, last, now), word)
 
 

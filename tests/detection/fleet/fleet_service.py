@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 from fleet_plan import Plan
 from fleet_synthetic import Fleet
 from sqlalchemy import Connection, text
@@ -23,20 +24,25 @@ from backend.services.ingest import record_run
 from backend.services.rounds import deliver_round
 
 SUITE = "fleet"
+DRIFTS = 70, 135
+"""Commits between which a benchmark loses 12 %, a little at each."""
 CALLER = Principal(name="tests", via=Via.TOKEN, scopes=frozenset())
 
 
 class SmallFleet(Fleet):
-    """A fleet of chosen events: one suite on all testbeds, a hundred and some commits."""
+    """A fleet of chosen events: one suite on all testbeds, some two hundred commits.
 
-    items_wanted = ("regression", "slow", "pair", "upgrade", "throttle")
+    The new version of the suite comes first: it begins new series, and a drift needs long ones.
+    """
+
+    items_wanted = ("method", "regression", "blind", "pair", "upgrade", "slow", "throttle")
 
     def _plan(self, rng: Any) -> None:
         super()._plan(rng)
         at, commits = [], 45
         for _ in self.items_wanted:
             at.append(commits)
-            commits += int(rng.integers(18, 23))
+            commits += int(rng.integers(16, 21))
         self.items = list(zip(self.items_wanted, at, strict=True))
         self.n = commits + 12
         self.docs, self.times = self.docs[: self.n], self.times[: self.n]
@@ -51,9 +57,18 @@ class SmallFleet(Fleet):
             run["index"] = number
 
     def _drift(self, rng: Any) -> None:
-        """None here: there are too few commits."""
+        """Of one benchmark, on all testbeds, while everything else happens."""
+        benchmark, first, last = int(rng.integers(len(self.lay.bench))), *DRIFTS
+        loss = self.lay.phases([benchmark], rng, 12.0)
+        share = np.linspace(0, 1, last - first)
+        for testbed in self.testbeds:
+            self.code[testbed][first:last] += share[:, None] * loss
+            self.code[testbed][last:] += loss
+        self.used[benchmark] += range(first, last, 8)
+        self._label("drift", "code", first, list(self.testbeds), loss, last, scope="benchmark")
 
-    _bimodal = _drift
+    def _bimodal(self, rng: Any) -> None:
+        """None here."""
 
     def header(self) -> dict[str, Any]:
         header = super().header()
@@ -61,7 +76,8 @@ class SmallFleet(Fleet):
         return header
 
     def _versions(self, commit: int) -> dict[str, str]:
-        return {SUITE: "1.0.0"}
+        begun = [at for of_suite in self.versions.values() for at in of_suite]
+        return {SUITE: f"{1 + sum(commit >= at for at in begun)}.0"}
 
 
 def sha_of(position: int) -> str:
@@ -159,7 +175,7 @@ class Service:
             "commit": sha_of(record["commit"]),
             "branch": "main",
             "suite": SUITE,
-            "suite_version": "1.0.0",
+            "suite_version": record["suite_version"][SUITE],
             "testbed": record["testbed"],
             "worker": record["worker"],
             "status": "ok",
@@ -245,7 +261,8 @@ class Service:
 
     def _turn(self, session: dict[str, Any], answer: dict[str, Any], arm: str, number: int) -> dict[str, Any]:
         values = {name: [arms[arm][number]] for name, arms in answer["values"].items()}
-        return {**answer, "commit": session[arm], "values": values}
+        version = self.fleet._versions(session["head"])
+        return {**answer, "commit": session[arm], "values": values, "suite_version": version}
 
 
 def serve(fleet: Fleet, number: int, asked: dict[str, Any], at: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, text
 from backend.regression.fleet_stream import Stream
 from backend.services.fleet import Fleets
 
-SEED = 8
+SEED = 49
 TOLERANCE = 3  # commits
 
 
@@ -55,6 +55,7 @@ def regressions(service):
                  (SELECT position FROM branch_commit WHERE commit_id = g.fixed_commit_id) AS fixed,
                  ARRAY(SELECT DISTINCT t.name FROM change_point p JOIN series s ON s.id = p.series_id
                        JOIN testbed t ON t.id = s.testbed_id WHERE p.regression_id = g.id ORDER BY 1) AS testbeds,
+                 EXISTS (SELECT FROM fleet_incident f WHERE f.regression_id = g.id AND f.drift) AS drift,
                  EXISTS (SELECT FROM regression_event v WHERE v.regression_id = g.id AND v.kind = 'confirmed') AS told
                FROM regression g ORDER BY g.id"""
         )
@@ -66,9 +67,19 @@ def labels(fleet, *kinds):
     return [label for label in fleet.labels if label["kind"] in kinds]
 
 
+WORSE = "regression", "drift"
+
+
 def near(fleet, found):
-    """Of what was told: the planted change of the code that it is about."""
-    return [label for label in labels(fleet, "regression") if abs(label["commit"] - found.first_bad) <= TOLERANCE]
+    """Of what was told: the planted change of the code that it is about; a drift begins anywhere on its way."""
+    return [
+        label
+        for label in labels(fleet, *WORSE)
+        if (label["kind"] == "drift") == found.drift
+        and label["commit"] - TOLERANCE
+        <= found.first_bad
+        <= (label["end"] if label["kind"] == "drift" else label["commit"]) + TOLERANCE
+    ]
 
 
 def test_the_service_says_what_the_stream_says(service, streamed):
@@ -83,32 +94,39 @@ def test_the_service_says_what_the_stream_says(service, streamed):
         for i in streamed
     ]
     assert [(*row[:3], sorted(row[3]), *row[4:7]) for row in told] == said
-    assert len(said) >= 4
+    assert len(said) >= 8
 
 
 def test_every_change_of_the_code_for_the_worse_is_told_once(service, fleet):
     told = [found for found in regressions(service) if found.told]
     assert [len(near(fleet, found)) for found in told] == [1] * len(told)
-    assert len(told) == len(labels(fleet, "regression"))
+    assert len(told) == len(labels(fleet, *WORSE)) == 3
 
 
 def test_a_regression_names_all_testbeds_that_show_it(service, fleet):
     told = [found for found in regressions(service) if found.told]
-    assert [found.testbeds for found in told] == [near(fleet, found)[0]["testbeds"] for found in told]
+    truth = [near(fleet, found)[0]["testbeds"] for found in told]
+    for found, testbeds in zip(told, truth, strict=True):
+        if found.drift:  # on a testbed with a sick worker the series themselves may not show it yet
+            assert found.testbeds and set(found.testbeds) <= set(testbeds)
+        else:
+            assert found.testbeds == testbeds
 
 
-def test_whatever_is_told_is_the_code_and_machines_raise_one_alarm_at_most(service, fleet):
+def test_whatever_is_told_is_the_code_and_machines_raise_two_alarms_at_most(service, fleet):
     found = regressions(service)
     assert {regression.cause for regression in found if regression.told} == {"code"}
     assert all(regression.state != "confirmed" for regression in found if regression.cause != "code")
-    alarms = [regression for regression in found if regression.cause in ("hardware", "environment")]
-    assert len(alarms) <= len(labels(fleet, "slow", "throttle", "upgrade"))
+    alarms = [it for it in found if it.cause in ("hardware", "environment") and it.state != "withdrawn"]
+    assert len(alarms) <= 2 * len(labels(fleet, "slow", "throttle", "blind", "upgrade"))
 
 
 def test_a_mended_regression_is_closed_and_names_the_commit(service, fleet):
     (fix,) = labels(fleet, "fix")
-    mended = [found for found in regressions(service) if found.told and found.first_bad < fix["commit"]][-1]
+    before = [found for found in regressions(service) if found.told and found.first_bad < fix["commit"]]
+    mended = max(before, key=lambda found: found.first_bad)
     assert mended.state == "fixed"
+    assert {found.state for found in before if found.id != mended.id} == {"confirmed"}
     assert abs(mended.fixed - fix["commit"]) <= TOLERANCE
 
 

@@ -1,5 +1,6 @@
 """One change of the code is one regression, on however many testbeds it shows."""
 
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from backend.regression.fleet_terms import Incident, IncidentKind
 from backend.services.fleet_reading import Columns
 from backend.services.fleet_telling import FleetNews, heed
 from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+from backend.services.rejudging import rejudge_series
 from backend.services.triage import lock_series, triage
 from backend.store import fleet as fleet_store
 from backend.store import regressions as regression_store
@@ -177,6 +179,49 @@ def test_a_series_that_shows_late_what_is_mended_opens_no_second_regression(
                 JOIN testbed t ON t.id = s.testbed_id WHERE t.name = 'gpu' AND p.direction = 'regression'"""
     assert loom.rows(of_gpu) == [(loom.value("SELECT id FROM regression"), ends)]
     assert loom.events().count("reopened") == (state != "fixed")
+
+
+@pytest.mark.parametrize(("says_so", "states"), [(True, ["confirmed", "fixed"]), (False, ["withdrawn", "withdrawn"])])
+def test_what_was_told_stays_while_all_series_side_by_side_show_it(loom: Any, says_so: bool, states: list[str]) -> None:
+    """Though its own series see nothing in it any more."""
+    _both(loom, STEP + 5)
+    if says_so:
+        heed(loom.connection, _project(loom), _code(loom, None), loom.now)
+    chosen = "UPDATE project SET settings = settings || CAST(:chosen AS jsonb)"
+    table = {"policy": {"table": {"min_change": 0.5}}}
+    loom.connection.execute(text(chosen), {"chosen": json.dumps(table)})
+    for (series_id,) in loom.rows("SELECT id FROM series"):
+        rejudge_series(loom.connection, series_id, 0, now=loom.now)
+    seen = [loom.value("SELECT state FROM regression")]
+    if says_so:
+        heed(loom.connection, _project(loom), _code(loom, STEP + 6), loom.now)
+    assert [*seen, loom.value("SELECT state FROM regression")] == states
+
+
+def test_a_counter_joins_no_alarm_about_a_machine(loom: Any) -> None:
+    for position in range(STEP + 6):
+        ill, more = position >= STEP, position >= STEP + 2
+        metrics = [
+            loom.measurement("step_ms", 125.0 if ill else 100.0, seed=position),
+            loom.measurement("host_syncs", 9.0 if more else 5.0, exact=True, unit="count"),
+        ]
+        loom.deliver(loom.run_of(position, metrics, canary=[SLOWER if ill else STEADY]))
+        if position == STEP + 1:
+            heed(loom.connection, _project(loom), _machine(loom, "box-01"), loom.now)
+    found = list_regressions(loom.connection, RegressionFilter()).items
+    assert {(item.metric, item.cause, item.state) for item in found} == {
+        ("step_ms", "hardware", "suspect"),
+        ("host_syncs", "code", "confirmed"),
+    }
+
+
+def _machine(loom: Any, worker: str) -> list[FleetNews]:
+    """The fleet judge's word that this worker of cpu is slower, in all that it measures."""
+    (news,) = _upgrade(loom, "cpu")
+    (said,) = news.incidents
+    series = tuple(range(len(news.columns.series)))
+    ill = replace(said, kind=IncidentKind.INFRA, cause=CauseName.HARDWARE, worker=worker, series=series)
+    return [replace(news, incidents=(ill,))]
 
 
 def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
