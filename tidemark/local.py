@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.contract import Invalid, Run, parse_run, variant_key
-from backend.regression.compare import Comparison, Measured, Row, compare
+from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
+from backend.regression.compare import Comparison, Failure, Measured, Row, compare
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.metric_words import change_word
@@ -60,9 +60,19 @@ class FileComparison:
             "only_head": list(self.result.only_head),
             "failed": [
                 {"key": failure.key, "base_status": failure.base_status, "head_status": failure.head_status}
-                for failure in self.result.failed
+                for failure in (*self.result.failed, *self.unmeasured)
             ],
         }
+
+    @property
+    def unmeasured(self) -> list[Failure]:
+        """Results that did not end well on one side and have no values there: benchmark and variant, not a metric."""
+        sides = [{_name(result): result for result in run.results} for run in (self.base, self.head)]
+        names = dict.fromkeys(name for side in sides for name, it in side.items() if _is_empty(it))
+        return [
+            Failure(name, *(side[name].status.value if name in side else "never ran" for side in sides))
+            for name in names
+        ]
 
     def report(self) -> str:
         rows = [row for row in self.result.rows if row.role in SHOWN]
@@ -70,7 +80,8 @@ class FileComparison:
         lines = [f"base {self.base.commit[:10]}  head {self.head.commit[:10]}  (change of cost: + is worse)"]
         directions = {each.key: each.direction.value for each in measured(self.base)}
         lines += [_line(row, directions[row.key], width) for row in rows]
-        lines += [f"{failure.key}: {failure.base_status} / {failure.head_status}" for failure in self.result.failed]
+        failed = (*self.result.failed, *self.unmeasured)
+        lines += [f"{failure.key}: {failure.base_status} / {failure.head_status}" for failure in failed]
         for side, keys in (("base", self.result.only_base), ("head", self.result.only_head)):
             if keys:
                 lines.append(f"only in {side}: {', '.join(keys)}")
@@ -108,11 +119,9 @@ def measured(run: Run) -> list[Measured]:
     """Every measurement of a run, named so that the other run's counterpart has the same name."""
     found = []
     for result in run.results:
-        variant = variant_key(result.variant)
-        name = f"{result.benchmark}[{variant}]" if variant else result.benchmark
         found += [
             Measured(
-                key=f"{name} {measurement.metric}",
+                key=f"{_name(result)} {measurement.metric}",
                 metric=measurement.metric,
                 unit=measurement.unit,
                 direction=Direction(measurement.direction.value),
@@ -125,6 +134,15 @@ def measured(run: Run) -> list[Measured]:
             for measurement in result.measurements
         ]
     return found
+
+
+def _name(result: Result) -> str:
+    variant = variant_key(result.variant)
+    return f"{result.benchmark}[{variant}]" if variant else result.benchmark
+
+
+def _is_empty(result: Result) -> bool:
+    return result.status is not ResultStatus.OK and not result.measurements
 
 
 def _line(row: Row, direction: str, width: int) -> str:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
@@ -149,6 +150,26 @@ def test_detect_speaks_json_lines() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"series_id": "s", "regressions": []}]
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "said"),
+    [
+        (("detect",), "junk", "line 2 is not of the protocol: "),
+        (("detect",), '{"series_id": "s"}', "line 2 has no 'values'"),
+        (("judge", "--stream"), '{"type": "tea"}', "line 2 is not of the protocol: "),
+    ],
+)
+def test_a_line_that_is_not_of_the_protocol_is_refused_by_its_number(command: Any, line: str, said: str) -> None:
+    """After the first, which is answered."""
+    told = {"series_id": "s", "values": [1.0] * 5, "direction": "lower_is_better"}
+    known = {**told, "type": "fleet", "series": [], "testbeds": {}, "canary": {}}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tidemark", *command],
+        input=f"{json.dumps(known)}\n{line}\n", env=environment(), capture_output=True, text=True, cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and len(done.stdout.splitlines()) == 1
+    assert done.stderr.startswith(f"tidemark: {said}") and "Traceback" not in done.stderr
 
 
 def test_judge_answers_every_line_of_a_fleet() -> None:

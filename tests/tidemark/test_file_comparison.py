@@ -75,6 +75,24 @@ def test_twenty_percent_faster_at_twice_the_memory_says_both(compared: Any) -> N
     assert comparison.slower
 
 
+@pytest.mark.parametrize(("first", "second"), [("ok", "failed"), ("failed", "ok"), ("failed", "failed")])
+def test_what_failed_before_it_had_a_value_is_listed_as_failed(compared: Any, first: str, second: str) -> None:
+    """A result that broke has no measurements; one of the other side alone never ran here."""
+    fine, sides = result("a", measurement("step_ms", *STEADY)), []
+    for status in (first, second):
+        sides.append([fine, result("b", *([measurement("step_ms", *STEADY)] if status == "ok" else []), status=status)])
+    found = compared(*sides)
+    assert f"b: {first} / {second}" in found.report().splitlines()
+    assert {"key": "b", "base_status": first, "head_status": second} in found.as_dict()["failed"]
+
+
+def test_what_broke_and_never_ran_before_is_listed_and_what_is_fine_is_not(compared: Any) -> None:
+    fine = result("a", measurement("step_ms", *STEADY))
+    said = compared([fine], [fine, result("c", status="timeout")]).report().splitlines()
+    assert "c: never ran / timeout" in said
+    assert not any(line.startswith("a:") for line in said)
+
+
 def test_what_failed_is_listed_with_both_sides(compared: Any) -> None:
     good = result("a", measurement("step_ms", *STEADY))
     said = compared([good], [result("a", measurement("step_ms", *STEADY), status="failed")]).report()

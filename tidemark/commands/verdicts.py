@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import Annotated, TextIO
 
 import typer
 
 from tidemark.commands.options import Json, Token, Url, commands
+from tidemark.refusal import Refusal
 
 app = commands()
 
@@ -18,7 +20,7 @@ def detect() -> None:
     """Judge series: JSON lines in, JSON lines out."""
     from backend.regression.detect import main
 
-    raise typer.Exit(main(sys.stdin, sys.stdout))
+    raise typer.Exit(_answered(main))
 
 
 @app.command()
@@ -30,7 +32,30 @@ def judge(
 
     if not stream:
         raise typer.BadParameter("judge reads the runs of a fleet as JSON lines: give --stream", param_hint="--stream")
-    raise typer.Exit(main(sys.stdin, sys.stdout))
+    raise typer.Exit(_answered(main))
+
+
+def _answered(main: Callable[[TextIO, TextIO], int]) -> int:
+    """Every line answered; one that is not of the protocol ends it, with what is wrong."""
+    read = _Counted(sys.stdin)
+    try:
+        return main(read, sys.stdout)  # type: ignore[arg-type]
+    except KeyError as error:
+        raise Refusal(f"line {read.number} has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise Refusal(f"line {read.number} is not of the protocol: {error}") from None
+
+
+class _Counted:
+    """Lines of a stream, and how many were read."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.number = stream, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._stream:
+            self.number += 1
+            yield line
 
 
 @app.command()
