@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from backend.regression.evidence import LONG_HELD, SEEN
 from backend.regression.terms import ChangePoint, ChangeState, Judgement, Reason, Verdict
 
 
@@ -34,7 +35,8 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     since = "" if j.since_position is None else names.get(j.since_position, f"position {j.since_position}")
     step, evidence = n.get("step", 0.0), n.get("evidence", 0.0)
     # A point that is restated because of a later one was judged before the size of the step was known.
-    fell = f" by {percent(abs(step), sign=False)}" if "step" in n else ""
+    by = f" by {percent(abs(step), sign=False)}" if "step" in n else ""
+    at = f" at {since}" if since else ""
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
@@ -54,10 +56,12 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         else f"It is part of the regression that began at {since}.",
         Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
-        Reason.SUSTAINED_IMPROVEMENT: f"The level fell{fell} at {since} and stayed; "
+        Reason.SUSTAINED_IMPROVEMENT: f"The level fell{by} at {since} and stayed; "
         "it is the baseline from now on.",
         Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but under the {gate} that count.",
-        Reason.KNOWN_MODE: "The series goes back and forth between values it has had before.",
+        Reason.KNOWN_MODE: f"The level rose{by}{at}, between two values that the series has left {SEEN} times or "
+        "more: a known mode, and told no more. "
+        f"Once the lower value has held for {LONG_HELD} runs, leaving it is told again.",
         Reason.EXACT_SAME: "The counter has the same value as before.",
         Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; it is past the {gate} of its policy.",
         Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",

@@ -6,6 +6,7 @@ from judge_histories import points
 
 from backend.regression.density import fit
 from backend.regression.evidence import LONG_HELD, backwards, known_modes
+from backend.regression.explain import explain
 from backend.regression.history import replay
 from backend.regression.judge import judge_all
 from backend.regression.policy import Policy
@@ -49,6 +50,8 @@ def test_a_known_mode_is_no_regression_and_says_why():
     (accepted,) = [j for j in judged[175:] if any(e.state is ChangeState.CONFIRMED for e in j.events)][:1]
     assert (accepted.verdict, accepted.reason) == (Verdict.UNCHANGED, Reason.KNOWN_MODE)
     assert not any(j.red for j in judged[accepted.position : 200])
+    said = explain(accepted, "step_ms", "ms")
+    assert "left 3 times or more" in said and f"has held for {LONG_HELD} runs, leaving it is told again" in said
 
 
 @pytest.mark.parametrize(("seen", "known"), [(3, True), (2, False)])
