@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -35,6 +35,10 @@ MEASUREMENT_COLUMNS = {
     "samples": "float8[]",
     "sample_counts": "int4[]",
 }
+INSERT: LiteralString = "INSERT INTO bench_yardstick (value) VALUES (1.0)"
+# A NOTIFY takes a lock of the whole cluster until its transaction is on disk.
+NOTIFIES_INSIDE: LiteralString = f"BEGIN; {INSERT}; NOTIFY bench; COMMIT"
+NOTIFIES_AFTER: LiteralString = f"BEGIN; {INSERT}; COMMIT; NOTIFY bench"
 COPY = f"COPY bench_copied ({', '.join(MEASUREMENT_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 
 
@@ -57,7 +61,7 @@ class Floors:
 
     def insert(self) -> None:
         """One row, durable."""
-        _insert(self.connection)
+        self.connection.execute(INSERT)
 
     def bare_put(self, body: bytes) -> None:
         """The same bytes to an endpoint that reads them and answers `{}`."""
@@ -86,23 +90,23 @@ class Floors:
 
     def gains_of(self, clients: int) -> str:
         """By how much so many clients do more of the bare parts a second than one does."""
-        inserts, puts = self._gain_of_inserts(clients), self._gain_of_puts(clients)
-        return f"floor: {clients} raw INSERT connections {inserts:.1f}× of one, {clients} bare HTTP clients {puts:.1f}×"
+        inserts, puts = self._gain_of(clients, INSERT), self._gain_of_puts(clients)
+        inside, after = self._gain_of(clients, NOTIFIES_INSIDE), self._gain_of(clients, NOTIFIES_AFTER)
+        return (
+            f"floor: {clients} raw INSERT connections {inserts:.1f}× of one ({inside:.1f}× with a NOTIFY before the "
+            f"commit, {after:.1f}× with one after it), {clients} bare HTTP clients {puts:.1f}×"
+        )
 
-    def _gain_of_inserts(self, clients: int) -> float:
+    def _gain_of(self, clients: int, sql: LiteralString) -> float:
         with ExitStack() as stack:
             connections = [
                 stack.enter_context(psycopg.connect(self.stage.database_url, autocommit=True)) for _ in range(clients)
             ]
-            return _gain([lambda c=c: _insert(c) for c in connections])
+            return _gain([lambda c=c: c.execute(sql, prepare=False) for c in connections])
 
     def _gain_of_puts(self, clients: int) -> float:
         senders = [Client(self.stage.bare_port) for _ in range(clients)]
         return _gain([lambda c=c: c.send("PUT", "/bare", b"{}" * 500) for c in senders])
-
-
-def _insert(connection: psycopg.Connection[Any]) -> object:
-    return connection.execute("INSERT INTO bench_yardstick (value) VALUES (1.0)")
 
 
 def _gain(acts: Sequence[Callable[[], object]]) -> float:
