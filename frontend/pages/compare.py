@@ -160,7 +160,9 @@ def sentence_of(result: Comparison) -> Markup:
         )
     if not parts:
         return Markup("{} costs the same as {}{}.").format(short(result.head), short(result.base), tail)
-    return Markup("{} makes {}{}.").format(short(result.head), Markup(" and ").join(parts), tail)
+    return Markup("{} against {}: {}{}.").format(
+        short(result.head), short(result.base), Markup(" and ").join(parts), tail
+    )
 
 
 def word_of(rows: list[Row]) -> str:
