@@ -22,7 +22,7 @@ from backend.regression.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.regression.terms import ChangeKind, Direction, Role
 from backend.services.arrival import Arrival
 from backend.store import ingest as ingest_store
-from backend.store import regressions as store
+from backend.store import onsets as store
 
 RUNS_BEFORE = 24
 RUNS_AFTER = 10

@@ -19,7 +19,7 @@ from backend.services.metric_words import worse_word
 from backend.services.notices import Difference, differences
 from backend.services.profiles import Variant
 from backend.services.regressions import AffectedSeries, RegressionDetail, get_regression
-from backend.store import regressions as store
+from backend.store import onsets as store
 
 RUNS_BESIDE = 4
 MAX_SERIES = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.bench import analysis, detection, pages, reads, writes  # noqa: F401 -- they register their rows
+from tests.bench import analysis, detection, pages, reads, rejudge, writes  # noqa: F401 -- they register their rows
 from tests.bench.registry import REGISTRY, Figure, Row
 from tests.bench.stage import MOST_DELAY_MS, set_stage
 
