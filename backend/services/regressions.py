@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, RowMapping
 
 from backend.regression.attribution import CauseName
+from backend.regression.grouping import NEAR
 from backend.services.errors import BadRequest, NotFound
 from backend.services.reproducing import Subject, run_command
 from backend.services.scope import find_commit, find_scope
@@ -212,10 +213,27 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImprovedSeries:
+    """A gate of the same benchmark and variant that got better at the same commit; `change` is of cost."""
+
+    series_id: int
+    benchmark: str
+    variant: str
+    metric: str
+    unit: str
+    direction: str
+    change: float
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionDetail:
     regression: Regression
     evidence: tuple[str, ...]
     affected: tuple[AffectedSeries, ...]
+    traded_for: tuple[ImprovedSeries, ...]
+    """What was gained meanwhile: 20 % faster at twice the memory is both."""
     suspects: tuple[SuspectCommit, ...]
     events: tuple[RegressionEvent, ...]
     phases: tuple[PhaseChange, ...]
@@ -249,6 +267,9 @@ def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
         evidence=tuple(row["evidence"]),
         affected=tuple(
             sorted(affected, key=lambda s: (s.series_id != row["lead_series_id"], s.role != "gate", -s.change))
+        ),
+        traded_for=tuple(
+            ImprovedSeries(**gained) for gained in views.improved(c, regression_id, row["first_bad_position"], NEAR)
         ),
         suspects=_suspects(c, row),
         events=tuple(RegressionEvent(**event) for event in views.events(c, regression_id)),

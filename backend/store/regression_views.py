@@ -84,6 +84,18 @@ _MEMBERS = text(
                           ORDER BY position DESC LIMIT 1) AS last ON true
        WHERE p.regression_id = :id ORDER BY p.series_id, p.id DESC"""
 )
+_IMPROVED = text(
+    """SELECT DISTINCT ON (p.series_id) p.series_id, s.benchmark, s.variant_key AS variant, s.metric, s.unit,
+              s.direction, p.change, p.before, p.after
+       FROM change_point p JOIN series s ON s.id = p.series_id
+       WHERE p.direction = 'improvement' AND p.state = 'confirmed' AND s.role = 'gate'
+         AND p.onset_position BETWEEN :onset - :near AND :onset + :near
+         AND (s.project_id, s.testbed_id, s.benchmark, s.variant_key) IN (
+           SELECT x.project_id, x.testbed_id, x.benchmark, x.variant_key
+           FROM change_point q JOIN series x ON x.id = q.series_id
+           WHERE q.regression_id = :id AND q.state <> 'withdrawn')
+       ORDER BY p.series_id, p.id DESC"""
+)
 _SUSPECTS = text(
     """SELECT bc.position, k.sha, k.message, k.author_name, k.committed_at, k.pull_request, k.changed_paths,
               k.skipped_reason
@@ -118,6 +130,11 @@ _SPEC = text(
 def members(c: Connection, regression_id: int) -> Sequence[RowMapping]:
     """The series it is about, each with its newest change point here and its newest point."""
     return c.execute(_MEMBERS, {"id": regression_id}).mappings().all()
+
+
+def improved(c: Connection, regression_id: int, onset: int, near: int) -> Sequence[RowMapping]:
+    """Gates of the benchmarks it is about that got better where it begins."""
+    return c.execute(_IMPROVED, {"id": regression_id, "onset": onset, "near": near}).mappings().all()
 
 
 def suspects(c: Connection, branch_id: int, after: int, until: int, limit: int) -> Sequence[RowMapping]:

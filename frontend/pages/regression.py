@@ -15,9 +15,16 @@ from backend.services.bisect import cancel_bisection, start_bisection
 from backend.services.bisection_views import BisectionStep, BisectionView, bisection_of_regression
 from backend.services.confirm import sessions_of_regression
 from backend.services.errors import BadRequest, Conflict
-from backend.services.metric_words import worse_word
+from backend.services.metric_words import change_word, worse_word
 from backend.services.projects import check_regression
-from backend.services.regressions import AffectedSeries, Regression, RegressionDetail, RegressionEvent, SuspectCommit
+from backend.services.regressions import (
+    AffectedSeries,
+    ImprovedSeries,
+    Regression,
+    RegressionDetail,
+    RegressionEvent,
+    SuspectCommit,
+)
 from backend.services.upstream_report import UpstreamReport
 from frontend import numbers
 from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
@@ -109,6 +116,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         lead_name=f"{face.benchmark} {face.variant.replace(',', ', ')}".strip() if face else name_of(it),
         series_href=link(f"/series/{face.series_id}", commit=it.commit) if face else None,
         evidence=detail.evidence,
+        gained=gained(detail.traded_for),
         cause_title=cause_title(it),
         sustained_runs=Policy().sustained_runs,
         commits=commits_of(detail, it, bisected),
@@ -297,6 +305,16 @@ def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | Non
     if it.commit is None or it.commit not in points.sha:
         return None
     return explanations.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
+
+
+def gained(series: tuple[ImprovedSeries, ...]) -> str:
+    """What got better at the same commit, to be weighed against it; nothing where nothing did."""
+    found = [
+        f"{each.metric} of {each.benchmark} {each.variant.replace(',', ', ')}".strip()
+        + f" got {numbers.percent(abs(each.change))} {change_word(each.unit, each.direction, each.change)}"
+        for each in series
+    ]
+    return f"At the same commit {'; '.join(found)}: weigh both." if found else ""
 
 
 def counted_early(detail: RegressionDetail) -> str:

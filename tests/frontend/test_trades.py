@@ -1,9 +1,11 @@
-"""What an improvement was paid with, on the page that compares two commits."""
+"""What an improvement was paid with, and what a regression bought: both are said."""
 
 import pytest
 
 from backend.services.comparison import Row
+from backend.services.regressions import ImprovedSeries
 from frontend.pages.compare import metric_row
+from frontend.pages.regression import gained
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,20 @@ def test_a_faster_metric_names_what_got_worse_meanwhile(traded_for: tuple[str, .
         series_id=1,
     )
     assert metric_row(row, 0.05).note == note
+
+
+def test_a_regression_says_what_got_better_at_its_commit() -> None:
+    faster = ImprovedSeries(
+        series_id=2,
+        benchmark="net.step",
+        variant="dtype=bf16",
+        metric="step_ms",
+        unit="ms",
+        direction="lower",
+        change=-0.2,
+        before=10.0,
+        after=8.0,
+    )
+    said = gained([faster]).replace("\u202f", " ")
+    assert said == "At the same commit step_ms of net.step dtype=bf16 got 20 % faster: weigh both."
+    assert gained([]) == ""
