@@ -129,7 +129,8 @@ class Drifts(Codes):
         """One benchmark alone lost something, or one of two a little: as an upgrade may do, and a drift on its way."""
         lead = self.partner[self.lead_of(change, moved & self.machine_bound)]
         benchmarks = len(np.unique(self.benchmark[moved]))
-        return bool(change[lead] > 0) and (benchmarks == 1 or (benchmarks == 2 and change[lead] < STEP_OF_DRIFT))
+        limit = {1: np.inf, 2: STEP_OF_DRIFT}.get(benchmarks, 0.0)
+        return bool(0 < change[lead] < limit)
 
     # --- asking and deciding
 

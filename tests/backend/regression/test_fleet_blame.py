@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from fleet_project import SERIES, SIZE, Project, steps
 
-from backend.regression.fleet_drift import BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
+from backend.regression.fleet_code import STEP_OF_DRIFT
+from backend.regression.fleet_drift import AGAIN, BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
 from backend.regression.fleet_health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Ill, Proof, Symptoms, prove
 from backend.regression.fleet_judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
 from backend.regression.fleet_software import FEW, SHOWN
@@ -78,6 +79,7 @@ def test_where_no_session_can_be_had_mild_symptoms_are_told_from_the_third_run_i
     project.positions = range(80, 84)
     project.session = lambda ask: None
     assert project.play().opened() == []
+    assert not project.judge.rows["t0"].excused.any()
     project.positions = range(84, 85)
     assert [i.worker for i in project.play().opened()] == ["t0-w0"]
 
@@ -158,6 +160,30 @@ def upgraded(first, by):
 
 def of_first_benchmark(by):
     return np.where(np.arange(SIZE) < 2, by, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "drift"),
+    [
+        ((0, 1), STEP_OF_DRIFT + 0.1, True),
+        ((0, 1), -0.05, False),
+        ((0, 1, 2, 3), STEP_OF_DRIFT - 0.001, True),
+        ((0, 1, 2, 3), STEP_OF_DRIFT, False),
+        ((0, 1, 2, 3, 4), STEP_OF_DRIFT - 0.001, False),
+    ],
+)
+def test_one_benchmark_that_lost_or_two_that_lost_a_little_may_drift(columns, by, drift):
+    moved = np.isin(np.arange(SIZE), columns)
+    assert Project(steps()).judge.may_be_drift(moved, np.where(moved, by, 0.0)) is drift
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_an_upgrade_waits_for_a_look_back_that_could_not_be_had(waiting):
+    judge = Project(steps(), until=60).play().judge
+    upgrade = Upgrade("t0", 1, 50) if waiting else None
+    judge.put_off(Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0))
+    assert judge.steady_until == {0: judge.newest + AGAIN}
+    assert judge.losing == ({0: judge.newest + AGAIN} if waiting else {})
 
 
 def test_an_upgrade_that_moves_one_benchmark_is_told_after_a_look_back_and_one_that_moves_many_without():
