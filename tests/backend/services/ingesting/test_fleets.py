@@ -13,6 +13,7 @@ from backend.services.fleet import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets
 from backend.services.fleet_standing import standing
 from backend.services.regressions import RegressionFilter, list_regressions
 from backend.services.triage import triage
+from backend.store.figures import load_figures
 
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
 SLOWER = {"name": "gemm_tflops", "before": 560.0, "after": 561.0, "own_noise": 0.002}
@@ -95,6 +96,7 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     (said,) = standing(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of suite moe have not been judged side by side since 2026-11-20 12:00 UTC (")
     assert "It is tried again by itself at 13:00 UTC." in said
+    assert load_figures(loom.connection, live_within_s=45).resting_by_project == {"northsea/loom": 1}
     _run(loom, 2)
     assert _read(loom, fleets, 3) == []
     assert set(fleets.incidents(_project(loom))) == {"gpt", "moe"}
