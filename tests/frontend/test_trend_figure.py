@@ -131,8 +131,8 @@ def test_small_pictures_survive_flat_and_missing_data() -> None:
     assert "polyline" in str(sparkline([1.0, 1.0, 1.0]))
     assert str(distribution([], [], "ms")) == ""
     assert "median" in str(distribution([[1.0, 1.0]], [1.0], "ms"))
-    assert str(forest(None, None, None, 0.1)) == ""
-    assert "off scale" in str(forest(0.9, 0.8, 1.0, 0.1))
+    assert str(forest(None, None, None, 0.1, "slower")) == ""
+    assert "off scale" in str(forest(0.9, 0.8, 1.0, 0.1, "slower"))
 
 
 def test_one_hostile_text_of_a_column_is_escaped_and_the_others_stay_as_they_are() -> None:
