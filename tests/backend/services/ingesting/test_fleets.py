@@ -203,3 +203,21 @@ def test_judges_that_are_idle_are_given_up_after_a_while_or_where_memory_is_shor
     (fleet,) = fleets.suites(_project(loom))
     assert fleet.last.position == last and len(fleet.read) == last + 1
     assert loom.rows("SELECT kind, first_bad_position FROM fleet_incident") == [("infra", FIRST_ROWS + 4)]
+
+
+@pytest.mark.parametrize(("rested", "again"), [(BROKEN_RESTS, True), (BROKEN_RESTS - timedelta(seconds=1), False)])
+def test_a_suite_that_rests_is_tried_again_also_where_nothing_arrives(
+    committing_loom: Any, committing_engine: Engine, rested: timedelta, again: bool
+) -> None:
+    loom, fleets = committing_loom, Fleets()
+    _run(loom, 0)
+    document = loom.value("SELECT document FROM run")
+    loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense'")
+    loom.connection.commit()
+    fleets.catch_up_all(committing_engine, lambda: loom.now, lambda: False)
+    assert standing(loom.connection, "northsea/loom", loom.now)
+    loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
+    loom.connection.commit()
+    for later in (2 * LATEST, rested):
+        fleets.catch_up_all(committing_engine, lambda later=later: loom.now + later, lambda: False)
+    assert (standing(loom.connection, "northsea/loom", loom.now) == ()) == again
