@@ -52,7 +52,7 @@ def test_both_workers_slow_from_one_commit_on_is_the_code(loom: Any) -> None:
 @pytest.mark.parametrize(
     ("rate", "every", "ill", "said"),
     [
-        (1.001, 5, "abc", ("code", "confirmed")),
+        (1.0012, 5, "abc", ("code", "confirmed")),
         (1.0015, 6, "abc", ("code", "confirmed")),
         (1.001, 6, "abc", ("code", "confirmed")),
         # c runs every fifth commit and is well; the drift is told by a run of a.
