@@ -249,6 +249,7 @@ def _too_large(blob: Blob) -> ManifestInvalid:
 def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
     """Store what was read: commits, branches and their order, notes, run requests."""
     if _moves_commits(c, project, reading.default):
+        fleet.lock(c, project.id)  # its judge changes questions before it locks series, this does so after
         ingest.move_positions(c, project.slug)
     store.save_commits(c, project.id, (row_of(info) for info in reading.commits))
     _record_default(c, project, reading.default, now)

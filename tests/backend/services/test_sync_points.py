@@ -18,6 +18,7 @@ from backend.services.config import ServiceConfig
 from backend.services.confirm import Purpose, SessionRequest
 from backend.services.ingest import record_run
 from backend.store import fleet as fleet_store
+from backend.store import series as series_store
 from backend.store.fleet import Stretch
 from tests.backend.api.conftest import run_document
 from tests.backend.services.test_sync import MANIFEST, Repository
@@ -196,6 +197,27 @@ def test_the_fleets_questions_follow_their_commits(
     asked = ask(committing_engine, 2, 5, offset=100)
     sync()
     assert questions(committing_engine) == [(asked, 2, 5)]
+
+
+def test_a_force_push_and_a_fleet_judge_that_is_answered_at_that_moment_take_turns(
+    repository: Repository, committing_engine: Engine, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    ask(committing_engine, 4, 7)
+    repository.git("reset", "-q", "--hard", shas[5])
+    repository.commit("another way", tinygpt__x="z")
+    waits = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+    with ThreadPoolExecutor(1) as other:
+        with committing_engine.begin() as c:
+            project = c.scalar(text("SELECT id FROM project"))
+            fleet_store.lock(c, project)
+            (question,) = fleet_store.questions(c, project)
+            fleet_store.answered(c, question.id, "RUN")
+            moving = other.submit(sync)
+            assert wait_until(lambda: bool(c.scalar(waits)), 20)
+            series_store.lock_by_id(c, c.execute(text("SELECT id FROM series")).scalars().all())
+        moving.result(timeout=60)
+    assert questions(committing_engine) == []
 
 
 def test_points_follow_when_the_positions_of_their_commits_turn_out_otherwise(
