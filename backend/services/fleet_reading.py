@@ -105,7 +105,7 @@ def fleet_run(columns: Columns, arrived: ArrivedRun, stored: RunOfFleet) -> Flee
         cost=cost,
         spread=spread,
         environment=seen.environment,
-        suite_version={columns.suite: document["suite_version"]},
+        suite_version={columns.suite: document.get("suite_version", "1")},
         canary={
             name: math.log(value) if name.endswith(TIME_SUFFIXES) else -math.log(value)
             for name, (value, _) in seen.canary.items()

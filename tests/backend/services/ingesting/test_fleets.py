@@ -103,6 +103,16 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     assert [fleet.last.id for fleet in fleets.suites(_project(loom)) if not fleet.is_broken] == ["RUN-000002"]
 
 
+def test_a_run_that_says_only_what_it_must_is_read_with_the_others(loom: Any) -> None:
+    fleets = Fleets()
+    for position in range(FIRST_ROWS + 2):
+        run = loom.run_of(position, [loom.measurement("step_ms", 50.0, seed=position)])
+        bare = {name: run[name] for name in run if name not in ("suite_version", "worker", "environment", "parents")}
+        loom.deliver({**bare, "branch": "main"}, now=loom.now + timedelta(seconds=position))
+        _read(loom, fleets, position)
+    assert standing(loom.connection, "northsea/loom", loom.now) == ()
+
+
 @pytest.mark.parametrize("action", ["undo", "reopen"])
 def test_a_decision_that_is_taken_back_is_forgotten(loom: Any, action: str) -> None:
     fleets = Fleets()
@@ -205,9 +215,10 @@ def test_judges_that_are_idle_are_given_up_after_a_while_or_where_memory_is_shor
     assert loom.rows("SELECT kind, first_bad_position FROM fleet_incident") == [("infra", FIRST_ROWS + 4)]
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
 @pytest.mark.parametrize(("rested", "again"), [(BROKEN_RESTS, True), (BROKEN_RESTS - timedelta(seconds=1), False)])
 def test_a_suite_that_rests_is_tried_again_also_where_nothing_arrives(
-    committing_loom: Any, committing_engine: Engine, rested: timedelta, again: bool
+    committing_loom: Any, committing_engine: Engine, rested: timedelta, again: bool, restarted: bool
 ) -> None:
     loom, fleets = committing_loom, Fleets()
     _run(loom, 0)
@@ -218,6 +229,7 @@ def test_a_suite_that_rests_is_tried_again_also_where_nothing_arrives(
     assert standing(loom.connection, "northsea/loom", loom.now)
     loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
     loom.connection.commit()
+    fleets = Fleets() if restarted else fleets
     for later in (2 * LATEST, rested):
         fleets.catch_up_all(committing_engine, lambda later=later: loom.now + later, lambda: False)
     assert (standing(loom.connection, "northsea/loom", loom.now) == ()) == again
