@@ -166,19 +166,14 @@ class Fleets:
         """Read what has arrived at every project, each in a transaction of its own; one that fails keeps no other."""
         began = now()
         with engine.connect() as c:
-            waiting = {*store.projects_with_news(c, _unseen_since(self._looked_at, began)), *self._rested(began)}
-        for project_id in sorted(waiting):
+            waiting = store.projects_to_read(c, _unseen_since(self._looked_at, began), began)
+        for project_id in waiting:
             if is_stopping():
                 return
             if self._rests_until.get(project_id, began) <= began:
                 self._catch_up_alone(engine, project_id, now())
         self._looked_at = began
         self._forget_idle(waiting, began)
-
-    def _rested(self, now: datetime) -> set[int]:
-        """Projects to be tried again, whether or not there is news of them."""
-        whole = {number for number, until in self._rests_until.items() if until <= now}
-        return whole | {number for number in self._suites if any(f.has_rested(now) for f in self.suites(number))}
 
     def _forget_idle(self, waiting: Container[int], now: datetime) -> None:
         """Judges of projects without news are begun anew when there is some: after a while, and where memory is short

@@ -107,13 +107,14 @@ class Stretch(NamedTuple):
 
 # --- what is read ----------------------------------------------------------------------------------------------------
 
-_WITH_NEWS = text(
+_TO_READ = text(
     """SELECT p.id FROM project p
        WHERE EXISTS (SELECT FROM testbed t JOIN LATERAL (
                        SELECT 1 FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id AND r.received_at >= :since
                        LIMIT 1) AS r ON true)
           OR EXISTS (SELECT FROM fleet_ask a JOIN session x ON x.id = a.session_id
                      WHERE a.project_id = p.id AND a.answered_after IS NULL AND x.state NOT IN ('waiting', 'running'))
+          OR EXISTS (SELECT FROM fleet_rest f WHERE f.project_id = p.id AND f.until <= :now)
        ORDER BY p.id"""
 )
 _SERIES = text(
@@ -170,9 +171,9 @@ def lock(c: Connection, project_id: int) -> None:
     )
 
 
-def projects_with_news(c: Connection, since: datetime) -> list[int]:
-    """Projects with results since then, or with sessions whose answers nobody has read."""
-    return list(c.execute(_WITH_NEWS, {"since": since}).scalars())
+def projects_to_read(c: Connection, since: datetime, now: datetime) -> list[int]:
+    """Projects with results since then, with sessions whose answers nobody has read, or that have rested by now."""
+    return list(c.execute(_TO_READ, {"since": since, "now": now}).scalars())
 
 
 def extent(c: Connection, project_id: int) -> tuple[int, int]:
