@@ -49,8 +49,11 @@ def test_the_boards_filter_acts_while_one_types(loom: Site, visit: Enter) -> Non
     page.locator("#filter").press_sequentially("no such commit", delay=20)
     expect(commits).to_have_count(0)
     expect(page.locator("#filter")).to_be_focused()
+    carried = page.locator("details.menu form[action='/board'] input[type=hidden][name=q]")
+    assert [each.get_attribute("value") for each in carried.all()] == ["no such commit"]
     page.locator("#filter").fill("")
     expect(commits).to_have_count(shown)
+    expect(carried).to_have_count(0)
     page.locator("#grid td.c[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#grid td.c:focus")).to_have_count(1)
@@ -63,6 +66,34 @@ def test_the_list_of_series_narrows_while_one_types(loom: Site, visit: Enter) ->
     expect(page.locator("#found")).to_contain_text("moe.model")
     assert asked(page)["q"] == ["moe.model"]
     expect(page.locator("#filter")).to_be_focused()
+    page.get_by_role("link", name="any", exact=True).click()
+    assert asked(page)["q"] == ["moe.model"] and asked(page)["role"] == ["any"]
+
+
+SLOW_FIRST_BODY = """
+const asked = window.fetch;
+let answers = 0;
+window.fetch = async (...what) => {
+  const answer = await asked(...what), text = answer.text.bind(answer);
+  if (!answers++) answer.text = () => { asks(); return new Promise((go) => { window.readFirst = go; }).then(text); };
+  return answer;
+};
+let asks;
+window.firstCame = new Promise((go) => { asks = go; });
+"""
+
+
+def test_an_earlier_answer_that_is_read_late_changes_nothing_any_more(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/series?project={PROJECT}")
+    page.evaluate(f"() => {{{SLOW_FIRST_BODY}}}")
+    page.locator("#filter").press_sequentially("moe", delay=20)
+    page.evaluate("window.firstCame")
+    page.locator("#filter").press_sequentially(".model", delay=20)
+    expect(page.locator("#found")).not_to_contain_text("moe.layer")
+    page.evaluate("window.readFirst()")
+    page.evaluate("new Promise((go) => setTimeout(go, 200))")
+    expect(page.locator("#found")).not_to_contain_text("moe.layer")
+    assert asked(page)["q"] == ["moe.model"]
 
 
 def test_the_range_in_force_is_marked_even_where_nobody_chose_one(loom: Site) -> None:

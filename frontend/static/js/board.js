@@ -280,8 +280,12 @@ function filtered(page) {
   const next = $("#board", page), old = $("#board"), active = document.activeElement;
   if (!wrap) { if ($("#gw", next)) location.reload(); return; }
   close();
-  const menus = $$("details.menu", old);
-  $$("details.menu", next).forEach((menu, i) => menu.replaceWith(menus[i]));
+  const menus = $$("details.menu", old), carried = "input[type=hidden]";
+  $$("details.menu", next).forEach((menu, i) => {
+    $$(carried, menus[i]).forEach((each) => each.remove());
+    $("form", menus[i]).prepend(...$$(carried, menu)); // what was typed beside it is sent with it
+    menu.replaceWith(menus[i]);
+  });
   const frame = $("#gw", next);
   if (frame) {
     $("#filter", frame).replaceWith($("#filter", wrap));

@@ -91,16 +91,18 @@ export function whileTyping(field, show) {
     if (field.value.trim()) address.searchParams.set(field.name, field.value);
     else address.searchParams.delete(field.name);
     address.searchParams.delete("cursor");
-    const answer = await fetch(address, { headers: { Accept: "text/html" } });
+    const answer = await fetch(address, { headers: { Accept: "text/html" } }), text = await answer.text();
     if (mine !== asked || !answer.ok) return;
     history.replaceState(null, "", address);
-    show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    show(new DOMParser().parseFromString(text, "text/html"));
   }, TYPED_MS, 4 * TYPED_MS));
 }
 const found = $("#found");
 if (found) {
   whileTyping($("#filter"), (page) => {
     found.innerHTML = $("#found", page).innerHTML;
+    const choices = $$("main .seg");
+    $$("main .seg", page).forEach((each, i) => choices[i]?.replaceWith(each)); // their links keep what was typed
     localise(found);
     document.title = page.title;
   });
