@@ -173,7 +173,7 @@ def _in_words(p: Profile, policy: Policy, state: SeriesState) -> str:
         alarms = f"{p.disproved} false alarm{'' if p.disproved == 1 else 's'}"
         parts.append(f"After {alarms} it asks for {p.sustained_runs} bad runs instead of {policy.sustained_runs}.")
     if seldom_return(state.workers):
-        parts.append("Its workers come once: what they differ by is part of its noise.")
+        parts.append("Its workers seldom return: what they differ by is part of its noise.")
     for waiting in p.calibrating:
         parts.append(f"Worker {waiting.worker} is calibrated first: {more_runs(waiting.needed_runs)}.")
     if p.confirmed:

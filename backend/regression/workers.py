@@ -20,6 +20,8 @@ CLEAR = 5.0
 """A correction is made when it is so many standard errors."""
 SEEN_ONCE = 12
 """So many workers that came once: these are machines of a pool, a fresh one each time, of which nothing is learnt."""
+LEFT_EARLY = 24
+"""So many workers of which not enough came to learn from: these are machines of a pool as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,10 @@ def find(workers: tuple[WorkerOffset, ...], name: str) -> WorkerOffset | None:
 
 
 def seldom_return(workers: tuple[WorkerOffset, ...]) -> bool:
-    """Whether the workers of this series are machines that come once: a new one is then judged as it comes."""
-    return sum(not worker.ready and len(worker.residuals) == 1 for worker in workers) >= SEEN_ONCE
+    """Whether the workers of this series are machines that come once or a few times: a new one is then judged as it
+    comes."""
+    seen = [len(worker.residuals) for worker in workers if not worker.ready]
+    return seen.count(1) >= SEEN_ONCE or len(seen) >= LEFT_EARLY
 
 
 def calibrate(worker: WorkerOffset, residual: float, runs: int) -> WorkerOffset:

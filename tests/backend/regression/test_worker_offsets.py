@@ -5,7 +5,7 @@ from judge_histories import points
 from backend.regression.judge import judge_history
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Point, Reason, SeriesKind, Verdict
-from backend.regression.workers import SEEN_ONCE
+from backend.regression.workers import LEFT_EARLY, SEEN_ONCE
 
 LOWER = SeriesKind(Direction.LOWER)
 
@@ -82,6 +82,17 @@ def test_a_pool_of_fresh_machines_is_judged_and_shows_a_step():
     history = [Point(i, "c", (float(cost),), "e", f"vm-{i}") for i, cost in enumerate(costs)]
     judged, _ = judge_history(history, LOWER, Policy())
     assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate] == [40]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_machines_that_are_gone_before_they_are_learnt_keep_no_series_from_being_judged(runs):
+    """A machine lives for a commit or two; a fresh one takes over."""
+    rng = np.random.default_rng(2)
+    costs = np.repeat([10.0, 11.5], [80, 12]) * (1 + 0.01 * rng.standard_normal(92))
+    history = [Point(i, "c", (float(cost),), "e", f"vm-{i // runs}") for i, cost in enumerate(costs)]
+    judged, state = judge_history(history, LOWER, Policy())
+    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate] == [80]
+    assert len(state.workers) <= 1 + LEFT_EARLY
 
 
 def offsets_of(state):
