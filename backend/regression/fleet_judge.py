@@ -273,7 +273,7 @@ class FleetJudge(Drifts):
         """
         if inquiry.purpose is Purpose.MACHINE:
             assert inquiry.worker is not None
-            if cleared and (rows.name, inquiry.worker) in self.held:
+            if cleared and self.still_holds(rows, inquiry):
                 self.fall_ill_as_held(rows, inquiry.worker)
             return None
         if inquiry.upgrade is not None and cleared:
@@ -326,8 +326,15 @@ class FleetJudge(Drifts):
     def acquit(self, rows: RowsOfTestbed, inquiry: Inquiry) -> None:
         """The code made the series slower: the worker's mild symptoms were chance."""
         assert inquiry.worker is not None
-        held = self.held.pop((rows.name, inquiry.worker), [])
-        rows.usable[[row for _, row in held]] = True
+        if self.still_holds(rows, inquiry):
+            held = self.held.pop((rows.name, inquiry.worker))
+            rows.usable[[row for _, row in held]] = True
+
+    def still_holds(self, rows: RowsOfTestbed, inquiry: Inquiry) -> bool:
+        """Whether the runs that were asked about are still held back; a run without symptoms since has freed them."""
+        assert inquiry.worker is not None
+        held = {row for _, row in self.held.get((rows.name, inquiry.worker), [])}
+        return held.issuperset(inquiry.rows.tolist())
 
     def without_session(self, inquiry: Inquiry) -> None:
         """None could be had: a drift is looked for later, and what a machine's symptoms mean its next run says."""

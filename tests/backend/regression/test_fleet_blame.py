@@ -107,6 +107,17 @@ def test_the_session_tells_a_worker_with_mild_symptoms_from_the_code(lean, told)
     assert not judge.held
 
 
+@pytest.mark.parametrize(("lean", "told"), [(0.0, []), (1.0, [IncidentKind.REGRESSION])])
+def test_the_answer_about_symptoms_that_have_passed_says_nothing_of_one_that_came_since(lean, told):
+    judge = Project(steps(), until=60).play().judge
+    inquiry, _ = held_back(judge, lean)
+    judge.held["t0", 0] = since = [(seen(1.0), judge.rows["t0"].n - 1)]
+    judge.told = []
+    assert judge.decide(inquiry) is None
+    assert [t.incident.kind for t in judge.told][:1] == told
+    assert judge.held["t0", 0] == since
+
+
 @pytest.mark.parametrize(("cleared", "told"), [(True, 1), (False, 0)])
 def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared, told):
     def machine(position, worker):
