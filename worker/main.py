@@ -83,6 +83,7 @@ class Worker:
         self.switch = Switch()
         self.fleet_state = FleetState.OK
         self.queue = config.queue
+        self.listens_where_told = True  # as long as the service has told at the start
         self.drain_at = None if config.drain_after_s is None else time.monotonic() + config.drain_after_s
         self.exit_code = 0
         self.told_trouble: str | None = None
@@ -113,6 +114,7 @@ class Worker:
             **self.machine,
             **({"trouble": self.job.trouble} if self.job.trouble else {}),
             "cache": {"entries": kept.entries, "bytes": kept.bytes, "limit_bytes": kept.limit_bytes},
+            "listens_where_told": self.listens_where_told,
             "protection_reason": self.sandbox.reason,
             "spool": {
                 "waiting": size.waiting,
@@ -172,7 +174,7 @@ class Worker:
         )
         state = welcome.state
         if starting:
-            self.queue = welcome.queue or self.queue
+            self.queue, self.listens_where_told = welcome.queue or self.queue, welcome.queue is not None
         if self.fleet_state is FleetState.DRAIN:
             return  # leaving is not taken back
         if state is not self.fleet_state:

@@ -70,6 +70,11 @@ class WorkerHello:
     capabilities: Mapping[str, Any]
     protection: Protection
 
+    @property
+    def listens_where_told(self) -> bool:
+        """Whether it takes its messages from the queue that it is told of; else from that of its whole testbed."""
+        return self.capabilities.get("listens_where_told") is True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -195,7 +200,7 @@ def say_hello(
     c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False, project_id: int | None = None
 ) -> str:
     """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more. `project_id`:
-    its token is limited to this project, so it is offered no other's runs.
+    its token is limited to this project, so it is offered no other's runs, if it listens where it is told to.
 
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
@@ -223,7 +228,7 @@ def _said(hello: WorkerHello, now: datetime, project_id: int | None, *, starting
     return store.worker_statement(
         name=hello.worker,
         testbed=hello.testbed,
-        project_id=project_id,
+        project_id=project_id if hello.listens_where_told else None,
         version=hello.version,
         capabilities=dict(hello.capabilities),
         protection=hello.protection.value,

@@ -63,6 +63,8 @@ def test_a_worker_takes_a_run_from_its_queue_and_delivers_it(
     assert hello["starting"] is True
     assert not any(later["starting"] for later in service.hellos[1:])
     assert hello["capabilities"]["cpu_count"] == os.cpu_count()
+    assert hello["capabilities"]["listens_where_told"] is True
+    assert service.leases[0]["capabilities"]["listens_where_told"] is False, "this service has told of no queue"
     assert hello["capabilities"]["spool"] == {"waiting": 0, "waiting_bytes": 0, "set_aside": 0}
     worker.process.terminate()
     assert worker.wait() == 0

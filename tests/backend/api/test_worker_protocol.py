@@ -288,7 +288,7 @@ def test_the_artifacts_of_a_run_are_bounded_together(live_server: Any, worker: h
 def test_a_worker_whose_token_is_limited_to_a_project_listens_by_itself(
     worker: httpx.Client, live_server: Any, run_id: str
 ) -> None:
-    hello = {"name": "host-1", "testbed": "cpu"}
+    hello = {"name": "host-1", "testbed": "cpu", "capabilities": {"listens_where_told": True}}
     assert worker.post("/api/v1/workers", json=hello).json() == {"state": "ok", "queue": "testbed.cpu"}
     with live_server.engine.begin() as c:
         project = c.scalar(text("SELECT project_id FROM run WHERE id = :id"), {"id": run_id})

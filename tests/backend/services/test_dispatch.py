@@ -28,7 +28,8 @@ ME = Principal(name="me", via=Via.TOKEN, scopes=frozenset(Scope))
 
 
 def hello(worker: str = "w1", testbed: str = "cpu", protection: Protection = Protection.USER) -> WorkerHello:
-    return WorkerHello(worker=worker, testbed=testbed, version="1", capabilities={}, protection=protection)
+    said = {"listens_where_told": True}
+    return WorkerHello(worker=worker, testbed=testbed, version="1", capabilities=said, protection=protection)
 
 
 def at(seconds: float) -> datetime:
@@ -207,6 +208,17 @@ def test_a_worker_of_one_project_neither_starves_it_nor_its_neighbours(connectio
     connection.execute(text("UPDATE run SET state = 'done' WHERE state = 'leased'"))
     both = {nudge.run_id: nudge.project_id for nudge in publishing.choose_ready(connection, CONFIG, at(5))}
     assert both == {own[1].run_id: mine, urgent[1].run_id: None}
+
+
+def test_a_worker_of_one_project_that_listens_with_all_others_is_offered_its_runs_there(connection: Connection) -> None:
+    project, commits = make_project(connection)
+    (run, *_) = request(connection, project, commits)
+    old = replace(hello(), capabilities={})
+    dispatch.say_hello(connection, old, NOW, project_id=project)
+    assert publishing.choose_ready(connection, CONFIG, NOW) == [Nudge(testbed="cpu", run_id=run.run_id)]
+    its_token = Principal(name="its", via=Via.TOKEN, scopes=frozenset(Scope), project_id=project)
+    dispatch.lease_run(connection, run.run_id, old, CONFIG, its_token, NOW)
+    assert connection.scalar(text("SELECT project_id FROM worker")) is None
 
 
 def test_a_worker_of_one_project_that_cannot_isolate_it_is_offered_nothing(connection: Connection) -> None:
