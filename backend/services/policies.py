@@ -384,19 +384,20 @@ def _rejudge(
     except Exception:
         log.exception("series %d could not be judged again", w.series.id)
     with engine.begin() as c:
-        asked = _asked(c, project_id)
+        asked = _asked(c, project_id, lock=True)
         if asked is not None and asked["requested_at"] == requested_at:
             _save_progress(c, project_id, {**asked, "after": w.series.id, "done": asked["done"] + 1})
     return judged
 
 
-def _asked(c: Connection, project_id: int) -> dict[str, Any] | None:
-    project = project_store.by_id(c, project_id)
+def _asked(c: Connection, project_id: int, *, lock: bool = False) -> dict[str, Any] | None:
+    """What is to be judged again. `lock`: to note progress, which must not take the place of a newer request."""
+    project = project_store.by_id(c, project_id, lock=lock)
     return None if project is None else project.settings.get("rejudge")
 
 
 def _finish(c: Connection, project_id: int, requested_at: str, now: datetime) -> None:
-    asked = _asked(c, project_id)
+    asked = _asked(c, project_id, lock=True)
     if asked is not None and asked["requested_at"] == requested_at:
         _save_progress(c, project_id, {**asked, "done": asked["total"], "finished_at": now.isoformat()})
 

@@ -45,8 +45,10 @@ def find(c: Connection, slug: str) -> ProjectRow | None:
     return None if row is None else ProjectRow(**row._mapping)
 
 
-def by_id(c: Connection, project_id: int) -> ProjectRow | None:
-    row = c.execute(PROJECTS.where(project.c.id == project_id)).one_or_none()
+def by_id(c: Connection, project_id: int, *, lock: bool = False) -> ProjectRow | None:
+    """`lock`: its settings change by nobody else until the end of the transaction."""
+    wanted = PROJECTS.where(project.c.id == project_id)
+    row = c.execute(wanted.with_for_update(key_share=True) if lock else wanted).one_or_none()
     return None if row is None else ProjectRow(**row._mapping)
 
 

@@ -1,13 +1,16 @@
 """The policy of a project: previewed over its own history, chosen, and then everything judged again by it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from backend.regression.policy import Policy
 from backend.services import policies
 from backend.services.access import Principal, Scope, Via
 from backend.services.errors import BadRequest, Forbidden
+from tidemark.processes import wait_until
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
 PROJECT = "northsea/loom"
@@ -133,6 +136,22 @@ def test_after_a_change_everything_is_judged_again_in_the_background_with_progre
         told = c.exec_driver_sql("SELECT payload FROM live_event WHERE kind = 'project' ORDER BY id").scalars().all()
         assert [each["rejudging"]["done"] for each in told if "rejudging" in each] == [0, 1, 1]
     assert policies.rejudge_due(committing_engine, lambda: loom.now) == []
+
+
+def test_a_change_that_is_just_being_made_is_not_lost_to_the_progress_of_the_one_before(committing_engine, loom_of):
+    with committing_engine.begin() as c:
+        loom = loom_of(c)
+        loom.history([10.0] * 20 + [10.4] * 14)
+        policies.change(c, PROJECT, {"min_change": 0.2}, by=ADMIN, now=loom.now)
+    waits = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+    with ThreadPoolExecutor(1) as other:
+        with committing_engine.begin() as c:
+            policies.change(c, PROJECT, {"min_change": 0.03}, by=ADMIN, now=loom.now + timedelta(seconds=1))
+            judging = other.submit(policies.rejudge_due, committing_engine, lambda: loom.now)
+            assert wait_until(lambda: bool(c.scalar(waits)), 20)
+        assert len(judging.result(timeout=60)) == 2, "by the change before, and by the last one"
+    with committing_engine.connect() as c:
+        assert ("regression",) in c.execute(text("SELECT verdict FROM judgement WHERE superseded_at IS NULL")).all()
 
 
 def test_judging_again_that_was_stopped_goes_on_where_it_was(committing_engine, loom_of):
