@@ -216,6 +216,11 @@ def describe_regressions(answer: Mapping[str, Any], *, narrowed: bool = False) -
     return "\n".join(lines)
 
 
+def printable(text: str) -> str:
+    """Text of others (a commit's, a git server's) without what could move a terminal's cursor."""
+    return "".join(char for char in text if char.isprintable())
+
+
 def describe_project(found: Mapping[str, Any]) -> str:
     """How a project is connected to GitHub, for a person."""
     settings = found.get("settings") or {}
@@ -230,7 +235,7 @@ def describe_project(found: Mapping[str, Any]) -> str:
         f"  in environments      {', '.join(oidc.get('environments') or ['any, or none'])}",
     ]
     if found.get("sync_error"):
-        lines.append(f"  not read             {found['sync_error']}")
+        lines.append(f"  not read             {printable(found['sync_error'])}")
     return "\n".join(lines)
 
 
@@ -239,7 +244,7 @@ def describe_pull_requests(answer: Mapping[str, Any]) -> str:
     lines = []
     for item in items:
         waits = item["state"] == "open" and item["is_fork"] and item["approved_sha"] != item["head_sha"]
-        said = "".join(char for char in f"{item['title']} ({item['author']})" if char.isprintable())
+        said = printable(f"{item['title']} ({item['author']})")
         lines.append(f"#{item['number']:<5} {item['state']:<7} {item['head_sha'][:12]}  {said}")
         if waits:
             lines.append(f"       waits for an approval of {item['head_sha']}")

@@ -1,5 +1,6 @@
 """One regression: do I believe it, who caused it, what do I do?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -307,13 +308,18 @@ def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | Non
     return explanations.explain_point(visit.c, points.series.id, it.commit).numbers.get("min_change")
 
 
-def gained(series: tuple[ImprovedSeries, ...]) -> str:
-    """What got better at the same commit, to be weighed against it; nothing where nothing did."""
+GAINS_NAMED = 3
+
+
+def gained(series: Sequence[ImprovedSeries]) -> str:
+    """What got better at the same commit, most of all, to be weighed against it; nothing where nothing did."""
     found = [
         f"{each.metric} of {each.benchmark} {each.variant.replace(',', ', ')}".strip()
         + f" got {numbers.percent(abs(each.change))} {change_word(each.unit, each.direction, each.change)}"
-        for each in series
+        for each in sorted(series, key=lambda each: each.change)[:GAINS_NAMED]
     ]
+    if len(series) > GAINS_NAMED:
+        found.append(f"{plural(len(series) - GAINS_NAMED, 'further metric')} got better")
     return f"At the same commit {'; '.join(found)}: weigh both." if found else ""
 
 

@@ -1,5 +1,7 @@
 """What an improvement was paid with, and what a regression bought: both are said."""
 
+from dataclasses import replace
+
 import pytest
 
 from backend.services.comparison import Row
@@ -58,3 +60,6 @@ def test_a_regression_says_what_got_better_at_its_commit() -> None:
     said = gained([faster]).replace("\u202f", " ")
     assert said == "At the same commit step_ms of net.step dtype=bf16 got 20 % faster: weigh both."
     assert gained([]) == ""
+    many = gained([replace(faster, change=-0.1 - n / 100) for n in range(200)])
+    assert many.count(" of net.step ") == 3
+    assert "got 209\u202f% faster" in many and many.endswith("; 197 further metrics got better: weigh both.")

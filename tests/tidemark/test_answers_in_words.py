@@ -30,3 +30,8 @@ def test_a_short_history_says_how_many_runs_it_needs(verdict, needed, line):
 def test_an_explanation_says_which_thresholds_the_point_was_judged_by(policy, said):
     answer = {"text": "It is so.", "policy_version": "f00", "policy": policy, "series": {"profile": {"text": "Quiet."}}}
     assert remote.describe_explanation(answer).split("\n\n") == ["It is so.", *said, "The series: Quiet."]
+
+
+def test_what_a_git_server_says_moves_no_cursor():
+    said = remote.describe_project({"slug": "a/b", "sync_error": "remote: \x1b[2J\x1b[1;1Hall is \u202ewell\r"})
+    assert said.splitlines()[-1] == "  not read             remote: [2J[1;1Hall is well"

@@ -42,7 +42,7 @@ def project_add(
 
     service = remote.service(url, token)
     service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
-    print("\n".join(watching.what_happens(service, project)))
+    print("\n".join(map(remote.printable, watching.what_happens(service, project))))
 
 
 @token_app.command("create")

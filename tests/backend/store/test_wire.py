@@ -111,6 +111,37 @@ def test_a_last_statement_that_fails_commits_and_tells_nothing(database: str) ->
     engine.dispose()
 
 
+def test_a_commit_that_is_refused_tells_nothing_and_leaves_the_connection_usable(database: str) -> None:
+    engine = create_engine(database, pool_size=1, max_overflow=0)
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE one (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"))
+    heard = psycopg.connect(database.replace("+psycopg", ""), autocommit=True)
+    heard.execute("LISTEN refused")
+    add, tell = "INSERT INTO one VALUES (%(n)s::int)", ("SELECT pg_notify('refused', %(n)s)", {"n": "1"})
+    with pytest.raises(psycopg.errors.UniqueViolation), engine.begin() as c:
+        wire.commit(c, [(add, {"n": 1}), (add, {"n": 1})], [tell])
+    with engine.begin() as c:
+        wire.commit(c, [(add, {"n": 2})], [tell])
+    with engine.begin() as c:
+        assert wire.send(c, ("SELECT n FROM one", {}))[0] == [(2,)]
+    assert len(list(heard.notifies(timeout=1))) == 1
+    heard.close()
+    engine.dispose()
+
+
+def test_what_is_stored_stays_where_telling_of_it_fails(database: str) -> None:
+    engine = create_engine(database, pool_size=1, max_overflow=0)
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE told_badly (n int)"))
+    add, tell = "INSERT INTO told_badly VALUES (%(n)s::int)", ("SELECT 1 / %(n)s::int", {"n": 0})
+    for n in (1, 2):
+        with pytest.raises(psycopg.errors.DivisionByZero), engine.begin() as c:
+            wire.commit(c, [(add, {"n": n})], [tell])
+    with engine.begin() as c:
+        assert wire.send(c, ("SELECT n FROM told_badly ORDER BY n", {}))[0] == [(1,), (2,)]
+    engine.dispose()
+
+
 def test_a_finish_that_leaves_the_transaction_open_commits_nothing(connection: Connection) -> None:
     wire.leave_open(connection, [("CREATE TEMPORARY TABLE kept (n int) ON COMMIT DROP", {})], [("SELECT 1", {})])
     assert wire.driver(connection).info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
