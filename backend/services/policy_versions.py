@@ -93,7 +93,7 @@ def _tables(c: Connection, project_id: int) -> Iterator[tuple[Mapping[str, Any],
     yield {}, {}
 
 
-@lru_cache(maxsize=4096)  # what is found nowhere has been compared with thousands of policies
+@lru_cache(maxsize=256)  # what is found nowhere has been compared with thousands of policies; each holds all tables
 def _search(known: tuple[str, ...], version: str, *names: str) -> tuple[PolicyRow, ...] | None:
     scope = dict(zip(SCOPES, names, strict=True))
     for declared, chosen in map(json.loads, dict.fromkeys(known)):

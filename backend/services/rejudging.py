@@ -155,13 +155,14 @@ class Arrivals:
 
     def __init__(self, now: datetime) -> None:
         self._now = now
-        self._known: dict[str, Arrival] = {}
+        self._known: dict[tuple[str, int], Arrival] = {}
 
     def of(self, c: Connection, point: StoredPoint) -> Arrival:
         """The run of a stored point, as it was when it arrived."""
-        if point.run_id not in self._known:
-            self._known[point.run_id] = arrival_of(c, point, self._now)
-        return self._known[point.run_id]
+        key = point.run_id, point.position  # a force push may move its commit meanwhile
+        if key not in self._known:
+            self._known[key] = arrival_of(c, point, self._now)
+        return self._known[key]
 
 
 def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:

@@ -166,6 +166,8 @@ def difference(
                 gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
                 news.append(News(series=series, event=gone, noise=0.0))
             continue
+        if _is_told_again(point, story[onset][0]):
+            continue
         event, noise = story.pop(onset)
         if point.state not in LIVE:
             continue
@@ -180,6 +182,12 @@ def difference(
         if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
     ]
     return news
+
+
+def _is_told_again(point: regression_store.ChangePointRow, event: ChangePoint) -> bool:
+    """Whether what was withdrawn is found after all, as when a threshold is taken back. What a person decided stays."""
+    withdrawn = point.state == ChangeState.WITHDRAWN and point.regression_state not in BY_PEOPLE
+    return withdrawn and event.state is ChangeState.CONFIRMED
 
 
 def _distance(point: regression_store.ChangePointRow, onset: int) -> int:

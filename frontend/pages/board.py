@@ -221,6 +221,8 @@ class Lead:
 def worst_cells(board: Board, sheet: Sheet, columns: Sequence[int]) -> dict[int, Lead]:
     """Of each column the newest cell in its worst state: its case, its run, or its series at that commit."""
     leads: dict[int, Lead] = {}
+    if not columns:
+        return leads  # nothing moved, or no commit is shown at all
     newest = sheet.codes.argmin(axis=0)
     for number in np.unique(newest[list(columns)]).tolist():
         row, wanted = board.rows[number], (newest == number) & np.isin(np.arange(newest.size), columns)

@@ -1,5 +1,6 @@
 """Points become verdicts: in order, late, twice, and on other branches."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from sqlalchemy import text
 from backend.services import judging, policies, rejudging, series_states
 from backend.services.rejudging import rejudge_series
 from backend.services.remembered import RememberedStates
+from backend.store import series as series_store
 
 SLOWER = [100.0] * 10 + [125.0] * 5
 
@@ -317,3 +319,12 @@ def test_a_merged_commit_counts_on_the_default_branch(loom: Any) -> None:
     loom.run(10, 100.0, id="AS-PULL-REQUEST", branch="feature", pull_request=3, **merged)
     loom.run(10, 100.0, id="AS-MAIN-COMMIT", branch="main", **merged)
     assert [position for position, _, _ in loom.verdicts()] == list(range(11))
+
+
+def test_a_run_whose_commit_moved_while_others_are_judged_again_is_read_anew(loom: Any) -> None:
+    loom.history([100.0] * 3)
+    series = loom.value("SELECT id FROM series WHERE metric = 'step_ms'")
+    newest = series_store.load_points(loom.connection, [series], around=2, before=0)[series][-1]
+    arrivals = rejudging.Arrivals(loom.now)
+    moved = [arrivals.of(loom.connection, point) for point in (newest, replace(newest, position=1))]
+    assert [arrival.position for arrival in moved] == [2, 1]

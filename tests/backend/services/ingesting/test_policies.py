@@ -10,6 +10,7 @@ from backend.regression.policy import Policy
 from backend.services import policies
 from backend.services.access import Principal, Scope, Via
 from backend.services.errors import BadRequest, Forbidden
+from backend.services.rejudging import rejudge_series
 from tidemark.processes import wait_until
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
@@ -82,6 +83,19 @@ def test_what_is_chosen_wins_over_what_is_declared_and_can_be_taken_back(slower)
     back = policies.change(c, PROJECT, {"min_change": None}, by=ADMIN, now=slower.now)
     assert back.chosen == {}
     assert {row.name: row.value for row in back.effective}["min_change"] == 0.1
+
+
+def test_a_regression_that_a_threshold_took_away_is_told_again_when_the_threshold_is_taken_back(loom):
+    loom.history([10.0] * 20 + [10.8] * 10)
+    series = loom.value("SELECT id FROM series WHERE metric = 'step_ms'")
+    red, onset = loom.red(), "SELECT state, first_bad_position FROM regression ORDER BY id"
+    for chosen in (0.1, None):
+        policies.change(loom.connection, PROJECT, {"min_change": chosen}, by=ADMIN, now=loom.now)
+        rejudge_series(loom.connection, series, 0, now=loom.now)
+    assert loom.red() == red
+    assert loom.rows(onset) == [("withdrawn", 20), ("confirmed", 20)]
+    rejudge_series(loom.connection, series, 0, now=loom.now)
+    assert loom.rows(onset) == [("withdrawn", 20), ("confirmed", 20)], "and only once"
 
 
 def test_a_threshold_that_cannot_be_is_refused_with_what_is_accepted(slower):
