@@ -56,7 +56,7 @@ clean:  ## remove the virtual environment and caches; your data directory stays
 
 $(VENV)/bin/python:
 	@command -v git >/dev/null || { echo "tidemark needs git: install it (Debian: apt install git), then run make again" >&2; exit 1; }
-	@[ -n "$(BASE_PYTHON)" ] || { echo "tidemark needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || echo none). Install one and run make again (PYTHON_FOR_TIDEMARK=/path/to/python3.12 names one)" >&2; exit 1; }
+	@[ -n "$(BASE_PYTHON)" ] || { echo "tidemark needs Python 3.11 or newer; found: $$(python3 --version 2>/dev/null || echo none). Install one and run make again (PYTHON_FOR_TIDEMARK=/path/to/python3.12 names one)" >&2; exit 1; }
 	@$(BASE_PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments (Debian: apt install python3-venv), then run make again" >&2; exit 1; }
 
 # The build of torch is chosen by an exact pin: an open range pulls several gigabytes more on some indexes.
