@@ -55,7 +55,7 @@ def test_the_slow_line_shows_what_moves(loom: Site, visit: Enter) -> None:
     with slow_line(loom.url, cuts=40, without=HOLDS_BACK) as slow:
         page = reader.page()
         slow.open(page, "/board", unpainted_ms=1000)
-        assert any("row" in shift for shift in page.evaluate("window.shifts"))
+        wait_for(lambda: any("row" in shift for shift in page.evaluate("window.shifts")))  # told of a moment later
 
 
 def test_a_page_whose_line_stalls_shows_what_has_come(loom: Site, visit: Enter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import frontend_history as history
 import pytest
 from frontend_site import Site
+from playwright.sync_api import expect
 
 from backend.services.errors import BadRequest
 from frontend.policy_panel import Wanted, change_of
@@ -63,15 +65,15 @@ def test_a_threshold_is_tried_and_then_chosen(own_site: Site, visit: Callable[..
         own_site.put(history.run_document(PROJECT, commit, "gpt"))
     page = visit(own_site, signed_in=True).open(f"/settings?project={PROJECT}")
     panel = page.locator("#policy")
-    assert "nothing changed" in panel.inner_text()
+    expect(panel).to_contain_text("nothing changed")
     panel.get_by_label("Threshold").select_option("min_change")
     panel.get_by_label("Value").fill("3 %")
     panel.get_by_role("button", name="Try it").click()
     page.get_by_text("regressions instead of").wait_for()
-    assert "nothing changed" in page.locator("#policy").inner_text()
+    expect(page.locator("#policy")).to_contain_text("nothing changed")
     page.get_by_role("button", name="Apply").click()
     page.get_by_text("chosen here").wait_for()
-    assert "min_change" in page.locator("#policy").inner_text()
+    expect(page.locator("#policy")).to_contain_text("min_change")
     assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {"min_change": 0.03}
     page.get_by_role("button", name="Take back").click()
     page.get_by_role("button", name="Apply").click()
@@ -79,4 +81,11 @@ def test_a_threshold_is_tried_and_then_chosen(own_site: Site, visit: Callable[..
     assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {}
     page.get_by_text("2 versions, the newest by").click()
     rows = page.locator("#policy details tbody tr")
-    assert ["min_change = 0.03" in text for text in rows.all_inner_texts()] == [False, True]
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("none")
+    expect(rows.last).to_contain_text("min_change = 0.03")
+    page.locator("h1").first.click()
+    with page.expect_response(re.compile("/settings")):
+        own_site.put(history.run_document(PROJECT, commits[2], "moe"))
+    page.wait_for_timeout(200)
+    expect(rows.last).to_be_visible()  # what was unfolded stays so, whatever happens meanwhile

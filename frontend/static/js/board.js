@@ -250,9 +250,11 @@ function counts(html) {
 }
 const topAndIdle = () => (!wrap || wrap.scrollTop < 4) && scrollY < 300 && !pop && !focused();
 async function swap() {
+  const asked = location.search;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (location.search !== asked) { soon(); return; } // a filter was typed meanwhile
   const next = $("#board", fresh), old = $("#board");
   if (!next || !old) { location.reload(); return; }
   const oldGrid = $("#gw"), newGrid = $("#gw", next);
@@ -313,10 +315,11 @@ async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
   try {
-    const query = new URLSearchParams(location.search);
-    const answer = await fetch(`/board/patch?${query}`, { headers: { Accept: "application/json" } });
+    const asked = location.search;
+    const answer = await fetch(`/board/patch?${new URLSearchParams(asked)}`, { headers: { Accept: "application/json" } });
     if (!answer.ok) return;
     const data = await answer.json();
+    if (location.search !== asked) { again = true; return; }
     cache.clear();
     const empty = wrap === null || $("#quiet") !== null;
     if (data.first_run !== empty) { location.reload(); return; }

@@ -8,7 +8,11 @@ const filledIn = (field) => (field.matches("select") ? [...field.options].some((
 const inUse = (part) => part.contains(document.activeElement) || $$("input, textarea, select", part).some(filledIn);
 
 function put(old, next) {
-  if (next && next.innerHTML !== old.innerHTML) { old.innerHTML = next.innerHTML; localise(old); }
+  if (!next || next.innerHTML === old.innerHTML) return;
+  const unfolded = $$("details", old).map((each) => each.open);
+  old.innerHTML = next.innerHTML;
+  $$("details", old).forEach((each, i) => { each.open ||= Boolean(unfolded[i]); });
+  localise(old);
 }
 async function refresh() {
   const box = $("#fresh");
