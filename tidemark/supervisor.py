@@ -29,6 +29,7 @@ from tidemark.refusal import Refusal
 TICK_S = 0.1
 HEALTH_EVERY_S = 5.0
 UNHEALTHY_AFTER = 3
+STARTS_WITHIN_S = 60.0  # until it has answered once: on a busy machine a start alone takes longer than three misses
 STEADY_AFTER_S = 30.0  # a child that lived so long starts with a clean record
 LONGEST_WAIT_S = 4.0  # so that a dead child is back within 5 s, however often it died
 STOP_WITHIN_S = 4.2  # and then whatever is left is killed
@@ -81,6 +82,7 @@ class _Watched:
     start_again_at: float = 0.0
     deaths: int = 0
     unhealthy: int = 0
+    answered: bool = False
     asked_at: float = field(default_factory=time.monotonic)
 
 
@@ -212,10 +214,12 @@ class Supervisor:
         healthy = getattr(watched.service, "healthy", None)
         if healthy is None:
             return
-        watched.unhealthy = 0 if healthy() else watched.unhealthy + 1
+        if healthy():
+            watched.unhealthy, watched.answered = 0, True
+        elif watched.answered or time.monotonic() - watched.started_at > STARTS_WITHIN_S:
+            watched.unhealthy += 1
         if watched.unhealthy >= UNHEALTHY_AFTER:
             self._say(f"{watched.service.name} does not answer; ending it")
-            watched.unhealthy = 0
             self._end([watched], 2.0)
 
     def _end_orphans(self) -> None:
@@ -281,6 +285,7 @@ class Supervisor:
             # Somebody took the port while the server was away: those who know the old one must start anew.
             self.restart(*USERS_OF_SERVERS)
         watched.process = processes.identify(watched.child.pid)
+        watched.unhealthy, watched.answered = 0, False
         watched.started_at = watched.asked_at = time.monotonic()
         self._note()
 

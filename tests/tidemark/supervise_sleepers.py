@@ -1,7 +1,8 @@
 """Supervises children that do next to nothing, in the data directory it is given (run by a test)."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 from tidemark import supervisor as module
@@ -15,9 +16,22 @@ CRASH = "print('the reason it died'); raise SystemExit(3)"
 TALK = "import time\nwhile True: print('x' * 9999, flush=True); time.sleep(0.002)"
 
 
-def command(name: str, code: str) -> Command:
+def command(name: str, code: str, healthy: Callable[[], bool] | None = None) -> Command:
     python: Sequence[str] = (sys.executable, "-c", code)
-    return Command(name=name, arguments=python, environment=lambda: {"PATH": "/usr/bin:/bin"})
+    return Command(name=name, arguments=python, environment=lambda: {"PATH": "/usr/bin:/bin"}, healthy=healthy)
+
+
+def answers_once(times: int) -> Callable[[], bool]:
+    """Healthy when it is asked for that time, and never else."""
+    asked = count(1)
+
+    def healthy() -> bool:
+        answered = next(asked) == times
+        if answered:
+            print("it answers", flush=True)
+        return answered
+
+    return healthy
 
 
 def main() -> None:
@@ -33,6 +47,9 @@ def main() -> None:
     if kind == "talkative":
         module.LOG_BYTES, module.LOGS_EVERY_S = 1_000_000, 0.5
         supervisor.start(command("worker", TALK))
+    elif kind in {"slow", "mute"}:
+        module.HEALTH_EVERY_S, module.STARTS_WITHIN_S = 0.05, 60.0 if kind == "slow" else 0.5
+        supervisor.start(command("api", SLEEP, answers_once(10 if kind == "slow" else 0)))
     elif kind == "crashing":
         supervisor.start(command("worker", CRASH))
     else:

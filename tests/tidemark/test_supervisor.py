@@ -56,6 +56,25 @@ def test_a_child_that_keeps_dying_is_tried_again_and_again_with_its_last_words(
         background.end()
 
 
+def test_a_child_that_takes_long_to_start_is_not_ended_before_it_has_answered_once(
+    data_place: Path, tmp_path: Path
+) -> None:
+    background = supervise(data_place, tmp_path / "log", "slow")
+    try:
+        background.wait_for("api does not answer; ending it", 20)
+        assert background.said.index("it answers") < background.said.index("does not answer")
+    finally:
+        background.end()
+
+
+def test_a_child_that_never_answers_is_started_again(data_place: Path, tmp_path: Path) -> None:
+    background = supervise(data_place, tmp_path / "log", "mute")
+    try:
+        background.wait_for("api died (killed by SIGTERM); starting it again", 20)
+    finally:
+        background.end()
+
+
 def test_sigterm_leaves_no_process_and_grandchildren_go_too(sleepers: Background, data_place: Path) -> None:
     assert until(lambda: len(sleepers.family()) == 6)  # the supervisor, three children, two of which have a child
     family = sleepers.family()
