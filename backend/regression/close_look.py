@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from backend.regression.density import NAT, Floats, Ints, NoiseModel, inflation, inflation_of, middle
+from backend.regression.density import NAT, Floats, Ints, NoiseModel, inflation, inflation_of, measure, middle
 from backend.regression.evidence import (
     SHIFTS,
     backwards,
@@ -46,6 +46,10 @@ DRIFT_NOISE = 0.4
 """The noise of a drifting series is that between neighbours, and at least this share of its spread."""
 LOW_MOVES = 0.3
 """A drift takes the lower quarter of the runs along, by this share at least; a slow state met more often does not."""
+CLEAR_GAP = 6.0
+"""What was lost is at least so many standard deviations where single runs tell that it is back."""
+LONGEST_DOUBT = 8
+"""So many runs nearer to the earlier level than to the regression, but not back at it, are a level of their own."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
 _FALLS = -SHIFTS
 
@@ -226,7 +230,7 @@ def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
     newest = y[-policy.fixed_runs :]
     for earlier in d.opened:
         gap = model.level - earlier.before
-        if gap < 6 * model.scale:
+        if gap < CLEAR_GAP * model.scale:
             continue
         if bool((newest - earlier.before < 0.4 * gap).all()) and bool(
             (model.level - newest > 3 * model.scale).all()
@@ -248,3 +252,36 @@ def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
                 evidence=policy.evidence_improvement,
             )
     return None
+
+
+def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
+    """The end of an open regression whose level is too young for a baseline, and whether the newest runs may be it."""
+    y, where, before = d.segment, d.places, d.opened[-1].before
+    back = _runs_back(y, before)
+    if not back:
+        return None, False
+    onset = len(y) - back
+    noise, _ = measure(y[:onset], d.carried, d.correlation, d.assumed_noise)
+    after = middle(y[onset:])
+    is_clear = noise.level - before >= CLEAR_GAP * noise.scale
+    wanted = policy.fixed_runs if is_clear else max(policy.fixed_runs, d.least(policy))
+    if back < wanted or (after - before >= math.log1p(policy.min_change) and back < LONGEST_DOUBT):
+        return None, True
+    change = Change(
+        onset=int(where[onset]),
+        first=int(where[onset]),
+        last=int(where[onset]),
+        last_good=int(where[onset - 1]),
+        detected=int(where[-1]),
+        size=after - noise.level,
+        before=noise.level,
+        after=after,
+        evidence=policy.evidence_improvement,
+    )
+    return change, True
+
+
+def _runs_back(y: Floats, before: float) -> int:
+    """How many of the newest runs are nearer to the level before than to that of all runs that precede them."""
+    nearer = (y[-runs:].max() - before < 0.5 * (middle(y[:-runs]) - before) for runs in range(1, len(y)))
+    return max((runs for runs, back in enumerate(nearer, 1) if back), default=0)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backend.regression.close_look import drifted, look, returned
+from backend.regression.close_look import drifted, look, over_at_once, returned
 from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.evidence import SHIFTS, gains, known_modes
 from backend.regression.memory import NOTICE, Change, Memory, Opened, at_rest, empty, nowhere
@@ -53,7 +53,9 @@ class Detector(Memory):
         while at < len(x):
             if not self.settled(policy):
                 self.assumed_noise = float(assumed[at])
-                self._begin(float(x[at]), int(places[at]), policy)
+                change = self._begin(float(x[at]), int(places[at]), policy)
+                if change is not None:
+                    found.append(change)
                 at += 1
                 continue
             room = min(BLOCK, max(1, self.next_fit - len(self.segment)))
@@ -66,19 +68,28 @@ class Detector(Memory):
 
     # ---- the first runs of a level
 
-    def _begin(self, x: float, place: int, policy: Policy) -> None:
-        """A run before there is a baseline: a gain restarts the level, so that a ladder of them settles on its top."""
+    def _begin(self, x: float, place: int, policy: Policy) -> Change | None:
+        """A run before there is a baseline: a gain restarts the level, so that a ladder of them settles on its top.
+
+        Of an open regression, which a session may have confirmed by its first run, it may be the end instead.
+        """
         n = len(self.segment)
-        if n:
+        if n and not self.opened:
             noise = self.model.scale if self.model else self.assumed_noise
             gain = middle(self.segment) - x
             if gain > max(math.log1p(policy.min_change), 5 * noise * math.sqrt(1 + 1 / n)):
                 self.segment, self.places, self.model, self.anchor = empty(), nowhere(), None, None
         self.segment = np.append(self.segment, x)
         self.places = np.append(self.places, place)
-        if len(self.segment) >= self.least(policy):
+        change, may_be_over = over_at_once(self, policy) if self.opened else (None, False)
+        if change is not None:
+            return self._accept(self.segment, self.places, change, policy)
+        if may_be_over and len(self.segment) >= self.least(policy):
+            self.model = None  # of two levels no baseline is made: the next runs tell which it is
+        elif len(self.segment) >= self.least(policy):
             self._refit()
             self._restart_watch()
+        return None
 
     def _restart_watch(self) -> None:
         self.cusum = at_rest()

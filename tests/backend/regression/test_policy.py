@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
+from judge_histories import points
 
+from backend.regression.confirmation import processes_needed
 from backend.regression.history import replay
+from backend.regression.judge import judge_all
 from backend.regression.policy import Policy, PolicyError, parse_overrides
-from backend.regression.terms import Direction, Point, SeriesKind
+from backend.regression.terms import Direction, Point, SeriesKind, Verdict
 
 
 def test_default_is_five_percent_and_three_runs():
@@ -53,7 +56,7 @@ def test_any_more_graph_breaks_or_host_syncs_are_past_the_gate():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"min_change": "5 %"}, r"policy.min_change is '5 %'; a number from 0 to 10 is accepted"),
+        ({"min_change": "5 %"}, r"policy.min_change is '5 %'; a number from 0.0003 to 10 is accepted"),
         ({"min_change": -0.1}, r"policy.min_change is -0.1; a number"),
         ({"sustained_runs": 2.5}, r"policy.sustained_runs is 2.5; a whole number from 1 to 20"),
         ({"sustained_runs": True}, r"policy.sustained_runs is True"),
@@ -98,3 +101,13 @@ def test_a_quiet_project_is_told_of_one_regression_a_week_at_most(noise):
         if event.magnitude > 0
     ]
     assert len(told) <= weeks * policy.false_alarms_per_week
+
+
+def test_the_smallest_regression_is_no_smaller_than_the_noise_that_every_series_is_believed_to_have():
+    """A change of nothing would need no end of runs: comparing and judging divide by it."""
+    with pytest.raises(PolicyError, match=r"min_change is 0; a number from 0\.0003 to 10 is accepted"):
+        Policy().with_values(min_change=0)
+    smallest = Policy(min_change=0.0003)
+    judged = judge_all(points([10.0] * 20 + [12.0] * 5), SeriesKind(Direction.LOWER), smallest)
+    assert judged[-1].verdict is Verdict.REGRESSION
+    assert processes_needed(0.01, smallest) > 1000
