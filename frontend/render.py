@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from backend.services.metric_words import worse_word
 from frontend import links, numbers, words
 from frontend.assets import load_assets
 
@@ -135,6 +136,7 @@ def environment() -> Environment:
         "plural": words.plural,
         "look": words.LOOKS,
         "tag": tag,
+        "worse_word": worse_word,
         "commit_url": links.commit_url,
         "pull_request_url": links.pull_request_url,
         "diff_url": links.diff_url,

@@ -40,6 +40,7 @@ class MetricRow:
     verdict: Markup
     css: str
 
+
 CHART_PX = 460
 
 

@@ -72,6 +72,21 @@ def test_the_list_of_series_narrows_while_one_types(loom: Site, visit: Enter) ->
     assert asked(page)["q"] == ["moe.model"]
 
 
+def test_a_filter_that_cannot_be_asked_for_says_that_the_list_is_not_filtered(loom: Site, visit: Enter) -> None:
+    reader = visit(loom)
+    page = reader.open(f"/series?project={PROJECT}")
+    shown = page.locator("#found").inner_text()
+    page.route(re.compile("q=moe"), lambda route: route.abort())
+    page.locator("#filter").fill("moe")
+    expect(page.locator(".toast")).to_contain_text("not filtered")
+    page.unroute_all()
+    page.route(re.compile("q=gpt"), lambda route: route.fulfill(status=503, body="busy"))
+    page.locator("#filter").fill("gpt")
+    expect(page.locator(".toast")).to_contain_text("503")
+    expect(page.locator("#found")).to_have_text(shown, use_inner_text=True)
+    reader.complaints.clear()  # the browser itself reports what it could not reach
+
+
 SLOW_FIRST_BODY = """
 const asked = window.fetch;
 let answers = 0;
@@ -156,10 +171,23 @@ def test_the_slider_of_the_gate_says_where_it_ends_and_reaches_every_change(own_
     ends = {}
     for series in found:
         text = own_site.client.get(f"/series/{series['id']}", headers={"accept": "text/html"}).text
-        (end,) = re.findall(r'<input id="gate" type="range" min="1" max="(\d+)"', text)
+        (end,) = re.findall(r'<input id="gate" type="range" min="1" max="(\d+)" step="0.5"', text)
         assert f"<span>{end} %: no change of this range is larger</span>" in text
         ends[series["variant"].get("dtype")] = int(end)
     assert ends == {"bf16": 30, "fp32": 110}
+
+
+def test_a_size_that_grew_takes_more_memory_in_the_list_of_series(own_site: Site, tmp_path: Path) -> None:
+    commits = history.make_repository(tmp_path / "size", 14)
+    own_site.add_project("a/size", tmp_path / "size", commits)
+    for commit in commits:
+        steps = (history.Step("coll.all_reduce", 9, 1.3),)
+        document = history.run_document("a/size", commit, "coll", steps=steps, metrics=("step_ms",))
+        for result in document["results"]:
+            result["measurements"][0] |= {"metric": "peak_bytes", "unit": "B"}
+        own_site.put(document)
+    page = own_site.client.get("/series?project=a/size", headers={"accept": "text/html"}).text
+    assert "more memory now" in page and "slower now" not in page
 
 
 def test_the_names_of_forty_rungs_do_not_run_into_each_other(own_site: Site, visit: Enter, tmp_path: Path) -> None:

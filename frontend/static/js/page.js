@@ -91,8 +91,13 @@ export function whileTyping(field, show) {
     if (field.value.trim()) address.searchParams.set(field.name, field.value);
     else address.searchParams.delete(field.name);
     address.searchParams.delete("cursor");
-    const answer = await fetch(address, { headers: { Accept: "text/html" } }), text = await answer.text();
-    if (mine !== asked || !answer.ok) return;
+    let answer, text;
+    try {
+      answer = await fetch(address, { headers: { Accept: "text/html" } });
+      text = await answer.text();
+    } catch { /* told below */ }
+    if (mine !== asked) return;
+    if (!answer?.ok || text === undefined) { toast(`This is not filtered yet: no answer${answer ? ` (${answer.status})` : ""}`); return; }
     history.replaceState(null, "", address);
     show(new DOMParser().parseFromString(text, "text/html"));
   }, TYPED_MS, 4 * TYPED_MS));
