@@ -64,7 +64,10 @@ class WorkerRow(NamedTuple):
 
 
 class WorkerRunRow(NamedTuple):
-    """A delivered run of a worker, with its document (zlib) when it has one."""
+    """A delivered run of a worker, with its document (zlib) when it has one.
+
+    `status` is a run's; a round of a session, which delivers none, says its state there (done, failed).
+    """
 
     id: str
     project: str
@@ -142,7 +145,7 @@ _WORKERS = text(
        ORDER BY t.name, w.name"""
 )
 _WORKER_RUNS = text(
-    """SELECT r.id, p.slug, r.suite, c.sha, r.status, r.error, r.started_at, r.document
+    """SELECT r.id, p.slug, r.suite, c.sha, coalesce(r.status, r.state) AS status, r.error, r.started_at, r.document
        FROM run r JOIN project p ON p.id = r.project_id JOIN commit c ON c.id = r.commit_id
        WHERE r.worker_id = :worker AND r.received_at IS NOT NULL ORDER BY r.received_at DESC LIMIT :limit"""
 )

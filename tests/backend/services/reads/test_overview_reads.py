@@ -89,6 +89,13 @@ def test_a_worker_shows_its_canary_its_telemetry_and_how_its_runs_ended(history:
         load_worker(history.connection, "box-02", now=NOW)
 
 
+def test_a_round_of_a_session_among_a_workers_runs_shows_its_state(history: Any) -> None:
+    # A round delivers turns, no run of its own: it has no status, and the page of its worker said 500.
+    history.execute("UPDATE run SET kind = 'confirm', status = NULL, state = 'done' WHERE id = 'RUN-000000'")
+    detail = load_worker(history.connection, "box-01", now=NOW)
+    assert [run.status for run in detail.runs if run.id == "RUN-000000"] == ["done"]
+
+
 def test_a_silent_testbed_is_told_once_and_clears_itself(history: Any) -> None:
     assert fleet(history.connection, now=NOW).silent == ()
     later = NOW + timedelta(hours=1)
