@@ -13,6 +13,7 @@ from psycopg import errors as postgres
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from backend.api import shapes
 from backend.contract import Invalid
@@ -22,6 +23,7 @@ log = logging.getLogger("tidemark.api")
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "unsupported-media-type"}
 
@@ -95,10 +97,16 @@ def _explained(error: HTTPException, method: str, path: str) -> str:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return f"nothing is at {shown(path)}; /openapi.json lists every route"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow") or (error.headers or {}).get("allow")
-        return f"{method} is not accepted at {shown(path)}" + (f"; accepted: {allowed}" if allowed else "")
+        return f"{method} is not accepted at {shown(path)}; accepted: {(error.headers or {}).get('Allow')}"
     status = HTTPStatus(error.status_code)
     return status.description or status.phrase
+
+
+def _methods_at(request: Request) -> str:
+    """Every method that is accepted at this path: the router names those of its first route there alone."""
+    routes = request.app.routes
+    asked = {method: {**request.scope, "method": method} for method in METHODS}
+    return ", ".join(m for m in METHODS if any(route.matches(asked[m])[0] is Match.FULL for route in routes))
 
 
 def of_validation_error(error: RequestValidationError) -> Problem:
@@ -146,6 +154,9 @@ def of_database_error(error: DBAPIError | postgres.Error) -> Problem:
         )
     if isinstance(cause, postgres.SerializationFailure | postgres.DeadlockDetected | postgres.LockNotAvailable):
         return of_service_error(Unavailable("another request changes the same rows; try again"))
+    if isinstance(cause, postgres.DiskFull):
+        log.error("the disk of the database is full: %s", _first_line(cause))
+        return of_service_error(Unavailable("the disk of the database is full; nothing is stored until it has room"))
     if isinstance(cause, postgres.OperationalError):
         log.error("the database does not answer: %s", _first_line(cause))
         return of_service_error(Unavailable("the database does not answer; try again in a moment"))
@@ -173,6 +184,8 @@ def install(app: FastAPI) -> None:
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            error.headers = {"Allow": _methods_at(request)}
         return answer(request, of_http_error(error, request.method, request.url.path))
 
     async def on_validation_error(request: Request, error: Exception) -> Response:

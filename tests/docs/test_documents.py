@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-PLACE = re.compile(r"`((?:backend|frontend|worker|benchmarks|tidemark|tests|migrations)/[\w./-]*?)(?::(\w+))?`")
+PLACE = re.compile(r"`((?:backend|frontend|worker|benchmarks|tidemark|tests|migrations)/[\w./-]*?)(?::([\w.]+))?`")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 SOURCE_ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
 
@@ -17,14 +17,24 @@ def names_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
+def is_defined(statements: list[ast.stmt], name: str) -> bool:
+    """Whether a class, function or method (`Class.method`) of this name is defined there, not only imported."""
+    outer, _, inner = name.partition(".")
+    found = [
+        statement
+        for statement in statements
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == outer
+    ]
+    return bool(found) and (not inner or is_defined(found[0].body, inner))
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=names_of)
 def test_every_place_in_the_code_that_a_document_names_exists(document: Path) -> None:
     for path, name in PLACE.findall(document.read_text()):
         place = ROOT / path
         assert place.exists(), f"{names_of(document)} names {path}"
         if name:
-            defined = {getattr(node, "name", None) for node in ast.walk(ast.parse(place.read_text()))}
-            assert name in defined, f"{names_of(document)} names {path}:{name}"
+            assert is_defined(ast.parse(place.read_text()).body, name), f"{names_of(document)} names {path}:{name}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=names_of)

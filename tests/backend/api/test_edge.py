@@ -54,6 +54,9 @@ def test_every_kind_of_error_is_a_problem_document(live_server: Any, client: htt
     refused = client.delete("/healthz")
     assert "accepted: GET" in is_problem(refused, 405, "method-not-allowed")["detail"]
     assert refused.headers["allow"] == "GET"
+    refused = client.delete("/api/v1/runs/01J00000000000000000000000")
+    assert "accepted: GET, PUT" in is_problem(refused, 405, "method-not-allowed")["detail"]
+    assert refused.headers["allow"] == "GET, PUT"
     is_problem(client.post("/api/v1/workers", json={"name": "w", "testbed": "cpu"}), 401, "unauthenticated")
     with live_server.client("read") as reader:
         is_problem(reader.post("/api/v1/workers", json={"name": "w", "testbed": "cpu"}), 403, "forbidden")
@@ -257,6 +260,24 @@ def test_a_result_that_waits_too_long_for_another_is_asked_to_come_again(
         assert is_problem(refused, 503, "unavailable") and refused.headers["retry-after"] == "2"
         other.rollback()
         assert writer.put("/api/v1/runs/WAITING-01", json=body).status_code == 201
+    engine.dispose()
+
+
+def test_a_full_disk_of_the_database_is_called_so(
+    service_config: ServiceConfig, database: str, serve_app: Any
+) -> None:
+    engine = create_engine(database)
+    with (
+        engine.begin() as c,
+        serve_app(create_api(service_config, engine), engine, service_config) as server,
+        server.client("write") as writer,
+    ):
+        raising = "BEGIN RAISE disk_full USING MESSAGE = 'could not extend file'; END"
+        c.execute(text(f"CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ {raising} $$"))
+        c.execute(text("CREATE TRIGGER fill BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION fill()"))
+        c.commit()
+        refused = writer.put("/api/v1/runs/FULLDISK-01", json={**run_document(0), "id": "FULLDISK-01"})
+        assert "disk of the database is full" in is_problem(refused, 503, "unavailable")["detail"]
     engine.dispose()
 
 
