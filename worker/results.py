@@ -107,7 +107,8 @@ def finished_run(
         # What was measured before the end is measured; but nobody should take the run for a whole one.
         measured = any(result.status is ResultStatus.OK for result in run.results)
         document["status"] = (RunStatus.INCOMPLETE if measured else RunStatus.FAILED).value
-        document["error"] = clean(f"the suite wrote {len(run.results)} results and {how_it_ended(outcome, log_tail)}")
+        wrote = f"{len(run.results)} result{'' if len(run.results) == 1 else 's'}"
+        document["error"] = clean(f"the suite wrote {wrote} and {how_it_ended(outcome, log_tail)}")
     if document["status"] != RunStatus.OK and not run.log_tail:
         document["log_tail"] = "\n".join(log_tail)
     return json.dumps(document).encode()

@@ -76,7 +76,7 @@ def test_a_run_without_a_schema_is_refused_by_name(bench: Any) -> None:
 def test_results_written_before_a_crash_are_kept_in_an_incomplete_run(bench: Any) -> None:
     run = bench.run(writing("import sys; print('boom', file=sys.stderr); sys.exit(7)"))
     assert run["status"] == "incomplete"
-    assert "exit code 7: boom" in run["error"]
+    assert run["error"] == "the suite wrote 1 result and ended with exit code 7: boom"
     assert len(run["results"]) == 1
     assert run["log_tail"] == "boom"
 
