@@ -11,6 +11,7 @@ from typing import Any
 
 import frontend_history as history
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from playwright.sync_api import Route, expect
 
@@ -112,6 +113,16 @@ def test_the_last_column_is_one_key_away_and_the_tab_order_holds_one_cell(loom: 
     page.keyboard.press("ArrowRight")
     expect(row.nth(1)).to_be_focused()
     expect(page.locator("td.c[tabindex='0']")).to_have_count(1)
+
+
+def test_what_is_too_wide_for_the_smallest_phone_scrolls_by_itself_and_by_keyboard(loom: Site, visit: Enter) -> None:
+    page = visit(loom, signed_in=True, width=320, height=640).page()
+    found = loom.client.get("/api/v1/regressions", params={"project": PROJECT}).json()["items"]
+    for path in (f"/settings?project={PROJECT}", "/rule", "/series/1", f"/regressions/{found[0]['id']}"):
+        page.goto(loom.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
+        violations = Axe().run(page).response["violations"]
+        assert [(each["id"], [node["html"][:160] for node in each["nodes"]]) for each in violations] == [], path
 
 
 def test_a_suite_that_was_opened_can_be_folded_again(loom: Site, visit: Enter) -> None:

@@ -40,6 +40,16 @@ export function localise(within = document) {
 localise();
 setInterval(localise, 15000);
 
+// ---- what scrolls sideways on a narrow screen and holds nothing to tab to is a tab stop itself, as some browsers have it
+function reachSideways() {
+  for (const box of $$(".chx, .scx, .tbx")) {
+    if (box.scrollWidth > box.clientWidth && !$("a, button, input, select, summary", box)) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+reachSideways();
+addEventListener("resize", reachSideways);
+
 // ---- words for everybody
 export function announce(text) { $("#announce").textContent = text; }
 let toastTimer = 0;
