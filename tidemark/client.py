@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -166,7 +167,7 @@ class Client:
             raise ApiError(error.code, _problem(error)) from None
         except OSError as error:
             raise Unreachable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from None
-        except ValueError:
+        except (ValueError, http.client.HTTPException):
             raise Unreachable(f"{self.url} does not speak Tidemark's API") from None
         if not isinstance(answer, dict):
             raise Unreachable(f"{self.url} does not speak Tidemark's API")
@@ -190,6 +191,6 @@ def _query(values: Mapping[str, Any]) -> str:
 def _problem(error: urllib.error.HTTPError) -> Mapping[str, Any]:
     try:
         document = json.load(error)
-    except (ValueError, OSError):
+    except (ValueError, OSError, http.client.HTTPException):
         return {"title": error.reason}
     return document if isinstance(document, dict) else {"title": str(document)}

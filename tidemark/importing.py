@@ -201,7 +201,9 @@ def _report(
 
 def describe(report: Report, found: Found, *, dry_run: bool) -> str:
     """The report for a person."""
-    lines = [f"{report.files} files: {report.runs} runs with {report.measurements} measurements"]
+    counts = ((report.files, "file"), (report.runs, "run"), (report.measurements, "measurement"))
+    files, runs, measurements = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+    lines = [f"{files}: {runs} with {measurements}"]
     if dry_run:
         for run, _ in found.in_order():
             names = f"{run.suite} at {run.commit[:10]} on {run.testbed}"

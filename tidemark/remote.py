@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
@@ -76,6 +77,8 @@ class Service:
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise Refusal(f"no answer from {self.url} ({reason}); is it running, and is --url right?") from None
+        except (ValueError, http.client.HTTPException):
+            raise Refusal(f"{self.url} does not speak Tidemark's API; is --url right?") from None
 
     def regressions(self, limit: int, **filters: str | None) -> dict[str, Any]:
         return self.get("/api/v1/regressions", limit=limit, **filters)
@@ -120,7 +123,7 @@ class Service:
         except (urllib.error.URLError, OSError) as error:
             reason = getattr(error, "reason", error)
             raise Refusal(f"no answer from {self.url} ({reason}); is it running, and is --url right?") from None
-        except ValueError:
+        except (ValueError, http.client.HTTPException):
             raise Refusal(f"{self.url} does not speak Tidemark's API; is --url right?") from None
         return status, answer if isinstance(answer, dict) else {"items": answer}
 
@@ -188,7 +191,8 @@ def describe_verdicts(answer: Mapping[str, Any]) -> str:
     lines = [f"run {answer.get('run_id')}: {answer.get('status')}"]
     for verdict in verdicts:
         change = "" if verdict.get("change") is None else f"{verdict['change']:+8.1%}"
-        name = f"{verdict.get('benchmark')} {verdict.get('metric')}"
+        variant = f"[{verdict['variant']}]" if verdict.get("variant") else ""
+        name = f"{verdict.get('benchmark')}{variant} {verdict.get('metric')}"
         needed = verdict.get("needed_runs") or 0
         more = f"; {needed} more run{'' if needed == 1 else 's'} needed" if needed else ""
         place = f"(series {verdict.get('series_id')}{more})"
@@ -203,13 +207,15 @@ def describe_regressions(answer: Mapping[str, Any], *, narrowed: bool = False) -
     if not items:
         return "no such regressions (`tidemark regressions` lists all)" if narrowed else "no regressions"
     lines = []
+    several = len({item.get("project") for item in items}) > 1
     for item in items:
         change = item.get("change") if item.get("change") is not None else item.get("magnitude")
         shown = "" if change is None else f"{change:+.1%}"
         commit = str(item.get("onset_commit") or item.get("commit") or "")[:10]
+        where = f"  ({item.get('project')})" if several else ""
         lines.append(
             f"#{item.get('id'):<5} {item.get('state', ''):<13} {item.get('cause') or '':<12} {shown:>8}  {commit:<10}  "
-            f"{item.get('title') or item.get('benchmark') or ''}"
+            f"{item.get('title') or item.get('benchmark') or ''}{where}"
         )
     if answer.get("next"):
         lines.append("… more: raise --limit")
@@ -333,7 +339,7 @@ def _problem(error: urllib.error.HTTPError) -> str:
     try:
         said = json.load(error)
         detail = said.get("detail") or said.get("title")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, http.client.HTTPException):
         detail = error.reason
     return f"{error.code}: {detail}"
 

@@ -289,10 +289,15 @@ def _override(entry: Mapping[str, Any], where: str) -> Override:
     return Override(values, **scopes)
 
 
-def _check(name: str, value: Any, where: str) -> None:
-    meta = _META.get(name)
-    if meta is None:
+def require_threshold(name: str, where: str = "policy") -> None:
+    """Raise PolicyError where nothing is called so."""
+    if name not in _META:
         raise PolicyError(f"{where}.{name} is no threshold; known: {', '.join(_META)}")
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    require_threshold(name, where)
+    meta = _META[name]
     whole = name in _WHOLE
     kind = "a whole number" if whole else "a number"
     number = isinstance(value, int) if whole else isinstance(value, int | float)

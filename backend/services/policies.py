@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from backend.regression import history
-from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides
+from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides, require_threshold
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services import live, projects, rejudging
 from backend.services.access import Principal
@@ -147,6 +147,9 @@ def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
     """What is chosen after a change: thresholds are set, those that are null taken back; `override` as a whole."""
     table = {name: value for name, value in {**chosen, **change}.items() if value is not None and value != []}
     try:
+        for name, value in change.items():
+            if value is None and name not in chosen and name != "override":
+                require_threshold(name)  # one that is mistyped takes nothing back, and would not say so
         parse_overrides(table)
     except PolicyError as error:
         raise BadRequest(str(error), field="policy") from None

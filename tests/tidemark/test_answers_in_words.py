@@ -19,6 +19,21 @@ def test_a_short_history_says_how_many_runs_it_needs(verdict, needed, line):
     assert remote.describe_verdicts(answer).splitlines() == ["run R: ok", line]
 
 
+def test_variants_of_one_benchmark_are_told_apart():
+    said = {"verdict": "unchanged", "benchmark": "words.split", "metric": "latency_ms", "change": 0.01, "series_id": 7}
+    verdicts = [{**said, "variant": "words=1000"}, {**said, "variant": "words=20000"}]
+    lines = remote.describe_verdicts({"run_id": "R", "status": "ok", "verdicts": verdicts}).splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["words.split[words=1000]", "words.split[words=20000]"]
+
+
+def test_regressions_of_several_projects_name_theirs():
+    said = {"id": 1, "state": "confirmed", "cause": "code", "change": 0.1, "commit": "c0ffee", "title": "It is slower"}
+    one, other = {**said, "project": "a/one"}, {**said, "project": "an/other"}
+    both = remote.describe_regressions({"items": [one, other]}).splitlines()
+    assert [line.rpartition("  ")[2] for line in both] == ["(a/one)", "(an/other)"]
+    assert remote.describe_regressions({"items": [one]}).endswith("It is slower")
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

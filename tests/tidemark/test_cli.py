@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,23 @@ def test_a_refusal_is_one_line_on_stderr(arguments: tuple[str, ...], words: str,
     assert done.stderr.startswith("tidemark: ")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"])
+def test_a_port_where_something_else_answers_is_no_traceback(said: bytes, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(10_000)
+                peer.sendall(said)
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = tidemark("regressions", "--url", url, TIDEMARK_DATA_DIR=str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"tidemark: {url} does not speak Tidemark's API; is --url right?\n"
 
 
 def test_a_file_that_is_no_json_is_told_apart_from_one_without_an_id(tmp_path: Path) -> None:
