@@ -18,7 +18,7 @@ import numpy as np
 from backend.regression.close_look import drifted, look, over_at_once, returned
 from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.evidence import SHIFTS, gains, known_modes
-from backend.regression.memory import NOTICE, Change, Memory, Opened, at_rest, empty, nowhere
+from backend.regression.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
 from backend.regression.policy import Policy
 
 # Constants of the method: how it looks. What counts as a regression is policy.
@@ -216,7 +216,7 @@ class Detector(Memory):
                 old[-SHELF:],
                 where[max(0, onset - SHELF) : onset],
             )
-            self.opened = (*self.opened[-7:], kept)
+            self.opened = (*self.opened[1 - OPEN_ONES :], kept)
         elif change.size < 0 and self.opened:
             change = self._close(change, noise.scale, policy)
         if change.told or change.known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from backend.regression.memory import OPEN_ONES
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 
@@ -84,7 +85,7 @@ class Counter:
             told = settled and not known and -change > gate
         opened = tuple(o for o in self.opened if o not in fixed)
         if told and change > 0:
-            opened = (*opened[-7:], ExactOpened(place, self.last, self.value, value))
+            opened = (*opened[1 - OPEN_ONES :], ExactOpened(place, self.last, self.value, value))
         moved = told or bool(fixed) or not settled or (change < 0 and added_up < 0)
         after = Counter(
             value, 1, place, value if moved else self.anchor, (*self.earlier[-(REMEMBERED - 1) :], self.value), opened

@@ -14,6 +14,8 @@ from backend.regression.policy import Policy
 
 NOTICE = 6 * NAT
 """A CUSUM past this asks for a close look."""
+OPEN_ONES = 40
+"""Told regressions without an end that a series remembers; of one more the oldest is forgotten, and never ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@ import pytest
 from judge_histories import points
 
 from backend.regression.exact import LONG_HELD
-from backend.regression.judge import judge_all
+from backend.regression.judge import judge_all, judge_history
+from backend.regression.memory import OPEN_ONES
 from backend.regression.policy import Policy
 from backend.regression.terms import ChangeState, Direction, Reason, Role, SeriesKind, Verdict
 
@@ -66,3 +67,16 @@ def test_a_counter_that_flaps_is_a_known_mode_and_not_an_alarm_each_time():
 @pytest.mark.parametrize(("held", "told"), [(LONG_HELD - 1, 3), (LONG_HELD, 4)])
 def test_a_counter_that_leaves_a_value_held_for_long_is_told_however_often_it_flapped(held, told):
     assert len(regressions(judged([100, 100, 110, 110] * 3 + [100] * held + [110]))) == told
+
+
+@pytest.mark.parametrize("rises", [3, 9, OPEN_ONES])
+def test_every_rise_that_nobody_mended_ends_when_the_counter_is_back(rises):
+    values = [10.0] * 3 + [10.0 * 2.0 ** (rise + 1) for rise in range(rises)] + [10.0]
+    fixed = [e.onset_position for j in judged(values) for e in j.events if e.state is ChangeState.FIXED]
+    assert fixed == list(range(3, 3 + rises))
+
+
+def test_a_counter_that_rises_for_ever_is_remembered_by_so_many_rises():
+    values = [0.5, 0.5] + [2.0**rise for rise in range(2 * OPEN_ONES)]
+    _, state = judge_history(points(values, processes=1), EXACT, Policy())
+    assert len(state.open_regressions) == OPEN_ONES

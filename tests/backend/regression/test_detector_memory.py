@@ -5,7 +5,7 @@ import pytest
 
 from backend.regression import detector as rules
 from backend.regression.detector import Detector
-from backend.regression.memory import NOTICE
+from backend.regression.memory import NOTICE, OPEN_ONES
 from backend.regression.policy import Policy
 
 POLICY = Policy()
@@ -76,3 +76,10 @@ def test_runs_from_before_a_regression_are_the_baseline_again_where_the_level_is
     detector, _ = fed(np.concatenate((noise(40), 0.2 + noise(20, 1), back_to + noise(10, 2))))
     assert not detector.opened
     assert (detector.borrowed == 40) is borrowed
+
+
+@pytest.mark.parametrize(("steps", "ended"), [(8, 8), (9, 9), (OPEN_ONES, OPEN_ONES), (OPEN_ONES + 1, OPEN_ONES)])
+def test_all_regressions_that_nobody_mended_end_when_the_level_is_back(steps, ended):
+    _, found = fed(np.concatenate((stairs(steps, size=0.3), noise(12, 1))))
+    assert len([change for change in found if change.told and change.size > 0]) == steps
+    assert sum(len(change.fixed) for change in found) == ended
