@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.metrics import Metrics
@@ -24,6 +25,7 @@ log = logging.getLogger("tidemark.api")
 REQUEST_ID = re.compile(r"[0-9A-Za-z._-]{1,64}\Z")
 SMALL_BODY_BYTES = 1 * MIB
 LOGGED_FROM = 400
+HUNG_UP = 499  # never sent: who asked was gone before the whole request was here
 EVENTS_BODY_BYTES = 4 * MIB  # 200 lines of 4 kB, several of them
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -102,6 +104,8 @@ class Edge:
     async def _call(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         try:
             await self.app(scope, receive, exchange.send)
+        except ClientDisconnect:
+            exchange.status = exchange.status or HUNG_UP
         except Exception:
             log.exception("unexpected error in %s %s (%s)", scope["method"], shown(scope["path"]), exchange.request_id)
             if exchange.status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -117,6 +118,17 @@ def test_a_body_of_unknown_length_is_stopped_at_the_limit(live_server: Any) -> N
     with live_server.client("admin") as admin:
         answer = admin.post("/api/v1/workers", content=endless(), headers={"content-type": "application/json"})
     is_problem(answer, 413, "too-large")
+
+
+def test_who_hangs_up_within_a_body_is_no_error_of_ours(live_server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    head = b"PUT /api/v1/runs/HUNG-UP-01 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nhalf of"
+    deadline = time.monotonic() + 10
+    with caplog.at_level(logging.INFO, logger="tidemark.api"):
+        with socket.create_connection(("127.0.0.1", int(live_server.url.rpartition(":")[2]))) as hasty:
+            hasty.sendall(head)
+        while "HUNG-UP-01" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert [record.levelname for record in caplog.records] == ["INFO"] and ": 499 (" in caplog.text
 
 
 @pytest.mark.parametrize(
