@@ -11,7 +11,7 @@ import typer
 from tidemark import __version__
 from tidemark.commands import administration, github, measuring, policy, results, running, verdicts
 from tidemark.commands.options import DataDir
-from tidemark.refusal import Refusal
+from tidemark.refusal import Refusal, printable
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -46,7 +46,7 @@ def run() -> None:
     try:
         app(prog_name="tidemark")
     except Refusal as refusal:
-        print(f"tidemark: {refusal}", file=sys.stderr)
+        print(f"tidemark: {printable(str(refusal))}", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.datadir import ADMIN_TOKEN, DataDirectory, resolve_data_dir
-from tidemark.refusal import Refusal
+from tidemark.refusal import Refusal, printable
 
 TIMEOUT_S = 60.0
 VERSIONS_SHOWN = 5
@@ -220,11 +220,6 @@ def describe_regressions(answer: Mapping[str, Any], *, narrowed: bool = False) -
     if answer.get("next"):
         lines.append("… more: raise --limit")
     return "\n".join(lines)
-
-
-def printable(text: str) -> str:
-    """Text of others (a commit's, a git server's) without what could move a terminal's cursor."""
-    return "".join(char for char in text if char.isprintable())
 
 
 def describe_project(found: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ def what_happens(service: Service, project: str, *, limit_s: float = READ_WITHIN
         return [*lines, "its repository is still being read; what is queued then stands on the board", board]
     commits = service.get("/api/v1/board", project=project, range="all")
     queue = service.get("/api/v1/queue", project=project, limit=500)
-    return [*lines, *_queued(commits, queue), board]
+    return [*lines, *queued(commits, queue), board]
 
 
 def _once_read(service: Service, project: str, limit_s: float) -> Mapping[str, Any]:
@@ -41,14 +41,16 @@ def _once_read(service: Service, project: str, limit_s: float) -> Mapping[str, A
         time.sleep(LOOK_EVERY_S)
 
 
-def _queued(board: Mapping[str, Any], queue: Mapping[str, Any]) -> list[str]:
+def queued(board: Mapping[str, Any], queue: Mapping[str, Any]) -> list[str]:
     """How many commits and runs, then each testbed: its suites, and why its next run has not begun."""
     commits, rows = board["commits_in_range"], board["rows"]
     runs = sum(queue["counts"][state] for state in OPEN)
     found = f"{_counted(commits, 'commit')} found, {_counted(runs, 'run')} queued"
     if not runs:
-        reason = next((row["skipped_reason"] for row in rows if row["skipped_reason"]), None)
-        return [f"{found}{f': {reason}' if reason else ''}"] if rows else [f"{found}: the branch has no commit yet"]
+        if not rows:
+            return [f"{found}: the branch has no commit yet"]
+        reason = rows[0]["skipped_reason"]  # of the newest: what an older one lacked may long be mended
+        return [f"{found}{f': {reason}' if reason else ''}"]
     by_testbed: dict[str, list[Mapping[str, Any]]] = {}
     for item in queue["items"]:
         by_testbed.setdefault(item["testbed"], []).append(item)

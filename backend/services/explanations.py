@@ -17,6 +17,7 @@ from backend.services.history import Series, profile_of, series_info, series_of
 from backend.services.policy_versions import thresholds_of
 from backend.services.scope import Scope, find_commit, find_scope
 from backend.store import history as store
+from backend.store.commit_verdicts import runs_of_commit
 from backend.store.history import SampleRow, SeriesInfo
 from backend.store.ingest import split
 from backend.store.judgements import said_by
@@ -105,9 +106,23 @@ def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: Scope, fo
     if row is None:
         raise NotFound(
             f"series {series_id} ({info.benchmark} {info.variant_key} {info.metric} on {info.testbed}) "
-            f"has no judged point at {found.sha[:12]}"
+            f"has no judged point at {found.sha[:12]}: {_why_none(c, info, found)}"
         )
     return explanation(c, scope, info, found, row)
+
+
+def _why_none(c: Connection, info: SeriesInfo, found: CommitRow) -> str:
+    """Why a series has no judged point at a commit, as far as the commit and its last run tell."""
+    if found.skipped_reason:
+        return "the commit was not benchmarked: " + found.skipped_reason.replace("\n", "; ")
+    runs = [run for run in runs_of_commit(c, found.id, info.testbed) if run.suite == info.suite]
+    if not runs:
+        return f"suite {info.suite} was not measured there"
+    last = runs[-1]
+    if last.error:
+        return f"run {last.run_id} {last.status or last.state}: {last.error}"
+    return f"run {last.run_id} is {last.status or last.state} and has no judged result of it"
+
 
 
 def explanation(c: Connection, scope: Scope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tidemark import remote
+from tidemark import remote, watching
+from tidemark.commands.options import say
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,16 @@ def test_an_explanation_says_which_thresholds_the_point_was_judged_by(policy, sa
 def test_what_a_git_server_says_moves_no_cursor():
     said = remote.describe_project({"slug": "a/b", "sync_error": "remote: \x1b[2J\x1b[1;1Hall is \u202ewell\r"})
     assert said.splitlines()[-1] == "  not read             remote: [2J[1;1Hall is well"
+
+
+def test_what_a_commits_own_code_says_moves_no_cursor_and_keeps_its_lines(capsys):
+    say("failed: make\x1b[2J exited\r\n  with 2")
+    assert capsys.readouterr().out == "failed: make[2J exited\n  with 2\n"
+
+
+def test_only_the_newest_commit_says_why_nothing_is_queued():
+    nothing = {"counts": dict.fromkeys(watching.OPEN, 0), "items": []}
+    mended = {"commits_in_range": 2, "rows": [{"skipped_reason": None}, {"skipped_reason": "tidemark.toml: no TOML"}]}
+    assert watching.queued(mended, nothing) == ["2 commits found, 0 runs queued"]
+    broken = {"commits_in_range": 2, "rows": [{"skipped_reason": "tidemark.toml: no TOML"}, {"skipped_reason": None}]}
+    assert watching.queued(broken, nothing) == ["2 commits found, 0 runs queued: tidemark.toml: no TOML"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemark.commands.options import DataDir, Json, Token, Url, commands
+from tidemark.commands.options import DataDir, Json, Token, Url, commands, say
 from tidemark.refusal import Refusal
 
 project_app = commands("project", "Projects: what is watched.")
@@ -42,7 +42,7 @@ def project_add(
 
     service = remote.service(url, token)
     service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
-    print("\n".join(map(remote.printable, watching.what_happens(service, project))))
+    say("\n".join(watching.what_happens(service, project)))
 
 
 @token_app.command("create")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tidemark.refusal import printable
+
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (else TIDEMARK_DATA_DIR)."),
@@ -25,7 +27,7 @@ def commands(name: str | None = None, about: str | None = None) -> typer.Typer:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    print(printable(line), flush=True)
 
 
 def say_aside(line: str) -> None:

@@ -178,6 +178,23 @@ def test_what_a_project_chose_counts_in_what_a_series_asks_for(history: Any) -> 
     assert told is not None and (told.sustained_runs, told.extra_runs) == (5, 0)
 
 
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [
+        (5, "run RUN-000005 failed: worker: make exited with 2"),
+        (7, "the commit was not benchmarked: only documentation changed; also this"),
+        (28, "run RUN-000028 is running and has no judged result of it"),
+        (29, "run RUN-000029 is queued and has no judged result of it"),
+    ],
+)
+def test_a_commit_without_a_judged_point_says_why(history: Any, position: int, why: str) -> None:
+    told = "only documentation changed\nalso this"
+    history.execute("UPDATE commit SET skipped_reason = :told WHERE skipped_reason IS NOT NULL", told=told)
+    with pytest.raises(NotFound) as refused:
+        explain_point(history.connection, history.series(), f"{position + 1:08x}")
+    assert str(refused.value).partition(f"at {position + 1:08x}c0ff: ")[2] == why
+
+
 def test_what_is_not_there_is_refused_by_name(history: Any) -> None:
     c, series = history.connection, history.series()
     with pytest.raises(NotFound, match="unknown series 0"):
