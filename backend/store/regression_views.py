@@ -94,6 +94,7 @@ _IMPROVED = text(
            SELECT x.project_id, x.testbed_id, x.benchmark, x.variant_key
            FROM change_point q JOIN series x ON x.id = q.series_id
            WHERE q.regression_id = :id AND q.state <> 'withdrawn')
+         AND NOT EXISTS (SELECT FROM change_point own WHERE own.regression_id = :id AND own.series_id = p.series_id)
        ORDER BY p.series_id, p.id DESC"""
 )
 _SUSPECTS = text(
@@ -133,7 +134,7 @@ def members(c: Connection, regression_id: int) -> Sequence[RowMapping]:
 
 
 def improved(c: Connection, regression_id: int, onset: int, near: int) -> Sequence[RowMapping]:
-    """Gates of the benchmarks it is about that got better where it begins."""
+    """Gates of the benchmarks it is about that got better where it begins; its own series get better where it ends."""
     return c.execute(_IMPROVED, {"id": regression_id, "onset": onset, "near": near}).mappings().all()
 
 

@@ -38,3 +38,12 @@ def test_a_gain_four_commits_away_is_another_story(loom: Any, apart: int, told: 
         loom.deliver(loom.run_of(position, [step, memory]))
     (found,) = list_regressions(loom.connection, RegressionFilter(metric="mem_bytes")).items
     assert bool(get_regression(loom.connection, found.id).traded_for) is told
+
+
+def test_its_own_end_three_commits_later_is_no_gain(loom: Any) -> None:
+    for position in range(44):
+        syncs = loom.measurement("host_syncs", 4 if 20 <= position < 23 else 3, seed=position, unit="1", exact=True)
+        loom.deliver(loom.run_of(position, [syncs]))
+    (found,) = list_regressions(loom.connection, RegressionFilter(metric="host_syncs")).items
+    assert found.state == "fixed"
+    assert get_regression(loom.connection, found.id).traded_for == ()
