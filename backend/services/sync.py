@@ -18,6 +18,7 @@ from backend.services.dispatch import Kind, Wanted
 from backend.services.manifest import FILE_NAME, Manifest, ManifestInvalid
 from backend.services.policy_versions import note_version
 from backend.services.repository import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
+from backend.services.savepoints import met_another
 from backend.store import commits as store
 from backend.store import fleet, ingest, projects, queue, schedules, series
 from backend.store.commits import BranchRow, PlacedCommit
@@ -100,6 +101,8 @@ def sync_project(
         log.warning("sync of %s: %s", project.slug, failure)
         said = str(failure)
     except Exception as error:
+        if met_another(error):
+            raise  # it is read again at once
         # A full disk, or a fault of ours: whoever looks at the project must see that it stands still, and why.
         log.exception("sync of %s", project.slug)
         said = f"{type(error).__name__}: {str(error).strip().partition(NEW_LINE)[0][:500] or 'no message'}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 
 from backend.contract import new_run_id, parse_run
 from backend.services import confirm, housekeeping, projects
@@ -115,6 +115,26 @@ def test_a_force_push_takes_the_points_of_lost_commits_away_and_their_regression
     assert states(committing_engine) == ["withdrawn"]
     deliver(committing_engine, new, 5)
     assert standing(committing_engine)[-1] == (6, new, "unchanged")
+
+
+def test_a_force_push_that_meets_another_transaction_is_read_again_and_no_error_of_the_repository(
+    repository: Repository, committing_engine: Engine, database: str, tmp_path: Path, sync: Callable[[], None]
+) -> None:
+    shas = judge_all(committing_engine, repository, sync)
+    repository.git("reset", "-q", "--hard", shas[5])
+    config = ServiceConfig(database_url=database, redis_url="redis://x", data_dir=tmp_path / "data")
+    impatient = create_engine(database, connect_args={"options": "-c lock_timeout=200"})
+    with committing_engine.begin() as other:
+        other.execute(text("SELECT FROM series FOR UPDATE"))
+        with committing_engine.begin() as c:
+            c.execute(text("UPDATE project SET sync_requested_at = now()"))
+        assert housekeeping.sync_all(impatient, config) == []
+    impatient.dispose()
+    with committing_engine.connect() as c:
+        waits = c.execute(text("SELECT sync_error, sync_requested_at IS NOT NULL FROM project")).one()
+    assert waits == (None, True)
+    sync()
+    assert [(position, sha) for position, sha, _ in standing(committing_engine)] == list(enumerate(shas[:6]))
 
 
 def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
