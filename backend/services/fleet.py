@@ -127,6 +127,11 @@ class SuiteFleet:
             self._note(told)
             self._ask(ask, questions)
 
+    def leave_unheard(self, questions: Questions) -> None:
+        """What was answered and is not waited for (any more) calls nobody again."""
+        if self.last is not None:
+            questions.leave_unheard(self.columns.suite, self.last.id, awaited=self.waits_for)
+
     def _ask(self, ask: Ask | None, questions: Questions) -> None:
         while ask is not None:
             assert self.last is not None  # only runs raise questions
@@ -287,6 +292,7 @@ def _advance(
     if fresh:
         _read(c, project_id, fleet, fresh, questions)
     fleet.hear(questions, at_end=True)
+    fleet.leave_unheard(questions)
     if not fleet.changed:
         return [], questions
     changed = tuple(fleet.changed.values())

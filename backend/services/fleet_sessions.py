@@ -109,6 +109,10 @@ class Questions:
         self._stored[now.suite, now.after_run_id, now.number] = replace(now, answered_after=last)
         return True
 
+    def leave_unheard(self, suite: str, last: str, *, awaited: Question | None) -> None:
+        """Answers that have come to nobody: a judge that began anew asked something else. They count as read."""
+        store.leave_unheard(self.c, self.project_id, suite, last, awaited=0 if awaited is None else awaited.id)
+
     def answer(self, question: Question, columns: Columns) -> SessionResult | None:
         """What its session measured; None where that came to nothing."""
         now = self._stored.get((question.suite, question.after_run_id, question.number))

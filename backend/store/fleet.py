@@ -324,6 +324,11 @@ _PUT = text(
        VALUES (:project, :suite, :testbed, :after, :number, :base, :head, :session) RETURNING id"""
 )
 _ANSWERED = text("UPDATE fleet_ask SET answered_after = :run WHERE id = :id")
+_LEAVE_UNHEARD = text(
+    """UPDATE fleet_ask a SET answered_after = :run FROM session x
+       WHERE a.project_id = :project AND a.suite = :suite AND a.answered_after IS NULL AND a.id <> :awaited
+         AND x.id = a.session_id AND x.state <> ALL(:open)"""
+)
 _PLACED = """FROM branch b JOIN project p ON p.id = b.project_id AND p.default_branch = b.name
        JOIN branch_commit base ON base.branch_id = b.id JOIN branch_commit head ON head.branch_id = b.id
        WHERE p.id = a.project_id AND base.commit_id = x.base_commit_id AND head.commit_id = x.head_commit_id
@@ -386,6 +391,12 @@ def renumber_questions(c: Connection, project_id: int, first: int) -> list[str]:
 
 def answered(c: Connection, question_id: int, run_id: str) -> None:
     c.execute(_ANSWERED, {"id": question_id, "run": run_id})
+
+
+def leave_unheard(c: Connection, project_id: int, suite: str, run_id: str, *, awaited: int) -> None:
+    """Answers to all questions but this one count as read after a run: the judge, begun anew, asked otherwise."""
+    values = {"project": project_id, "suite": suite, "run": run_id, "awaited": awaited, "open": list(OPEN)}
+    c.execute(_LEAVE_UNHEARD, values)
 
 
 def arms(

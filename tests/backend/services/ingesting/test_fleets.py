@@ -233,3 +233,31 @@ def test_a_suite_that_rests_is_tried_again_also_where_nothing_arrives(
     for later in (2 * LATEST, rested):
         fleets.catch_up_all(committing_engine, lambda later=later: loom.now + later, lambda: False)
     assert (standing(loom.connection, "northsea/loom", loom.now) == ()) == again
+
+
+def test_an_answer_that_nobody_waits_for_any_more_keeps_no_judge_from_being_idle(
+    committing_loom: Any, committing_engine: Engine
+) -> None:
+    loom = committing_loom
+    for position in range(3):
+        _run(loom, position)
+    loom.connection.execute(
+        text(
+            """WITH x AS (
+                 INSERT INTO session (id, project_id, testbed_id, suite, purpose, base_commit_id, head_commit_id, spec,
+                                      state, max_rounds, requested_by, requested_at)
+                 SELECT 'ANSWER', k.project_id, t.id, 'gpt', 'attribute', k.id, k.id, '{}', 'decided', 2,
+                        'tidemark', :at
+                 FROM commit k, testbed t LIMIT 1 RETURNING id, project_id)
+               INSERT INTO fleet_ask (project_id, suite, testbed, after_run_id, number, base_position, head_position,
+                                      session_id)
+               SELECT project_id, 'gpt', 'cpu', (SELECT min(id) FROM run), 0, 0, 1, id FROM x"""
+        ),
+        {"at": loom.now},
+    )
+    loom.connection.commit()
+    fleets = Fleets()
+    for later in (timedelta(), 2 * LATEST, 4 * LATEST + IDLE):
+        fleets.catch_up_all(committing_engine, lambda later=later: loom.now + later, lambda: False)
+    assert not fleets.suites(_project(loom))
+    assert loom.value("SELECT answered_after FROM fleet_ask") == loom.value("SELECT max(id) FROM run")
