@@ -11,7 +11,7 @@ import frontend_history as history
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from frontend_site import Site, free_port, serving
+from frontend_site import Site, free_port, serving, wait_for
 from frontend_trickle import WATCH_SHIFTS
 from playwright.sync_api import Page, expect
 
@@ -314,11 +314,12 @@ def test_a_run_is_watched_from_the_queue_to_its_failure(own_site: Site, visit: E
 
 
 def test_tabs_share_one_stream(loom: Site, visit: Enter) -> None:
-    reader, before = visit(loom), loom.server.config.app.state.hub.open_streams
+    reader, hub = visit(loom), loom.server.config.app.state.hub
+    wait_for(lambda: hub.open_streams == 0)  # of pages that were closed a moment ago
     pages = [reader.open("/board"), reader.open("/fleet"), reader.open("/regressions")]
     for page in pages:
         live(page)
-    assert loom.server.config.app.state.hub.open_streams - before == 1
+    assert hub.open_streams == 1
 
 
 def test_the_trend_is_drawn_and_its_zoom_kept_in_the_address(loom: Site, visit: Enter) -> None:
