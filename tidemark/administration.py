@@ -70,6 +70,12 @@ def revoke_token(settings: Settings, number: int) -> None:
         raise Refusal(str(error)) from None
 
 
+def runs_here(settings: Settings) -> bool:
+    """Whether `tidemark up` runs on this data directory."""
+    running = DataDirectory(settings.data_dir).running()
+    return running is not None and running.alive
+
+
 def sign_in_link(settings: Settings) -> str:
     """A link to the service that runs here, or to the configured address."""
     from backend.services import access

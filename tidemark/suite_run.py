@@ -47,6 +47,9 @@ def run_suite(name: str, directory: Path, out: Path) -> int:
         return 130
     if done.returncode == 0 and not out.exists():
         raise Refusal(f"suite {name} ended well but wrote no run to {out} ($TIDEMARK_RUN_JSON)")
+    if done.returncode != 0:
+        said = f"ended with status {done.returncode}" if done.returncode > 0 else f"ended by signal {-done.returncode}"
+        print(f"tidemark: suite {name}: its command {said}", file=sys.stderr)
     return done.returncode
 
 

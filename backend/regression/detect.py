@@ -14,6 +14,8 @@ from backend.regression.density import Floats
 from backend.regression.detector import Detector
 from backend.regression.policy import Policy
 
+DIRECTIONS = ("lower_is_better", "higher_is_better")
+
 
 def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool) -> Floats:
     """One log cost a commit: its value, or what is typical of its samples."""
@@ -32,10 +34,21 @@ def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool)
     return single
 
 
+def record_of(line: str) -> dict[str, Any]:
+    """The record of one line; raises ValueError where it is none."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError(f"it is {line.strip()[:40]}; a JSON object is expected")
+    return record
+
+
 def detect_record(record: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
     """The answer to one history of the protocol."""
     policy = policy or Policy()
-    x = log_costs(record["values"], record["direction"] == "higher_is_better")
+    values, direction = record["values"], record["direction"]
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")
+    x = log_costs(values, direction == "higher_is_better")
     detector = Detector(assumed_noise=policy.prior_noise)
     found = detector.feed(x, np.arange(len(x)), policy)
     return {
@@ -57,6 +70,6 @@ def main(stdin: TextIO, stdout: TextIO) -> int:
     """Answer every line in order."""
     for line in stdin:
         if line.strip():
-            stdout.write(json.dumps(detect_record(json.loads(line))) + "\n")
+            stdout.write(json.dumps(detect_record(record_of(line))) + "\n")
             stdout.flush()
     return 0

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from backend.regression.detect import record_of
 from backend.regression.fleet_judge import FleetJudge
 from backend.regression.fleet_terms import (
     HARMLESS_THROTTLE,
@@ -186,6 +187,6 @@ def main(stdin: TextIO, stdout: TextIO) -> int:
     stream = Stream()
     for line in stdin:
         if line.strip():
-            stdout.write(json.dumps(stream(json.loads(line))) + "\n")
+            stdout.write(json.dumps(stream(record_of(line))) + "\n")
             stdout.flush()
     return 0

@@ -176,6 +176,18 @@ def test_detect_speaks_json_lines() -> None:
     [
         (("detect",), "junk", "line 2 is not of the protocol: "),
         (("detect",), '{"series_id": "s"}', "line 2 has no 'values'"),
+        (("detect",), "1.5", "line 2 is not of the protocol: it is 1.5; a JSON object is expected"),
+        (
+            ("detect",),
+            '{"series_id": "s", "direction": "lower", "values": [1.0]}',
+            "line 2 is not of the protocol: direction is 'lower'; accepted: lower_is_better, higher_is_better",
+        ),
+        (
+            ("detect",),
+            '{"series_id": "s", "direction": "lower_is_better", "values": [[], [1.0]]}',
+            "line 2 is not of the protocol: ",
+        ),
+        (("judge", "--stream"), "[]", "line 2 is not of the protocol: it is []; a JSON object is expected"),
         (("judge", "--stream"), '{"type": "tea"}', "line 2 is not of the protocol: "),
     ],
 )
@@ -258,6 +270,13 @@ def test_an_older_result_is_not_taken_for_that_of_a_suite_that_wrote_none(tmp_pa
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(Refusal, match="wrote no run"):
         run_suite("own", tmp_path, tmp_path / "run.json")
+
+
+def test_a_suite_that_fails_without_a_word_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, said in (("exit 3", "ended with status 3"), ("kill -9 $$", "ended by signal 9")):
+        (tmp_path / "tidemark.toml").write_text(f'[suite.own]\ncommand = "{command}"\ntestbeds = ["cpu"]\n')
+        assert run_suite("own", tmp_path, tmp_path / "run.json") != 0
+        assert capsys.readouterr().err == f"tidemark: suite own: its command {said}\n"
 
 
 def test_a_directory_that_git_cannot_read_is_no_repository_to_watch(tmp_path: Path) -> None:

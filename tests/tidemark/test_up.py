@@ -244,7 +244,7 @@ def test_killed_in_any_way_it_starts_again_with_everything_kept(service: Service
 def test_sign_in_prints_a_new_link(service: Service) -> None:
     done = tidemark("sign-in", "--data-dir", str(service.data))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{service.url}/sign-in/")
+    assert done.stdout.startswith(f"{service.url}/sign-in/") and not done.stderr
 
 
 def test_it_runs_for_an_ordinary_user(tmp_path: Path) -> None:

@@ -153,7 +153,10 @@ def sign_in(data_dir: DataDir = None) -> None:
     from tidemark import administration
     from tidemark.settings import read_settings
 
-    print(administration.sign_in_link(read_settings(data_dir=data_dir)))
+    settings = read_settings(data_dir=data_dir)
+    print(administration.sign_in_link(settings))
+    if settings.database_url is None and not administration.runs_here(settings):
+        say_aside("nothing runs on this data directory now: start it with `tidemark up`, then open the link")
 
 
 def _has_display() -> bool:

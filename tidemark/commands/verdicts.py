@@ -17,7 +17,12 @@ app = commands()
 
 @app.command()
 def detect() -> None:
-    """Judge series: JSON lines in, JSON lines out."""
+    """Judge series: JSON lines in, JSON lines out.
+
+    In, a history a line: {"series_id": "a", "direction": "lower_is_better", "values": [10.1, 10.0]}; a value is a
+    number, or the list of a commit's samples. Out, a line for each, with the regressions found: index, detected_at,
+    magnitude_pct, and kind (step or drift).
+    """
     from backend.regression.detect import main
 
     raise typer.Exit(_answered(main))
@@ -42,7 +47,7 @@ def _answered(main: Callable[[TextIO, TextIO], int]) -> int:
         return main(read, sys.stdout)  # type: ignore[arg-type]
     except KeyError as error:
         raise Refusal(f"line {read.number} has no {error}") from None
-    except (TypeError, ValueError) as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise Refusal(f"line {read.number} is not of the protocol: {error}") from None
 
 
