@@ -108,6 +108,7 @@ class Machines(FleetState):
         self, rows: RowsOfTestbed, w: int, sick: list[int], kind: Ill, *, canary: bool, moved: float = 0.0
     ) -> None:
         key = (rows.name, w)
+        self.held.pop(key, None)  # what comes after the illness is in a row with nothing before it
         rows.usable[sick] = False
         since = float(rows.stamp[sick].min())
         recent = self.was_ill.get(key)

@@ -118,6 +118,17 @@ def test_the_answer_about_symptoms_that_have_passed_says_nothing_of_one_that_cam
     assert judge.held["t0", 0] == since
 
 
+def test_symptoms_from_before_a_worker_fell_ill_by_its_series_are_not_in_a_row_with_those_after_it():
+    judge = Project(steps(), until=60).play().judge
+    rows = judge.rows["t0"]
+    sick = [int(row) for row in rows.of_worker(0, 3)]
+    judge.held["t0", 0] = [(seen(1.0), sick[0])]
+    judge.told = []
+    judge.fall_ill(rows, 0, sick, Ill.SLOW, canary=False)
+    assert [t.incident.kind for t in judge.told] == [IncidentKind.INFRA]
+    assert not judge.held and not rows.usable[sick].any()
+
+
 @pytest.mark.parametrize(("cleared", "told"), [(True, 1), (False, 0)])
 def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared, told):
     def machine(position, worker):
