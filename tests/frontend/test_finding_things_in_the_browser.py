@@ -87,6 +87,18 @@ def test_a_filter_that_cannot_be_asked_for_says_that_the_list_is_not_filtered(lo
     reader.complaints.clear()  # the browser itself reports what it could not reach
 
 
+def test_a_word_that_is_still_being_composed_is_not_asked_for(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/series?project={PROJECT}")
+    field = page.locator("#filter")
+    field.dispatch_event("compositionstart")
+    field.press_sequentially("moe.mo", delay=20)
+    page.wait_for_timeout(700)
+    assert "q" not in asked(page)
+    field.press_sequentially("del", delay=20)
+    field.dispatch_event("compositionend")
+    expect(page).to_have_url(re.compile(r"q=moe\.model($|&)"))
+
+
 SLOW_FIRST_BODY = """
 const asked = window.fetch;
 let answers = 0;

@@ -95,8 +95,9 @@ document.addEventListener("change", (event) => event.target.closest("form[data-a
 const TYPED_MS = 250;
 export function whileTyping(field, show) {
   if (!field) return;
-  let asked = 0;
-  field.addEventListener("input", settle(async () => {
+  let asked = 0, composing = false; // by an input method, which would lose its word where the field moves
+  const soon = settle(async () => {
+    if (composing) return;
     const address = new URL(location.href), mine = ++asked;
     if (field.value.trim()) address.searchParams.set(field.name, field.value);
     else address.searchParams.delete(field.name);
@@ -110,7 +111,10 @@ export function whileTyping(field, show) {
     if (!answer?.ok || text === undefined) { toast(`This is not filtered yet: no answer${answer ? ` (${answer.status})` : ""}`); return; }
     history.replaceState(null, "", address);
     show(new DOMParser().parseFromString(text, "text/html"));
-  }, TYPED_MS, 4 * TYPED_MS));
+  }, TYPED_MS, 4 * TYPED_MS);
+  field.addEventListener("input", soon);
+  field.addEventListener("compositionstart", () => { composing = true; asked++; });
+  field.addEventListener("compositionend", () => { composing = false; soon(); });
 }
 const found = $("#found");
 if (found) {
