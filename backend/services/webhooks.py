@@ -149,6 +149,13 @@ def _on_installation(c: Connection, payload: Mapping[str, Any]) -> str:
     return f"installation removed; {removed} projects are not reported to GitHub any more"
 
 
+def _synchronise(c: Connection, project: ProjectRow, now: datetime) -> str:
+    if project.repository_url is None:
+        return "has no repository to read; its runs are delivered by whoever measures them"
+    projects.request_sync(c, project.id, now)
+    return "synchronising"
+
+
 def _on_push(
     c: Connection, project: ProjectRow, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
 ) -> str:
@@ -158,8 +165,7 @@ def _on_push(
         raise BadRequest.field("ref", ref, "a text like refs/heads/main")
     if not ref.startswith("refs/heads/"):
         return f"{_plain(ref)} is no branch"
-    projects.request_sync(c, project.id, now)
-    return "synchronising"
+    return _synchronise(c, project, now)
 
 
 def _on_branch(
@@ -168,8 +174,7 @@ def _on_branch(
     """A branch or tag was made or deleted without a commit."""
     if payload.get("ref_type") != "branch":
         return f"nothing to do for a {_plain(str(payload.get('ref_type')))}"
-    projects.request_sync(c, project.id, now)
-    return "synchronising"
+    return _synchronise(c, project, now)
 
 
 def _on_pull_request(
@@ -206,8 +211,7 @@ def _on_workflow(
     own = payload.get("repository")
     if isinstance(repository, dict) and isinstance(own, dict) and repository.get("id") != own.get("id"):
         return f"{sha[:10]} is of a fork; its results come by a workflow of this repository, if at all"
-    projects.request_sync(c, project.id, now)
-    return "synchronising"
+    return _synchronise(c, project, now)
 
 
 def _on_check(

@@ -69,6 +69,14 @@ def test_a_push_asks_for_a_sync(client: httpx.Client, live_server: Any) -> None:
     assert answer.json()["outcome"] == "northsea/loom: synchronising" and sync_requested(live_server)
 
 
+def test_a_push_to_a_project_without_a_repository_to_read_says_so(client: httpx.Client, live_server: Any) -> None:
+    with live_server.engine.begin() as c:
+        c.execute(text("UPDATE project SET repository_url = NULL"))
+    said = send(client, push()).json()["outcome"]
+    assert said == "northsea/loom: has no repository to read; its runs are delivered by whoever measures them"
+    assert not sync_requested(live_server)
+
+
 @pytest.mark.parametrize(
     "repository",
     [
