@@ -110,8 +110,14 @@ def _ran(c: Connection, commits: Sequence[CommitRow], testbed: TestbedRow) -> Ra
 
 
 def _first_start(runs: Iterable[RunRow]) -> datetime | None:
-    started = [run.started_at for run in runs if run.started_at is not None]
-    return min(started) - SLACK if started else None
+    moments = _measured(runs)
+    return min(moments) - SLACK if moments else None
+
+
+def _measured(runs: Iterable[RunRow]) -> list[datetime]:
+    """The moments by which judgements of the runs are filed: when one started, or arrived if it does not say."""
+    stated = (run.started_at or run.received_at for run in runs)
+    return [moment for moment in stated if moment is not None]
 
 
 def _table(
@@ -213,9 +219,9 @@ class _Judgements:
         return cells.judged_records(packed, more, Placed(first, rows, np.array(series, dtype=np.int32), column_of))
 
     def _times(self) -> tuple[datetime, datetime] | None:
-        """Between which moments the runs of the page started: judgements lie in the partitions of these months."""
-        started = [run.started_at for run in self.ran.runs if run.started_at is not None]
-        return (min(started) - SLACK, max(started) + SLACK) if started else None
+        """Between which moments the page's runs were measured: judgements lie in the partitions of these months."""
+        moments = _measured(self.ran.runs)
+        return (min(moments) - SLACK, max(moments) + SLACK) if moments else None
 
 
 def _runs_by_suite(rows: int, ran: Ran) -> list[dict[str, str]]:

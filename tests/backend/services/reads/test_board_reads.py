@@ -288,3 +288,16 @@ def test_a_project_without_any_commit_has_an_empty_board(history: Any) -> None:
     history.execute("INSERT INTO project (slug) VALUES ('new/one')")
     board = load_board(history.connection, BoardQuery(project="new/one"))
     assert (board.rows, board.columns, board.branch, board.testbed) == ((), (), None, None)
+
+
+def test_runs_that_do_not_say_when_they_started_have_cells(history: Any) -> None:
+    # started_at is optional; a board of such runs alone was empty.
+    measured = {"metric": "step_ms", "unit": "ms", "direction": "lower", "role": "gate", "value": 10.0}
+    run = {"schema": "tidemark.run/1", "project": "bare/loom", "suite": "own", "testbed": "cpu", "branch": "main"}
+    result = {"benchmark": "step", "variant": {}, "status": "ok", "measurements": [measured]}
+    for number in range(3):
+        own = {"id": f"BARE-{number:04d}", "commit": f"{number + 1:040x}", "status": "ok", "results": [result]}
+        history.deliver({**run, **own})
+    board = load_board(history.connection, BoardQuery(project="bare/loom"))
+    assert [column.benchmark for column in board.columns] == ["step"]
+    assert [len(row.cells) for row in board.rows] == [1, 1, 1]
