@@ -50,6 +50,8 @@ CLEAR_GAP = 6.0
 """What was lost is at least so many standard deviations where single runs tell that it is back."""
 LONGEST_DOUBT = 8
 """So many runs nearer to the earlier level than to the regression, but not back at it, are a level of their own."""
+SURE = 2.0
+"""Standard errors of a level by which it must be back."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
 _FALLS = -SHIFTS
 
@@ -279,6 +281,38 @@ def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
         evidence=policy.evidence_improvement,
     )
     return change, True
+
+
+def over_unseen(d: Memory, policy: Policy) -> Change | None:
+    """The end of open regressions that no evidence showed, as in much noise, but the level of today does.
+
+    It is back when even its upper confidence limit is nearer to the level before than to that of the regression, and
+    within what counts. Nothing else changes by it: what is compared with is that level already.
+    """
+    model, y = d.model, d.segment
+    assert model is not None
+    upper = model.level + SURE * model.scale * math.sqrt(1.57 * inflation_of(model.correlation, len(y)) / len(y))
+    gate = math.log1p(policy.min_change)
+    fixed = tuple(o for o in d.opened if upper - o.before < min(gate, 0.5 * (o.after - o.before)))
+    if not fixed:
+        return None
+    worse = fixed[-1].after
+    at = min(int(np.argmax(np.cumsum(y - 0.5 * (worse + model.level)))) + 1, len(y) - policy.fixed_runs)
+    if at < 1:
+        return None
+    return Change(
+        onset=int(d.places[at]),
+        first=int(d.places[at]),
+        last=int(d.places[at]),
+        last_good=int(d.places[at - 1]),
+        detected=int(d.places[-1]),
+        size=model.level - worse,
+        before=worse,
+        after=model.level,
+        evidence=policy.evidence_improvement,
+        told=False,
+        fixed=fixed,
+    )
 
 
 def _runs_back(y: Floats, before: float) -> int:

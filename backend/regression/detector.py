@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backend.regression.close_look import drifted, look, over_at_once, returned
+from backend.regression.close_look import drifted, look, over_at_once, over_unseen, returned
 from backend.regression.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.evidence import SHIFTS, gains, known_modes
 from backend.regression.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
@@ -131,8 +131,7 @@ class Detector(Memory):
         if not high[-1]:
             self.notice = NOTICE
         self.assumed_noise = float(assumed[-1])
-        self._keep(sums, history, where, policy)
-        return len(x), None
+        return len(x), self._keep(sums, history, where, policy)
 
     def _cumulate(self, model: NoiseModel, x: Floats) -> Ints:
         """CUSUMs of every bank after every run of the block."""
@@ -158,8 +157,8 @@ class Detector(Memory):
             self.notice = int(sums[bank, t]) + int(PATIENCE * NAT * missing)
         return change
 
-    def _keep(self, sums: Ints, history: Floats, where: Ints, policy: Policy) -> None:
-        """Move to the end of a block in which nothing was accepted."""
+    def _keep(self, sums: Ints, history: Floats, where: Ints, policy: Policy) -> Change | None:
+        """Move to the end of a block in which nothing was accepted; a refit may show that a regression is over."""
         n, old = sums.shape[1], len(self.segment)
         zero = sums == 0
         last = zero[:, ::-1].argmax(axis=1)
@@ -175,18 +174,22 @@ class Detector(Memory):
             self.next_fit -= drop
             self.fitted -= drop
         self.segment, self.places = history, where
-        if len(history) >= self.next_fit:
-            self._refit_unless_suspect(policy)
+        return self._refit_unless_suspect(policy) if len(history) >= self.next_fit else None
 
-    def _refit_unless_suspect(self, policy: Policy) -> None:
+    def _refit_unless_suspect(self, policy: Policy) -> Change | None:
         """Refit, but leave the model alone while the newest few runs look like the start of something."""
         n = len(self.segment)
         high = self.cusum >= NOTICE
+        over: Change | None = None
         if high.any() and n - int(self.started[high].max()) <= SUSPECT_RUNS:
             self.next_fit = n + 2 + n // 10
         else:
             self._refit()
+            over = over_unseen(self, policy) if self.opened else None
         self.next_fit = min(self.next_fit, policy.memory_runs + 40)
+        if over is not None:
+            self.opened = tuple(o for o in self.opened if o not in over.fixed)
+        return over
 
     # ---- acceptance
 

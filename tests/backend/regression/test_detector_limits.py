@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from test_detector_rules import MODEL, NOISE, NONE, POLICY, model_of, quiet, with_
+from test_detector_rules import MODEL, NOISE, NONE, POLICY, fed, model_of, quiet, with_
 
 from backend.regression import close_look
 from backend.regression.detector import Detector
 from backend.regression.evidence import backwards, calm
+from backend.regression.memory import Opened
+
+NOWHERE = np.empty(0, dtype=np.int64)
 
 
 @pytest.mark.parametrize(("wilder", "worth"), [(1.5, 1.0), (1.501, (1.5 / 1.501) ** 2), (3.0, 0.25)])
@@ -53,3 +56,34 @@ def test_the_noise_of_a_drift_is_at_least_four_tenths_of_the_spread(noise, found
     limit = 0.2 / (POLICY.drift_z * 0.4 * math.sqrt(1.57 * (1 / 25 + 1 / 30)))
     detector = Detector(segment=y, model=with_(level=0.0, scale=noise * limit, spread=1.0))
     assert (close_look.drifted(detector, y, np.arange(len(y)), POLICY) is not None) is found
+
+
+@pytest.mark.parametrize(("lost", "limit"), [(0.2, math.log1p(0.05)), (0.06, 0.03)])
+@pytest.mark.parametrize(("nearer", "is_over"), [(1e-4, True), (-1e-4, False)])
+def test_a_regression_that_no_evidence_ended_is_over_where_the_level_is_surely_back(lost, limit, nearer, is_over):
+    """Of twenty runs: so many standard errors below what counts, or half of what was lost where that is less."""
+    level = limit - 2 * NOISE * math.sqrt(1.57 / 20) - nearer
+    opened = Opened(3, 2, 0.0, lost, False, NONE, NOWHERE)
+    detector = Detector(
+        segment=np.concatenate((np.full(4, lost), np.full(16, level))),
+        places=np.arange(3, 23),
+        model=with_(level=level, scale=NOISE),
+        opened=(opened,),
+    )
+    found = close_look.over_unseen(detector, POLICY)
+    assert (found is not None) is is_over
+    if found is not None:
+        assert (found.fixed, found.onset, found.last_good, found.told) == ((opened,), 7, 6, False)
+
+
+@pytest.mark.parametrize(("good", "is_open"), [(60, False), (0, True)])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_small_regression_of_a_noisy_series_ends_once_its_level_is_back_and_no_sooner(seed, good, is_open):
+    rng = np.random.default_rng(seed)
+    levels = np.concatenate((np.zeros(40), np.full(6 if good else 66, math.log(1.08)), np.zeros(good)))
+    x = levels + 0.02 * rng.standard_normal(len(levels))
+    detector, found = fed(x)
+    worse = [change for change in found if change.told and change.size > 0]
+    assert len(worse) <= 1
+    assert bool(detector.opened) is (is_open and bool(worse))
+    assert not [change for change in found if change.told and change.size < 0 and not change.fixed]
