@@ -396,6 +396,17 @@ def test_a_session_that_confirms_a_change_stays_confirmed_by_the_following_commi
 
 
 
+@pytest.mark.parametrize(("good", "stands"), [(1, "confirmed"), (2, "fixed")])
+def test_what_a_session_confirmed_is_fixed_by_the_next_commits_that_take_it_back(
+    watched: Any, good: int, stands: str
+) -> None:
+    asked_run(watched, 24, 120.0)
+    deliver(watched, round_of(watched, 100.0, 120.0))
+    for position in range(25, 25 + good):
+        asked_run(watched, position, 100.0)
+    assert states(watched) == [stands] and watched.red() == [24]
+
+
 def compare(loom: Any, *, rounds_at_most: int = confirm.MOST_ROUNDS) -> str:
     """Asks for a comparison of a commit with itself in another environment."""
     ((project, testbed, commit),) = loom.rows(
