@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from sqlalchemy import Engine
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -35,6 +35,7 @@ from backend.api import (
 )
 from backend.api.edge import Edge
 from backend.api.metrics import API_PREFIX, Metrics
+from backend.api.parameters import only_known_parameters
 from backend.services.config import ServiceConfig
 from backend.services.live import Hub
 from backend.services.oidc_access import Workflows
@@ -71,7 +72,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
 
 
 def _routes() -> APIRouter:
-    routes = APIRouter()
+    routes = APIRouter(dependencies=[Depends(only_known_parameters)])
     modules = (
         runs,
         imports,

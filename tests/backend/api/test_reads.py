@@ -52,6 +52,26 @@ def test_every_route_says_what_it_answers_and_how_it_refuses(document: dict[str,
             assert "HTTPValidationError" not in str(operation), (method, path)
 
 
+def test_a_parameter_that_a_route_does_not_have_is_refused_with_those_it_has(client: httpx.Client) -> None:
+    answer = client.get("/api/v1/regressions", params={**PROJECT, "testbad": "cpu", "x\n": "1"})
+    assert answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["detail"].startswith("there is no parameter 'testbad' here (did you mean testbed?); accepted: ")
+    assert [error["path"] for error in problem["errors"]] == ["query.testbad", r"query.x\n"]
+    none = client.get("/api/v1/schema/run.json", params={"version": "1"})
+    assert none.status_code == 422 and none.json()["detail"].endswith("here; accepted: none")
+
+
+def test_every_parameter_of_the_openapi_document_is_accepted(client: httpx.Client, document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        named = {each["name"] for each in methods.get("get", {}).get("parameters", ()) if each["in"] == "query"}
+        if not path.startswith("/api/") or path.endswith("/events"):  # a stream ends with its listener
+            continue
+        address = path.replace("{", "").replace("}", "")
+        refused = client.get(address, params=dict.fromkeys(named, "1")).text
+        assert "there is no parameter" not in refused, path
+
+
 READS = [
     ("/healthz", "/healthz", {}),
     ("/readyz", "/readyz", {}),
