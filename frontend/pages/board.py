@@ -294,6 +294,9 @@ def quiet_state(board: Board, layout: Layout, here: Here) -> Quiet | None:
             instead=f"{plural(board.commits_in_range, 'commit')} without them.",
             ways=(clear, *wider[:1]),
         )
+    if not (board.range.since or board.range.until):
+        known = plural(board.commits_in_range, "commit")
+        return Quiet(sentence=f"Nothing of {place} has a result to show yet.", instead=f"{known} known.", ways=())
     return Quiet(sentence=f"No commit of {place} in {named}.", instead="Older ones may be there.", ways=wider)
 
 

@@ -202,6 +202,19 @@ def test_a_board_that_matches_nothing_says_so_and_offers_a_way_back(anyone: http
     assert "Widen to all" in text and "Widen to 30 d" not in text
 
 
+def test_a_board_of_all_history_offers_no_wider_one(own_site: Site) -> None:
+    watched = {"metric": "latency_ms", "unit": "ms", "direction": "lower", "role": "watch", "value": 10.0}
+    result = {"benchmark": "step", "variant": {}, "status": "ok", "measurements": [watched]}
+    about = {"project": "bare/loom", "suite": "own", "testbed": "cpu", "branch": "main", "commit": "c" * 40}
+    run = {"schema": "tidemark.run/1", "id": "WATCHED-1", "status": "ok", "results": [result], **about}
+    assert own_site.client.put("/api/v1/runs/WATCHED-1", json=run).status_code == 201
+    for asked in ({}, {"range": "all"}):
+        text = httpx.get(f"{own_site.url}/board", params={"project": "bare/loom", **asked}).text
+        said = re.sub("<[^>]+>", " ", text.partition("<main")[2])
+        assert "Nothing of main on cpu has a result to show yet." in said and "1 commit known." in said
+        assert "Widen to" not in text
+
+
 def test_filters_narrow_the_board(anyone: httpx.Client) -> None:
     text = anyone.get("/board?suite=moe&changed=1").text
     assert 'data-k="suite:gpt"' not in text
