@@ -42,12 +42,12 @@ for group in (
 
 
 def run() -> None:
-    """The entry point: a refusal is one line on stderr and exit status 1."""
+    """The entry point: a refusal is one line on stderr and an exit status other than 0."""
     try:
         app(prog_name="tidemark")
     except Refusal as refusal:
         print(f"tidemark: {printable(str(refusal))}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(refusal.exit_status) from None
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None

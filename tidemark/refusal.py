@@ -4,6 +4,8 @@
 class Refusal(Exception):
     """Something that the person can mend; its text is one line that says what was wrong and what to do."""
 
+    exit_status = 1
+
 
 def printable(text: str) -> str:
     """Text of others (a commit's, a run's, a git server's) without what could move a terminal's cursor; lines stay."""

@@ -94,7 +94,7 @@ def test_the_version_is_printed() -> None:
 )
 def test_a_refusal_is_one_line_on_stderr(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
     done = tidemark(*arguments, TIDEMARK_DATA_DIR=str(tmp_path / "none"))
-    assert done.returncode == 1
+    assert done.returncode == (2 if arguments[0] == "gate" else 1)
     assert done.stdout == ""
     assert done.stderr.startswith("tidemark: ")
     assert words in done.stderr
@@ -156,6 +156,9 @@ def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_p
     same = tidemark("gate", str(base), str(base))
     assert same.returncode == 0, same.stdout
     assert "nothing got worse beyond doubt" in same.stdout
+    for unjudged in (("gate", str(base), str(tmp_path / "none.json")), ("gate", str(base), "--url", "http://127.0.0.1:9")):
+        refused = tidemark(*unjudged)
+        assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused.stderr
     compared = tidemark("compare", str(base), str(slow), "--json")
     assert compared.returncode == 0
     assert [key for key in json.loads(compared.stdout)["regressions"] if "step_ms" in key]

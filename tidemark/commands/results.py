@@ -113,9 +113,18 @@ def gate(
 ) -> None:
     """Fail a pipeline when something got slower.
 
-    The exit status is 1 on a regression. With one file, the run is delivered and the service judges it against its
-    history. With two, head is compared with base here and nothing is sent.
+    The exit status is 1 on a regression, and 2 when nothing could be judged. With one file, the run is delivered and
+    the service judges it against its history. With two, head is compared with base here and nothing is sent.
     """
+    try:
+        worse = _got_worse(files, url, token, as_json=as_json)
+    except Refusal as refusal:
+        refusal.exit_status = 2
+        raise
+    raise typer.Exit(1 if worse else 0)
+
+
+def _got_worse(files: list[Path], url: str | None, token: str | None, *, as_json: bool) -> bool:
     from tidemark import local, remote
 
     if len(files) > 2:
@@ -123,10 +132,10 @@ def gate(
     if len(files) == 2:
         comparison = local.compare_files(files[0], files[1])
         print(json.dumps(comparison.as_dict()) if as_json else comparison.report())
-        raise typer.Exit(1 if comparison.slower else 0)
+        return bool(comparison.slower)
     answer = remote.service(url, token).submit(remote.read_run(files[0]))
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
-    raise typer.Exit(1 if remote.regressed(answer) else 0)
+    return remote.regressed(answer)
 
 
 @app.command()
