@@ -15,7 +15,7 @@ from sqlalchemy import Connection, RowMapping
 from backend.regression.attribution import CauseName
 from backend.regression.grouping import NEAR
 from backend.services.errors import BadRequest, NotFound
-from backend.services.reproducing import Subject, run_command
+from backend.services.reproducing import Subject, at_commit
 from backend.services.scope import find_commit, find_scope
 from backend.store import regression_views as views
 
@@ -477,8 +477,7 @@ def _reproduce(c: Connection, row: RowMapping) -> str:
             testbed=row["testbed"],
             benchmarks=[row["benchmark"]],
         )
-        setup = f"{spec['setup']} && " if isinstance(spec.get("setup"), str) else ""
-        lines.append(f"git checkout --quiet {sha} && {setup}{run_command(spec, subject)}")
+        lines.append(at_commit(spec, subject))
     if good is not None:
         lines.append("tidemark compare ../base.json ../head.json")
     return "\n".join(lines)

@@ -21,8 +21,20 @@ class Subject:
     benchmarks: Sequence[str]
 
 
+def at_commit(spec: Mapping[str, Any], subject: Subject) -> str:
+    """One shell line, to be run in a clone: checks the commit out and measures; the result lies beside, as NAME.json.
+
+    How a suite is measured whose results were delivered, not scheduled, is known to their sender alone.
+    """
+    checkout = f"git checkout --quiet {subject.sha}"
+    if not spec.keys() & {"command", "benchmarks"}:
+        return f"{checkout}  # now measure {subject.suite} as its sender does, and write ../{subject.name}.json"
+    setup = [spec["setup"]] if isinstance(spec.get("setup"), str) else []
+    return " && ".join([checkout, *setup, run_command(spec, subject)])
+
+
 def run_command(spec: Mapping[str, Any], subject: Subject) -> str:
-    """One shell line, to be run in the checkout; its result lies beside the checkout, as NAME.json."""
+    """One shell line that measures these benchmarks, or runs the suite's own command."""
     variables = {str(name): str(value) for name, value in (spec.get("env") or {}).items()}
     own = spec.get("command")
     if isinstance(own, str):

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from backend.services import profiles, run_view
 from backend.services.metric_words import worse_word
-from backend.services.reproducing import Subject, run_command
+from backend.services.reproducing import Subject, at_commit
 from backend.services.run_view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
@@ -228,22 +228,16 @@ def metric_tag(measured: run_view.Measured) -> Markup:
 
 
 def reproduce(run: RunView) -> str:
-    """Shell lines that measure the same again, in a clone of the repository."""
-    spec, lines = run.spec, [f"git checkout --quiet {run.sha}"]
-    if isinstance(spec.get("setup"), str):
-        lines.append(spec["setup"])
-    names = spec.get("benchmarks") or sorted({result.benchmark for result in run.results})
-    if not names and not isinstance(spec.get("command"), str):
-        return "\n".join(lines)
+    """A shell line that measures the same again, in a clone of the repository."""
     subject = Subject(
         name="run",
         project=run.project,
         sha=run.sha,
         suite=run.suite,
         testbed=run.testbed,
-        benchmarks=[str(name) for name in names],
+        benchmarks=[str(name) for name in run.spec.get("benchmarks", ())],
     )
-    return "\n".join([*lines, run_command(spec, subject)])
+    return at_commit(run.spec, subject)
 
 
 def describe(run: RunView) -> str:

@@ -124,8 +124,12 @@ def test_one_regression_has_all_that_a_person_needs(three: Any) -> None:
     assert found.evidence
     assert [(s.metric, s.state) for s in found.affected] == [("step_ms", "confirmed")]
     assert found.affected[0].latest_value == pytest.approx(150.0, rel=0.02)
-    assert three.sha_of(17) in found.reproduce and three.sha_of(18) in found.reproduce
-    assert "tidemark compare" in found.reproduce
+    assert found.reproduce.splitlines() == [
+        "# in a clone of northsea/loom",
+        f"git checkout --quiet {three.sha_of(17)}  # now measure gpt as its sender does, and write ../base.json",
+        f"git checkout --quiet {three.sha_of(18)}  # now measure gpt as its sender does, and write ../head.json",
+        "tidemark compare ../base.json ../head.json",
+    ]
     assert orjson.loads(orjson.dumps(found))["regression"]["id"] == number
 
 
