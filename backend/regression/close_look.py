@@ -242,18 +242,23 @@ def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
             if onset < 1:
                 continue
             after = middle(y[onset:])
-            return Change(
-                onset=int(where[onset]),
-                first=int(where[onset]),
-                last=int(where[onset]),
-                last_good=int(where[onset - 1]),
-                detected=int(where[-1]),
-                size=after - model.level,
-                before=model.level,
-                after=after,
-                evidence=policy.evidence_improvement,
-            )
+            return _ended(where, onset, model.level, after, policy)
     return None
+
+
+def _ended(where: Ints, onset: int, before: float, after: float, policy: Policy) -> Change:
+    """The end of an open regression at exactly this run of the segment; levels are logarithms of cost."""
+    return Change(
+        onset=int(where[onset]),
+        first=int(where[onset]),
+        last=int(where[onset]),
+        last_good=int(where[onset - 1]),
+        detected=int(where[-1]),
+        size=after - before,
+        before=before,
+        after=after,
+        evidence=policy.evidence_improvement,
+    )
 
 
 def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
@@ -269,18 +274,7 @@ def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
     wanted = policy.fixed_runs if is_clear else max(policy.fixed_runs, d.least(policy))
     if back < wanted or (after - before >= math.log1p(policy.min_change) and back < LONGEST_DOUBT):
         return None, True
-    change = Change(
-        onset=int(where[onset]),
-        first=int(where[onset]),
-        last=int(where[onset]),
-        last_good=int(where[onset - 1]),
-        detected=int(where[-1]),
-        size=after - noise.level,
-        before=noise.level,
-        after=after,
-        evidence=policy.evidence_improvement,
-    )
-    return change, True
+    return _ended(where, onset, noise.level, after, policy), True
 
 
 def over_unseen(d: Memory, policy: Policy) -> Change | None:
