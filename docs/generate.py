@@ -1,6 +1,6 @@
 """Writes the documents that can be generated: the rule, the command line, the settings, the API.
 
-    make docs        writes them; a test says when they are stale
+make docs        writes them; a test says when they are stale
 """
 
 import sys

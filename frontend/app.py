@@ -4,7 +4,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from sqlalchemy import Engine
 
-from backend.services.config import ServiceConfig
+from backend.services.base.config import ServiceConfig
 from frontend import assets
 from frontend.pages import (
     board,

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.services.board_model import Board, Row
-from backend.services.cells import CODE_OF, STATES, Cell, CellState, RowCells
-from backend.services.columns import Column
+from backend.services.board.cells import CODE_OF, STATES, Cell, CellState, RowCells
+from backend.services.board.model import Board, Row
+from backend.services.reports.columns import Column
 from frontend import numbers
 from frontend.links import link
 from frontend.render import cell_escape

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from backend.services import run_view
-from backend.services.cell_detail import CellDetail, ResultDetail, load_cell, load_result
-from backend.services.errors import BadRequest
-from backend.services.explanations import Explanation
-from backend.services.metric_words import change_word
+from backend.services.base.errors import BadRequest
+from backend.services.base.metric_words import change_word
+from backend.services.board.cell_detail import CellDetail, ResultDetail, load_cell, load_result
+from backend.services.reports import run_view
+from backend.services.reports.explanations import Explanation
 from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit
@@ -25,9 +25,7 @@ def cell_details(visit: Visit) -> dict[str, Any]:
     if about.startswith("k") and len(about) > 1:
         project = visit.project()
         if project is not None:
-            return of_result(
-                load_result(visit.c, project, visit.here.get("testbed") or None, about[1:], commit), visit
-            )
+            return of_result(load_result(visit.c, project, visit.here.get("testbed") or None, about[1:], commit), visit)
     raise BadRequest.field("about", about, "s and a series, r and a run, or k and a column of the board")
 
 

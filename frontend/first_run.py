@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.services import overview
-from backend.services.board_model import Board
-from backend.services.overview import FirstRun
+from backend.services.board.model import Board
+from backend.services.reports import overview
+from backend.services.reports.overview import FirstRun
 from frontend import numbers
 from frontend.frame import Visit
 from frontend.render import render, visible

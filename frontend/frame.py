@@ -10,10 +10,11 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import Connection, Engine
 
 from backend.regression.policy import Policy
-from backend.services import access, overview
-from backend.services.access import Principal, Scope, Via
-from backend.services.config import ServiceConfig
-from backend.services.overview import Project
+from backend.services.base import access
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.config import ServiceConfig
+from backend.services.reports import overview
+from backend.services.reports.overview import Project
 from frontend import numbers
 from frontend.links import Here
 from frontend.render import html_response, render

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from backend.services.board_model import Board, Row
-from backend.services.cells import CellState
-from backend.services.columns import Column
-from backend.services.notices import Notice, NoticeKind
+from backend.services.board.cells import CellState
+from backend.services.board.model import Board, Row
+from backend.services.reports.columns import Column
+from backend.services.reports.notices import Notice, NoticeKind
 from frontend.cells import Face, Layout, Place, Sheet, codes_of, faces_of, places_of, wanted_columns
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
@@ -46,9 +46,7 @@ def grid_html(
     for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         at = row.bucket or row.committed_at
         day = at.strftime("%Y-%m-%d") if at else previous
-        parts.append(
-            _row(row, faces, layout, places, here, now, repository_url, bool(previous) and day != previous)
-        )
+        parts.append(_row(row, faces, layout, places, here, now, repository_url, bool(previous) and day != previous))
         parts += [_notice(notice, width, layout) for notice in row.notices]
         previous = day
     parts.append("</tbody></table>")
@@ -86,7 +84,9 @@ def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
         name, others = cell_escape(group.name), [each for each in here.all("open") if each != group.name]
         if group.folded:
             opened = here(open=[*others, group.name])
-            first.append(f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>')
+            first.append(
+                f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>'
+            )
             third.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
                 f'<a href="{cell_escape(opened)}" title="{name}: {len(group.columns)} columns, open">{name} · {len(group.columns)}</a></span></th>'

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from backend.services import board as boards
-from backend.services.board_model import Board, BoardQuery
-from backend.services.cells import Cell
-from backend.services.columns import Column
+from backend.services.board import board as boards
+from backend.services.board.cells import Cell
+from backend.services.board.model import Board, BoardQuery
+from backend.services.reports.columns import Column
 from frontend.cells import FEW_COLUMNS, Sheet, sheet_of, sheet_of_cells
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.regression.policy import SCOPES, Override, Policy, PolicyError, PolicyRow, parse_overrides
-from backend.services.errors import BadRequest
-from backend.services.policies import Preview, Progress, ProjectPolicy
-from backend.services.policy_versions import PolicyVersion
+from backend.services.base.errors import BadRequest
+from backend.services.judging.policy_change import Preview, Progress, ProjectPolicy
+from backend.services.policy.versions import PolicyVersion
 from frontend.pages.rule import Threshold, threshold
 
 PLACES = tuple(scope for scope in SCOPES if scope != "project")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from backend.services import explanations
-from backend.services.errors import BadRequest, NotFound
-from backend.services.history import Points
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.reports import explanations
+from backend.services.reports.history import Points
 from frontend import numbers
 
 

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from backend.services.metric_words import worse_word
+from backend.services.base.metric_words import worse_word
 from frontend import links, numbers, words
 from frontend.assets import load_assets
 

@@ -5,7 +5,7 @@ Triangles say where performance went (▼ worse, ▲ better), never where a numb
 
 from dataclasses import dataclass
 
-from backend.services.cells import CellState
+from backend.services.board.cells import CellState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import SchemaItem
 
-from backend.store import access_tables, fleet_tables, github_tables
-from backend.store.tables import metadata
+from backend.store.tables import access as access_tables
+from backend.store.tables import github as github_tables
+from backend.store.tables import joint as fleet_tables
+from backend.store.tables.core import metadata
 
 LAST_TABLES = (access_tables, fleet_tables, github_tables)  # with those that they import: all that is on `metadata`
 PARTITIONED = ("measurement_", "judgement_")

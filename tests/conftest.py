@@ -26,9 +26,9 @@ from sqlalchemy.pool import NullPool
 
 from backend.api import create_api
 from backend.api.serving import make_server
-from backend.services import access
-from backend.services.config import ServiceConfig
-from backend.store import schema
+from backend.services.base import access
+from backend.services.base.config import ServiceConfig
+from backend.store.base import schema
 from tidemark.account import servers_home
 from tidemark.datadir import DataDirectory
 from tidemark.postgres import EmbeddedPostgres

@@ -17,8 +17,8 @@ def create_token(
     settings: Settings, name: str, scopes: Sequence[str], *, project: str | None = None, days: int | None = None
 ) -> str:
     """A new token; the only time that its secret is seen."""
-    from backend.services import access, projects
-    from backend.services.errors import ServiceError
+    from backend.services.base import access, projects
+    from backend.services.base.errors import ServiceError
 
     now = datetime.now(UTC)
     try:
@@ -36,7 +36,7 @@ def create_token(
 
 
 def list_tokens(settings: Settings) -> list[dict[str, Any]]:
-    from backend.services import access
+    from backend.services.base import access
 
     with engine_of(settings) as engine, engine.connect() as connection:
         return [
@@ -60,8 +60,8 @@ def describe_tokens(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def revoke_token(settings: Settings, number: int) -> None:
-    from backend.services import access
-    from backend.services.errors import ServiceError
+    from backend.services.base import access
+    from backend.services.base.errors import ServiceError
 
     try:
         with engine_of(settings) as engine, engine.begin() as connection:
@@ -78,7 +78,7 @@ def runs_here(settings: Settings) -> bool:
 
 def sign_in_link(settings: Settings) -> str:
     """A link to the service that runs here, or to the configured address."""
-    from backend.services import access
+    from backend.services.base import access
 
     running = DataDirectory(settings.data_dir).running()
     address = running.url if running is not None and running.alive and not settings.public_url else settings.address

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from sqlalchemy import Engine
 
-    from backend.services.config import ServiceConfig
+    from backend.services.base.config import ServiceConfig
     from worker.config import WorkerConfig
 
 
@@ -28,7 +28,7 @@ def make_engine(config: ServiceConfig, *, connections: int = 10) -> Engine:
     """The process's connections to PostgreSQL; a connection that the server has closed is replaced unnoticed."""
     from sqlalchemy import create_engine
 
-    from backend.store.pool import check_rested
+    from backend.store.base.pool import check_rested
 
     engine = create_engine(
         config.database_url,

@@ -1,7 +1,7 @@
 """Tidemark from a script or a notebook. Needs the standard library only; pandas or polars are used where installed.
 
-    from tidemark.client import Client
-    frame = Client("https://tidemark.example", token).series("northsea/loom", benchmark="moe.layer")[0].frame()
+from tidemark.client import Client
+frame = Client("https://tidemark.example", token).series("northsea/loom", benchmark="moe.layer")[0].frame()
 """
 
 from __future__ import annotations

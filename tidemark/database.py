@@ -66,7 +66,7 @@ def make_ready(url: str) -> None:
     from sqlalchemy import create_engine, make_url, text
     from sqlalchemy.exc import OperationalError
 
-    from backend.store import schema
+    from backend.store.base import schema
 
     target = make_url(url)
     engine = create_engine(target, connect_args={"connect_timeout": 10})
@@ -79,7 +79,7 @@ def make_ready(url: str) -> None:
             administration = create_engine(target.set(database="postgres"), isolation_level="AUTOCOMMIT")
             with administration.connect() as connection:
                 name = (target.database or DATABASE).replace('"', '""')
-                connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE template0 ENCODING \'UTF8\''))
+                connection.execute(text(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'UTF8'"))
             administration.dispose()
         with engine.begin() as connection:
             schema.upgrade(connection)
@@ -148,9 +148,11 @@ def _started_for_now(data: DataDirectory) -> Iterator[str]:
         with (data.logs / "postgres.log").open("ab") as log:
             child = postgres.start(log.fileno())
         process = processes.identify(child.pid)
-        if process is None or not processes.wait_until(
-            lambda: postgres.is_ready(process) or child.poll() is not None, 30.0
-        ) or child.poll() is not None:
+        if (
+            process is None
+            or not processes.wait_until(lambda: postgres.is_ready(process) or child.poll() is not None, 30.0)
+            or child.poll() is not None
+        ):
             raise Refusal(f"the embedded database did not start; see {data.logs / 'postgres.log'}")
         try:
             yield postgres.url

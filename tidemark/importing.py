@@ -183,9 +183,7 @@ def preview(found: Found) -> Report:
     return _report(found, stored=0, duplicates=0, refused=found.unreadable, verdicts={})
 
 
-def _report(
-    found: Found, *, stored: int, duplicates: int, refused: Sequence[str], verdicts: dict[str, int]
-) -> Report:
+def _report(found: Found, *, stored: int, duplicates: int, refused: Sequence[str], verdicts: dict[str, int]) -> Report:
     return Report(
         files=found.files,
         runs=len(found.runs),

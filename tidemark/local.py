@@ -10,7 +10,7 @@ from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, vari
 from backend.regression.compare import Comparison, Failure, Measured, Row, compare
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
-from backend.services.metric_words import change_word
+from backend.services.base.metric_words import change_word
 from frontend.numbers import THIN, quantity
 from tidemark.refusal import Refusal
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 
-from backend.services import access
-from backend.services.config import ServiceConfig
+from backend.services.base import access
+from backend.services.base.config import ServiceConfig
 from tidemark import database
 from tidemark.app import make_engine
 from tidemark.datadir import ADMIN_TOKEN, WORKER_TOKEN, DataDirectory

@@ -89,9 +89,7 @@ class Service:
     def policy(self, project: str) -> dict[str, Any]:
         return self.get(_policy_path(project))
 
-    def preview_policy(
-        self, project: str, table: Mapping[str, Any], *, days: int, declared: bool
-    ) -> dict[str, Any]:
+    def preview_policy(self, project: str, table: Mapping[str, Any], *, days: int, declared: bool) -> dict[str, Any]:
         """What these thresholds would have told of the last days; `declared`: as the [policy] of tidemark.toml."""
         return self.post(f"{_policy_path(project)}/preview", {"policy": table, "days": days, "declared": declared})
 

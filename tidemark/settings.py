@@ -15,7 +15,7 @@ from tidemark.datadir import default_data_dir
 from tidemark.refusal import Refusal
 
 if TYPE_CHECKING:
-    from backend.services.config import ServiceConfig
+    from backend.services.base.config import ServiceConfig
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -138,7 +138,7 @@ def _accepted(setting: str) -> str | None:
 
 def service_config(settings: Settings) -> ServiceConfig:
     """What the service is told. The database and the broker must be known by now."""
-    from backend.services.config import LOOPBACK_HOSTS, MIB, ServiceConfig
+    from backend.services.base.config import LOOPBACK_HOSTS, MIB, ServiceConfig
 
     if settings.database_url is None or settings.redis_url is None:
         missing = "TIDEMARK_DATABASE_URL" if settings.database_url is None else "TIDEMARK_REDIS_URL"

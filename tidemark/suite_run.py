@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from backend.services.manifest import FILE_NAME, ManifestInvalid, parse
+from backend.services.repository.manifest import FILE_NAME, ManifestInvalid, parse
 from tidemark.benchmark import git_says, new_id
 from tidemark.refusal import Refusal
 from worker.suite import BadSpec, Suite

@@ -63,9 +63,7 @@ class Command:
     stop_signal: signal.Signals = signal.SIGTERM
 
     def start(self, output: int) -> subprocess.Popen[bytes]:
-        return processes.start(
-            self.arguments, environment=self.environment(), output=output, pass_fds=self.pass_fds
-        )
+        return processes.start(self.arguments, environment=self.environment(), output=output, pass_fds=self.pass_fds)
 
     def is_ready(self, child: Process) -> bool:
         return self.ready(child)

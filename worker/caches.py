@@ -102,9 +102,7 @@ class Cache:
 
     def size(self) -> CacheSize:
         entries = self._entries()
-        return CacheSize(
-            entries=len(entries), bytes=sum(size for _, size, _ in entries), limit_bytes=self.limit_bytes
-        )
+        return CacheSize(entries=len(entries), bytes=sum(size for _, size, _ in entries), limit_bytes=self.limit_bytes)
 
     def _entries(self) -> list[tuple[float, int, Path]]:
         found = []

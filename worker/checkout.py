@@ -55,9 +55,7 @@ class Mirrors:
         self.give_up = threading.Event()
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def check_out(
-        self, repository_url: str, commit: str, target: Path, give_up: threading.Event | None = None
-    ) -> None:
+    def check_out(self, repository_url: str, commit: str, target: Path, give_up: threading.Event | None = None) -> None:
         """Puts the files of exactly this commit into `target` (which must not exist); raises CheckoutError.
 
         Setting `give_up` from another thread ends it with CheckoutInterrupted.
@@ -91,7 +89,14 @@ class Mirrors:
         growing = mirror.with_suffix(".new")
         shutil.rmtree(growing, ignore_errors=True)
         self._git(
-            None, "clone", "--quiet", "--mirror", "--no-local", "--", repository_url, str(growing),
+            None,
+            "clone",
+            "--quiet",
+            "--mirror",
+            "--no-local",
+            "--",
+            repository_url,
+            str(growing),
             limit_s=self.limits.fetch_s,
         )
         growing.rename(mirror)
@@ -101,8 +106,16 @@ class Mirrors:
         template = "--template="  # no hooks, no leftovers of this machine's own template
         self._git(None, "init", "--quiet", template, f"--object-format={kind}", "--", str(target), limit_s=60)
         self._git(
-            target, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--",
-            mirror.as_uri(), commit, limit_s=self.limits.checkout_s,
+            target,
+            "fetch",
+            "--quiet",
+            "--depth=1",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--",
+            mirror.as_uri(),
+            commit,
+            limit_s=self.limits.checkout_s,
         )
         self._git(target, "checkout", "--quiet", "--detach", "--force", commit, "--", limit_s=self.limits.checkout_s)
         found = self._git(target, "rev-parse", "--verify", "HEAD^{commit}", limit_s=60).strip()

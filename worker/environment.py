@@ -11,17 +11,48 @@ from urllib.parse import urlsplit
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # What builds and measurements legitimately depend on. Anything else needs naming in the worker's settings.
-_PASSED = frozenset({
-    "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "CFLAGS",
-    "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "CMAKE_PREFIX_PATH", "PKG_CONFIG_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT", "TIDEMARK_CONTAINER",
-})
+_PASSED = frozenset(
+    {
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "LIBRARY_PATH",
+        "CPATH",
+        "CC",
+        "CXX",
+        "CFLAGS",
+        "CXXFLAGS",
+        "LDFLAGS",
+        "MAX_JOBS",
+        "CMAKE_PREFIX_PATH",
+        "PKG_CONFIG_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "PIP_CERT",
+        "NODE_EXTRA_CA_CERTS",
+        "SYSTEMROOT",
+        "TIDEMARK_CONTAINER",
+    }
+)
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "GLOO_")
 # Addresses that builds need; passed on only when no password is in them.
-_PASSED_ADDRESSES = frozenset({
-    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
-})
+_PASSED_ADDRESSES = frozenset(
+    {
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_TRUSTED_HOST",
+        "UV_INDEX_URL",
+        "UV_DEFAULT_INDEX",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+    }
+)
 _LOOKS_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|API_?KEY|AUTH", re.IGNORECASE)
 
 

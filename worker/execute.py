@@ -184,9 +184,7 @@ class Execution:
         self._give_away()
         limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
         wants_network = self.sandbox.container is not None and self.sandbox.container.network is not Network.NONE
-        outcome = self._run(
-            ("/bin/sh", "-c", suite.setup), python, suite.env, limit_s, with_network=wants_network
-        )
+        outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s, with_network=wants_network)
         if not outcome.succeeded:
             raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
         # A quick one is as quickly run again as copied.

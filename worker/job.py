@@ -138,9 +138,7 @@ class Job:
 
         with EventStream(send, self.config.event_interval_s) as events:
             kind = SessionExecution if is_session(leased) else Execution
-            execution = kind(
-                self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt, self.cache
-            )
+            execution = kind(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt, self.cache)
             try:
                 product = execution.carry_out()
             except RunInterrupted:

@@ -199,7 +199,12 @@ def _read_accelerator(library: Any, index: int) -> Accelerator:
     if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
         # A GPU that fell off the bus still counts: it explains why its runs fail.
         return Accelerator(
-            index=index, name="unreachable", memory_bytes=None, temperature_c=None, power_w=None, sm_clock_mhz=None,
+            index=index,
+            name="unreachable",
+            memory_bytes=None,
+            temperature_c=None,
+            power_w=None,
+            sm_clock_mhz=None,
             process_ids=(),
         )
     name = ctypes.create_string_buffer(96)

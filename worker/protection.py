@@ -261,9 +261,7 @@ def guarded(
     """The command as it is started under this protection."""
     container = sandbox.container
     if container is not None:
-        argv = container.argv(
-            argv, environment=environment, cwd=cwd, writable=writable, with_network=with_network
-        )
+        argv = container.argv(argv, environment=environment, cwd=cwd, writable=writable, with_network=with_network)
         environment, limits = container.own_environment(), {}
     return Command(
         argv=argv,

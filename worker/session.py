@@ -156,9 +156,7 @@ class SessionExecution(Execution):
             self.log.note(error)
         return Product(body=self._body(turns, status, error), artifacts=self._written_log())
 
-    def _run_turns(
-        self, task: Task, arms: Mapping[str, Arm], turns: list[dict[str, Any]]
-    ) -> tuple[str, str | None]:
+    def _run_turns(self, task: Task, arms: Mapping[str, Arm], turns: list[dict[str, Any]]) -> tuple[str, str | None]:
         """Runs every turn; (status, reason). A turn that cannot be believed ends the round: it will be tried again."""
         for name, arm in arms.items():
             self._prepare(name, arm)

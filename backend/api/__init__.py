@@ -7,38 +7,18 @@ from fastapi import APIRouter, Depends, FastAPI
 from sqlalchemy import Engine
 from starlette.middleware.gzip import GZipMiddleware
 
-from backend.api import (
-    artifacts,
-    backfills,
-    badges,
-    bisections,
-    board,
-    events,
-    fleet,
-    health,
-    imports,
-    openapi,
-    policies,
-    problems,
-    projects,
-    pull_requests,
-    regressions,
-    requests,
-    runs,
-    schema,
-    series,
-    sessions,
-    sign_in,
-    tokens,
-    webhooks,
-    worker_protocol,
-)
+from backend.api import health, openapi, problems, schema
+from backend.api.admin import policies, projects, pull_requests, sign_in, tokens, webhooks
 from backend.api.edge import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.api.parameters import only_known_parameters
-from backend.services.config import ServiceConfig
-from backend.services.live import Hub
-from backend.services.oidc_access import Workflows
+from backend.api.reads import badges, board, events, regressions, series
+from backend.api.reads import workers as fleet
+from backend.api.results import artifacts, imports, runs, worker_protocol
+from backend.api.work import backfills, bisections, requests, sessions
+from backend.services.base.config import ServiceConfig
+from backend.services.base.live import Hub
+from backend.services.github.oidc_access import Workflows
 
 GZIP_FROM_BYTES = 1024
 GZIP_LEVEL = 5  # 9 costs three times the time for 2 % less

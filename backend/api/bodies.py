@@ -10,9 +10,9 @@ from backend.api import shapes
 from backend.api.shapes import PLAIN
 from backend.contract_problems import Problems
 from backend.contract_rules import Free, Moment
-from backend.services.dispatch import Kind, Protection, WorkerHello
-from backend.services.projects import ProjectChange
-from backend.services.run_events import MAX_EVENTS, EventKind, RunEvent
+from backend.services.base.projects import ProjectChange
+from backend.services.queue.dispatch import Kind, Protection, WorkerHello
+from backend.services.queue.events import MAX_EVENTS, EventKind, RunEvent
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=shapes.NAME)]
 Sentence = Annotated[str, StringConstraints(max_length=2000, pattern=shapes.NO_NUL)]

@@ -1,5 +1,5 @@
 """What routes ask for: a transaction, the time, who is calling, the raw body. The only place that commits, but for a
-delivery, whose commit goes with its last statements (`backend/services/delivery.py`)."""
+delivery, whose commit goes with its last statements (`backend/services/ingest/delivery.py`)."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from backend.github.oidc import looks_like_oidc
-from backend.services import access, oidc_access
-from backend.services.access import Principal, Scope, Via
-from backend.services.config import ServiceConfig
-from backend.services.errors import ServiceError
-from backend.services.live import Hub
+from backend.services.base import access
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import ServiceError
+from backend.services.base.live import Hub
+from backend.services.github import oidc_access
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api.metrics import Metrics
 from backend.api.problems import UNEXPECTED, Problem, of_service_error
 from backend.contract import MAX_BODY_BYTES
-from backend.services.config import MIB, ServiceConfig
-from backend.services.errors import TooLarge, shown
+from backend.services.base.config import MIB, ServiceConfig
+from backend.services.base.errors import TooLarge, shown
 
 log = logging.getLogger("tidemark.api")
 

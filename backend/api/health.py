@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from backend.api.answers import ReadinessAnswer
 from backend.api.dependencies import Config, Reader, Transaction
 from backend.api.responses import Json
-from backend.services import readiness
+from backend.services.base import readiness
 
 router = APIRouter(tags=["service"])
 

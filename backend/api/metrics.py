@@ -15,7 +15,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
-from backend.store.figures import Figures, load_figures
+from backend.store.reports.figures import Figures, load_figures
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 COUNTED_TOGETHER = "PROMETHEUS_MULTIPROC_DIR"

@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from backend.services.errors import InvalidContent, shown
+from backend.services.base.errors import InvalidContent, shown
 
 
 async def only_known_parameters(request: Request) -> None:

@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from backend.api import shapes
 from backend.contract import Invalid
-from backend.services.errors import BadRequest, InvalidContent, ServiceError, Unavailable, shown
+from backend.services.base.errors import BadRequest, InvalidContent, ServiceError, Unavailable, shown
 
 log = logging.getLogger("tidemark.api")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from backend.services.jsonable import dump
+from backend.services.board.jsonable import dump
 
 
 class Json(Response):

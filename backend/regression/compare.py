@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from scipy.special import stdtrit
 
 from backend.regression.cost import log_cost, typical
-from backend.regression.exact import exact_change
 from backend.regression.policy import Policy
+from backend.regression.series.exact import exact_change
 from backend.regression.terms import Direction, Role, Verdict
 
 CONFIDENCE = 0.99

@@ -17,12 +17,20 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.services import dispatch, machine_alarms, measuring, policies, publishing, pull_requests, sync
-from backend.services.config import ServiceConfig
-from backend.services.fleet import Fleets
-from backend.services.github_outbox import Teller
-from backend.services.publishing import Broker, CeleryBroker
-from backend.store import access, deliveries, github_outbox, live, projects, queue, schema
+from backend.services.base.config import ServiceConfig
+from backend.services.github import pull_requests
+from backend.services.github.outbox import Teller
+from backend.services.joint.detector import Fleets
+from backend.services.judging import policy_change as policies
+from backend.services.plans import measuring
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.publishing import Broker, CeleryBroker
+from backend.services.regressions import machine_alarms
+from backend.services.repository import sync
+from backend.store.base import access, live, projects, schema
+from backend.store.github import deliveries
+from backend.store.github import outbox as github_outbox
+from backend.store.queue import queue
 
 log = logging.getLogger("tidemark.housekeeping")
 
@@ -178,9 +186,7 @@ class _Clock:
         return ticking >= self._relied_on_from
 
 
-def tick(
-    engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *, may_expire: bool = True
-) -> None:
+def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *, may_expire: bool = True) -> None:
     """The steps that must be quick: leases that ran out, nudges for idle workers."""
     if may_expire:
         with _reported("expiring leases"), engine.begin() as c:

@@ -90,9 +90,7 @@ def _start_ranks(body: Body, ranks: int, argument: dict[str, Any], backend: str)
     answers = context.Queue()
     port = _free_port()
     started = {
-        rank: context.Process(
-            target=_entry, args=(body, rank, ranks, argument, backend, port, answers), daemon=True
-        )
+        rank: context.Process(target=_entry, args=(body, rank, ranks, argument, backend, port, answers), daemon=True)
         for rank in range(1, ranks)
     }
     for process in started.values():

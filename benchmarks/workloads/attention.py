@@ -238,9 +238,7 @@ class AttentionTraining(Differentiable):
                 ran = count_operations(lambda: self.function(tensors)).by_name
                 proof = KERNELS[backend][1]
                 fell_back = not any(name in ran for name in proof) if proof else any(name in ran for name in FUSED)
-                result.require(
-                    "silent_fallback", float(fell_back), 0.0, f"backend {backend}; ran {', '.join(ran)}"
-                )
+                result.require("silent_fallback", float(fell_back), 0.0, f"backend {backend}; ran {', '.join(ran)}")
 
 
 class AttentionDecoding(Differentiable):

@@ -62,13 +62,22 @@ def sessions_svg(sessions: Sequence[Measured], unit: str) -> Markup:
         parts.append(
             f'<text x="0" y="{top + 14}" class="lb">{escape(each.title)}</text><text x="0" y="{top + 29}">{escape(each.sub)}</text>'
         )
-        for offset, arm, values, colour in ((11, "A", each.base, "--c-line"), (27, "B", each.head, "--reg" if each.worse else "--imp-line")):
+        for offset, arm, values, colour in (
+            (11, "A", each.base, "--c-line"),
+            (27, "B", each.head, "--reg" if each.worse else "--imp-line"),
+        ):
             y = top + offset
-            paint = f'fill="var({colour})" fill-opacity=".8"' if each.counts else f'fill="none" stroke="var({"--qua-line"})" stroke-width="1.3"'
+            paint = (
+                f'fill="var({colour})" fill-opacity=".8"'
+                if each.counts
+                else f'fill="none" stroke="var({"--qua-line"})" stroke-width="1.3"'
+            )
             parts.append(f'<text x="{LEFT - 16}" y="{y + 4}" class="lb">{arm}</text>')
             parts += [f'<circle cx="{x_of(value):.1f}" cy="{y}" r="4" {paint}/>' for value in values]
             if values:
-                parts.append(f'<path d="M{x_of(_middle(values)):.1f} {y - 8}v16" stroke="var(--ink)" stroke-width="1.6"/>')
+                parts.append(
+                    f'<path d="M{x_of(_middle(values)):.1f} {y - 8}v16" stroke="var(--ink)" stroke-width="1.6"/>'
+                )
         css = "" if not each.counts else ' style="fill:var(--reg-text)"' if each.worse else ""
         parts.append(
             f'<text x="{WIDTH - RIGHT + 12}" y="{top + 14}" class="lb"{css}>{escape(each.verdict)}</text><text x="{WIDTH - RIGHT + 12}" y="{top + 29}">{escape(each.interval)}</text>'

@@ -11,8 +11,8 @@ from math import log2
 from textwrap import shorten, wrap
 from typing import Any
 
-from backend.services.columns import natural
-from backend.services.suites import Curve, Sweep, SweepPoint, is_rung
+from backend.services.reports.columns import natural
+from backend.services.reports.suites import Curve, Sweep, SweepPoint, is_rung
 from frontend import numbers
 from frontend.figures.references import Published
 from frontend.links import link

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.services.history import ChangePoint, Points
+from backend.services.reports.history import ChangePoint, Points
 from frontend import numbers
 from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text
 from frontend.links import links_to

@@ -56,9 +56,7 @@ def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
     ]
 
 
-def _bar(
-    phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float, after: str
-) -> tuple[str, float]:
+def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float, after: str) -> tuple[str, float]:
     parts, x = [], float(LEFT)
     for phase, size_ms in phases:
         size = size_ms * scale
@@ -105,7 +103,9 @@ def phases_svg(phases: Sequence[Phase], before: str, after: str, unit: str = "ms
         y += 46
     if show_difference:
         gain = sum(phase.change for phase in grown)
-        bar, end = _bar([(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest, written)
+        bar, end = _bar(
+            [(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest, written
+        )
         parts.append(
             f'<path class="gl" d="M0 {y + 6}H{WIDTH}"/><text x="0" y="{y + 31}" class="lb">what</text><text x="0" y="{y + 44}" class="lb">grew</text>{bar}'
         )

@@ -38,9 +38,7 @@ PUBLISHED = (
         source="below 80 %",
         level=0.8,
     ),
-    Published(
-        benchmark="gpt.ddp", metric="scaling_efficiency", name="a fault", source="below 70 %", level=0.7
-    ),
+    Published(benchmark="gpt.ddp", metric="scaling_efficiency", name="a fault", source="below 70 %", level=0.7),
     Published(
         benchmark="coll.all_reduce",
         metric="busbw_gb_per_s",

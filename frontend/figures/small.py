@@ -134,7 +134,13 @@ def coverage(have: int, of: int) -> Markup:
 
 
 def forest(
-    change: float | None, low: float | None, high: float | None, gate: float, word: str, kind: str = "", width: int = 236
+    change: float | None,
+    low: float | None,
+    high: float | None,
+    gate: float,
+    word: str,
+    kind: str = "",
+    width: int = 236,
 ) -> Markup:
     """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate.
     `word`: what the change is called."""

@@ -12,11 +12,11 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
-from backend.services import board as boards
-from backend.services.board_model import Board, BoardQuery
-from backend.services.cells import CODE_OF, STATES, CellState
-from backend.services.columns import natural
-from backend.services.errors import BadRequest
+from backend.services.base.errors import BadRequest
+from backend.services.board import board as boards
+from backend.services.board.cells import CODE_OF, STATES, CellState
+from backend.services.board.model import Board, BoardQuery
+from backend.services.reports.columns import natural
 from frontend.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
-from backend.services import access, dispatch, overview
-from backend.services import board as boards
-from backend.services.access import Scope
-from backend.services.board_model import BoardQuery, Summary
-from backend.services.overview import Canary, Worker, WorkerState
+from backend.services.base import access
+from backend.services.base.access import Scope
+from backend.services.board import board as boards
+from backend.services.board.model import BoardQuery, Summary
+from backend.services.queue import dispatch
+from backend.services.reports import overview
+from backend.services.reports.overview import Canary, Worker, WorkerState
 from frontend import numbers
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting

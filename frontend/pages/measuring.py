@@ -6,10 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services import backfill, bisection_views, confirm, schedule
-from backend.services.backfill import BackfillView, BackfillWish
-from backend.services.confirm import Purpose, SessionView
-from backend.services.scope import find_project
+from backend.services.base.scope import find_project
+from backend.services.plans import backfill, bisection_views, schedule
+from backend.services.plans.backfill import BackfillView, BackfillWish
+from backend.services.sessions import request as confirm
+from backend.services.sessions.request import Purpose, SessionView
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 

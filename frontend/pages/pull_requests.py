@@ -6,10 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services import github_outbox, pull_requests
-from backend.services.commit_verdict import CommitVerdict
-from backend.services.pull_requests import Standing
-from backend.store.github_outbox import OutboxRow
+from backend.services.github import outbox as github_outbox
+from backend.services.github import pull_requests
+from backend.services.github.pull_requests import Standing
+from backend.services.reports.commit_verdict import CommitVerdict
+from backend.store.github.outbox import OutboxRow
 from frontend.frame import Visit, Visiting
 from frontend.links import link, pull_request_url
 

@@ -10,15 +10,16 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
-from backend.services import explanations, github_outbox, history, profiles, upstream_report
-from backend.services import regressions as service
-from backend.services.bisect import cancel_bisection, start_bisection
-from backend.services.bisection_views import BisectionStep, BisectionView, bisection_of_regression
-from backend.services.confirm import sessions_of_regression
-from backend.services.errors import BadRequest, Conflict
-from backend.services.metric_words import change_word, worse_word
-from backend.services.projects import check_regression
-from backend.services.regressions import (
+from backend.services.base.errors import BadRequest, Conflict
+from backend.services.base.metric_words import change_word, worse_word
+from backend.services.base.projects import check_regression
+from backend.services.github import outbox as github_outbox
+from backend.services.github import upstream_report
+from backend.services.github.upstream_report import UpstreamReport
+from backend.services.plans.bisect import cancel_bisection, start_bisection
+from backend.services.plans.bisection_views import BisectionStep, BisectionView, bisection_of_regression
+from backend.services.regressions import views as service
+from backend.services.regressions.views import (
     AffectedSeries,
     ImprovedSeries,
     Regression,
@@ -26,7 +27,8 @@ from backend.services.regressions import (
     RegressionEvent,
     SuspectCommit,
 )
-from backend.services.upstream_report import UpstreamReport
+from backend.services.reports import explanations, history, profiles
+from backend.services.sessions.request import sessions_of_regression
 from frontend import numbers
 from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of

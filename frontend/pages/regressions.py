@@ -8,14 +8,14 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
-from backend.regression.attribution import CauseName
-from backend.services import history
-from backend.services import regressions as service
-from backend.services import triage as triage_service
-from backend.services.errors import BadRequest
-from backend.services.metric_words import worse_word
-from backend.services.projects import check_regression
-from backend.services.regressions import Regression, RegressionFilter
+from backend.regression.cause.attribution import CauseName
+from backend.services.base.errors import BadRequest
+from backend.services.base.metric_words import worse_word
+from backend.services.base.projects import check_regression
+from backend.services.regressions import triage as triage_service
+from backend.services.regressions import views as service
+from backend.services.regressions.views import Regression, RegressionFilter
+from backend.services.reports import history
 from frontend import numbers
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting

@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.services import profiles, run_view
-from backend.services.metric_words import worse_word
-from backend.services.reproducing import Subject, at_commit
-from backend.services.run_view import LogPage, Result, RunView
+from backend.services.base.metric_words import worse_word
+from backend.services.reports import profiles, run_view
+from backend.services.reports.reproducing import Subject, at_commit
+from backend.services.reports.run_view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services.scope import SHA
-from backend.services.search import Found, Hit, HitKind, search
+from backend.services.base.scope import SHA
+from backend.services.reports.search import Found, Hit, HitKind, search
 from frontend.frame import Visiting
 from frontend.links import link
 from frontend.words import plural

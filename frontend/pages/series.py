@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.services import explanations, history, scope
-from backend.services.errors import BadRequest
-from backend.services.explanations import Explanation, Sampled
-from backend.services.history import Points, SeriesQuery
-from backend.services.metric_words import worse_word
+from backend.services.base import scope
+from backend.services.base.errors import BadRequest
+from backend.services.base.metric_words import worse_word
+from backend.services.reports import explanations, history
+from backend.services.reports.explanations import Explanation, Sampled
+from backend.services.reports.history import Points, SeriesQuery
 from frontend import numbers
 from frontend.details import gates
 from frontend.figures.of_points import moment_of, standing, trend_of
@@ -245,9 +246,7 @@ def profile_rows(series: history.Series) -> list[tuple[str, str]]:
     asked = plural(noise.sustained_runs, "bad run")
     more = f", {noise.extra_runs} more for its false alarms" if noise.extra_runs else ""
     rows.append(("It asks for", f"{asked}{more}"))
-    rows += [
-        (f"Worker {it.worker} is calibrated", plural(it.needed_runs, "more run")) for it in noise.calibrating
-    ]
+    rows += [(f"Worker {it.worker} is calibrated", plural(it.needed_runs, "more run")) for it in noise.calibrating]
     return rows
 
 

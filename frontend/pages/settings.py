@@ -6,9 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services import access, github_outbox, policies, projects
-from backend.services.access import NewToken, Scope
-from backend.store.projects import ProjectRow
+from backend.services.base import access, projects
+from backend.services.base.access import NewToken, Scope
+from backend.services.github import outbox as github_outbox
+from backend.services.judging import policy_change as policies
+from backend.store.base.projects import ProjectRow
 from frontend import policy_panel
 from frontend.frame import Visit, Visiting
 from frontend.links import link

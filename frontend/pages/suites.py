@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.regression.policy import Policy
-from backend.services import suites as service
-from backend.services.fleet_standing import standing
-from backend.services.metric_words import change_word, worse_word
-from backend.services.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
+from backend.services.base.metric_words import change_word, worse_word
+from backend.services.joint.status import standing
+from backend.services.reports import suites as service
+from backend.services.reports.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title, width_of
 from frontend.figures.references import beside

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services import access
-from backend.services.access import Via
+from backend.services.base import access
+from backend.services.base.access import Via
 from frontend.frame import Visiting
 from frontend.links import link
 

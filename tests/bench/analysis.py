@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from backend.regression.density import Floats
-from backend.regression.detector import Detector
-from backend.regression.judge import judge_history, judge_many
+from backend.regression.detector.density import Floats
+from backend.regression.detector.detector import Detector
 from backend.regression.policy import Policy
+from backend.regression.series.judge import judge_history, judge_many
 from backend.regression.terms import Direction, Point, SeriesKind
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Stage

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Table, text
 
-from backend.store.schema import ensure_partitions
-from backend.store.tables import judgement, measurement
+from backend.store.base.schema import ensure_partitions
+from backend.store.tables.core import judgement, measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def fill(connection: Connection, shape: Shape) -> Filled:
             text(f"INSERT INTO worker (name, testbed_id) VALUES (:worker_name, {testbed}) RETURNING id"), names
         ),
         "environment": scalar(
-            text("INSERT INTO environment (hash, fingerprint) VALUES (:slug, '{\"torch\": \"2.13.0\"}') RETURNING id"),
+            text('INSERT INTO environment (hash, fingerprint) VALUES (:slug, \'{"torch": "2.13.0"}\') RETURNING id'),
             names,
         ),
         "started": started,

@@ -45,9 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def measured(
-    rows: Sequence[Row], measurements: int, processes: int = 1, commit_delay_ms: float = 0.0
-) -> list[Figure]:
+def measured(rows: Sequence[Row], measurements: int, processes: int = 1, commit_delay_ms: float = 0.0) -> list[Figure]:
     figures: list[Figure] = []
     with set_stage(measurements, _say, processes=processes, commit_delay_ms=commit_delay_ms) as stage:
         for row in rows:

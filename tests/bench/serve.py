@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, Response
 
 from backend.api import create_api
 from backend.api.serving import Server, make_server, settle_memory
-from backend.services.config import ServiceConfig
+from backend.services.base.config import ServiceConfig
 from frontend import mount
 from tidemark.app import make_engine
 

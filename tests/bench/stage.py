@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from backend.store import schema
+from backend.store.base import schema
 from tests.bench.dataset import Filled, Shape, fill, settle
 from tests.conftest import running_postgres, scratch_directory
 from tidemark import ports

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from sqlalchemy import Connection, text
 
-from backend.services.board import BoardQuery, CellState, load_board
-from backend.services.comparison import compare_commits
-from backend.services.history import load_points
-from backend.store import board as store
+from backend.services.board.board import BoardQuery, CellState, load_board
+from backend.services.reports.comparison import compare_commits
+from backend.services.reports.history import load_points
+from backend.store.board import board as store
 from tests.bench.dataset import Filled, Shape, fill
 
 SHAPE = Shape(suites=2, variants=5, commits=1_000)

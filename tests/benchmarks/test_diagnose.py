@@ -262,9 +262,7 @@ def moved(counter=None, base_kernels=None, head_kernels=None, clocks=None, **pha
         for side, value in ((base, counter[1]), (head, counter[2])):
             side["measurements"].append({**measurement(counter[0], value, "gate"), "exact": True})
     runs = [{"telemetry": {"sm_clock_mhz": {"p50": clock}}} for clock in clocks or (1755, 1755)]
-    return explain(
-        base, head, base_kernels=base_kernels, head_kernels=head_kernels, base_run=runs[0], head_run=runs[1]
-    )
+    return explain(base, head, base_kernels=base_kernels, head_kernels=head_kernels, base_run=runs[0], head_run=runs[1])
 
 
 def six_kernels(factor=1.0, only=None):

@@ -12,7 +12,7 @@ from benchmarks.environment import _driver
 from benchmarks.telemetry import Telemetry, amd_probes
 from benchmarks.trust import why_not
 
-LIBRARY = '''
+LIBRARY = """
 import json, os
 
 
@@ -82,7 +82,7 @@ def amdsmi_get_gpu_process_list(device):
 
 def amdsmi_get_violation_status(device):
     return _answer("violations", device)
-'''
+"""
 
 TELLS = {
     "clock": {"clk": 2100, "max_clk": 2100},

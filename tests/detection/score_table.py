@@ -21,7 +21,7 @@ import labelled_histories
 import peers_rules
 import scoring
 
-from backend.regression.detect import detect_record
+from backend.regression.series.detect import detect_record
 
 GOALS = (
     ("F1 (within 3 commits)", "F1", ">=", 0.95),

@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.regression.judge import judge_all
 from backend.regression.policy import Policy
+from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, Point, SeriesKind
 
 NOISE = 0.02

@@ -18,10 +18,10 @@ from sqlalchemy import Engine, create_engine
 
 from backend.api import create_api
 from backend.api.serving import Server, make_server
-from backend.services import access
-from backend.services.config import ServiceConfig
-from backend.services.projects import find_project
-from backend.services.sync import sync_project
+from backend.services.base import access
+from backend.services.base.config import ServiceConfig
+from backend.services.base.projects import find_project
+from backend.services.repository.sync import sync_project
 from frontend import mount
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.services.board_model import Board, Row, Summary
-from backend.services.cells import STATES, Cell, CellState
-from backend.services.columns import Column
-from backend.services.scope import TimeRange
+from backend.services.base.scope import TimeRange
+from backend.services.board.cells import STATES, Cell, CellState
+from backend.services.board.model import Board, Row, Summary
+from backend.services.reports.columns import Column
 from frontend.cells import (
     CellMode,
     Face,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.history import ChangePoint
+from backend.services.reports.history import ChangePoint
 from frontend.figures.of_points import open_onset, standing, step_of, told
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from plotly import graph_objects
 
-from backend.services.suites import Standing, Sweep, in_common, sweeps_of
+from backend.services.reports.suites import Standing, Sweep, in_common, sweeps_of
 from frontend.figures.curves import Ceiling, curves_figure
 from frontend.figures.references import PUBLISHED, beside
 

@@ -13,8 +13,8 @@ from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from sqlalchemy import text
 
-from backend.services import projects
-from backend.store import pull_requests
+from backend.services.base import projects
+from backend.store.github import pull_requests
 
 SLUG = "northsea/loom"
 HEAD = "a" * 40

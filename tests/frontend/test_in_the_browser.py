@@ -362,9 +362,7 @@ def test_a_suite_is_a_chart_whose_points_lead_to_their_series(loom: Site, visit:
     expect(page.locator("#roofline-chart .main-svg").first).to_be_visible(timeout=15_000)
 
 
-def test_why_a_variant_does_not_apply_is_told_where_one_points(
-    own_site: Site, visit: Enter, tmp_path: Path
-) -> None:
+def test_why_a_variant_does_not_apply_is_told_where_one_points(own_site: Site, visit: Enter, tmp_path: Path) -> None:
     commits = history.make_repository(tmp_path / "partly", 2)
     own_site.add_project("a/partly", tmp_path / "partly", commits)
     for commit in commits:

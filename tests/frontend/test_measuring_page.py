@@ -15,8 +15,10 @@ from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from sqlalchemy import text
 
-from backend.services import confirm, housekeeping, projects
-from backend.services.confirm import Purpose, SessionRequest
+from backend.services import housekeeping
+from backend.services.base import projects
+from backend.services.sessions import request as confirm
+from backend.services.sessions.request import Purpose, SessionRequest
 
 SLUG = "northsea/loom"
 TOML = """

@@ -13,7 +13,7 @@ import pytest
 from frontend_site import Site, free_port, serving
 from sqlalchemy import text
 
-from backend.services import access, projects
+from backend.services.base import access, projects
 
 MINE, OTHER = "northsea/loom", "northsea/other"
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from frontend_site import Site
 
-from backend.services.comparison import PhaseDifference
+from backend.services.reports.comparison import PhaseDifference
 from frontend.first_run import worker_step
 from frontend.pages.compare import milliseconds
 from tidemark.settings import Settings
@@ -83,9 +83,7 @@ def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that
     assert f"git checkout --quiet {guilty.sha}" in text
 
 
-def test_the_page_of_a_regression_shows_kernels_and_roofline_before_and_after(
-    anyone: httpx.Client, loom: Site
-) -> None:
+def test_the_page_of_a_regression_shows_kernels_and_roofline_before_and_after(anyone: httpx.Client, loom: Site) -> None:
     text = anyone.get(f"/regressions/{guilty_regression(loom)['id']}").text
     assert "replaces triton_fused_router_topk" in text
     row = next(row for row in text.split("<tr>") if "elementwise_cast" in row)

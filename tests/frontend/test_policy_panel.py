@@ -12,7 +12,7 @@ import pytest
 from frontend_site import Site
 from playwright.sync_api import expect
 
-from backend.services.errors import BadRequest
+from backend.services.base.errors import BadRequest
 from frontend.policy_panel import Wanted, change_of
 
 PROJECT = "a/policy"

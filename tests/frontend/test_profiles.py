@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from backend.services.bisection_views import BisectionStep, BisectionView
-from backend.services.kernels import difference, read_table
-from backend.services.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
+from backend.services.plans.bisection_views import BisectionStep, BisectionView
+from backend.services.reports.kernels import difference, read_table
+from backend.services.reports.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
 from frontend.figures.confirming import Measured, sessions_svg
 from frontend.figures.roofline import Dot, roofline_figure
 from frontend.pages.regression import bisection_says, step_mark
@@ -129,9 +129,7 @@ def test_a_bisection_says_how_far_it_is_and_what_it_found() -> None:
     assert "14" in running
     found = bisection_says(bisection(state="done", culprit_sha="9f3c2e1" + "0" * 33, steps_done=2, confidence=0.99))
     assert found.startswith("✓ bisected to 9f3c2e1 in 2 steps")
-    assert "gave up: nothing <b>built</b>" in bisection_says(
-        bisection(state="gave_up", reason="nothing <b>built</b>")
-    )
+    assert "gave up: nothing <b>built</b>" in bisection_says(bisection(state="gave_up", reason="nothing <b>built</b>"))
 
 
 def test_a_step_of_a_bisection_is_text_and_leads_to_its_run() -> None:

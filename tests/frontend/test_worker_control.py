@@ -10,7 +10,7 @@ import pytest
 from frontend_site import Site
 from sqlalchemy import text
 
-from backend.services import access
+from backend.services.base import access
 
 
 @pytest.fixture

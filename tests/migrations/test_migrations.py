@@ -7,8 +7,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 
-from backend.store import schema
-from backend.store.tables import metadata
+from backend.store.base import schema
+from backend.store.tables.core import metadata
 
 
 def test_the_migrated_schema_is_what_the_code_describes(committing_engine: Engine) -> None:

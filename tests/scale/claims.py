@@ -22,11 +22,11 @@ import psutil
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from backend.contract import new_run_id
-from backend.services import dispatch, publishing
-from backend.services.dispatch import Kind
-from backend.services.errors import ServiceError
-from backend.services.scheduling import PRIORITY, Group, share_out
-from backend.store import queue_groups
+from backend.services.base.errors import ServiceError
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.dispatch import Kind
+from backend.services.queue.scheduling import PRIORITY, Group, share_out
+from backend.store.queue import groups as queue_groups
 from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile
 from tests.scale.world import SUITES, Size, World
@@ -209,9 +209,7 @@ def _cpu_s() -> float:
     return total
 
 
-def _lease(
-    url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any, stop: Any, rate: float | None
-) -> None:
+def _lease(url: str, hellos: Sequence[Any], offered: Any, told: Any, ready: Any, stop: Any, rate: float | None) -> None:
     """A process that leases what is offered, as the API does for its callers: with a thread for each at a time.
 
     With a rate, claims fall due by chance, so many a second, whether or not those before them are through.

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from backend.store import schema
+from backend.store.base import schema
 from tidemark.account import servers_home
 from tidemark.datadir import DataDirectory
 from tidemark.postgres import EmbeddedPostgres

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.store import queue_groups
+from backend.store.queue import groups as queue_groups
 
 TIMES = 7
 

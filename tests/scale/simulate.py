@@ -23,12 +23,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
 
-from backend.services import dispatch, publishing
-from backend.services.access import Principal, Scope, Via
-from backend.services.config import ServiceConfig
-from backend.services.dispatch import Kind, WorkerHello
-from backend.services.errors import ServiceError
-from backend.store import queue
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import ServiceError
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.dispatch import Kind, WorkerHello
+from backend.store.queue import queue
 from tests.scale.plans import plan_of_choosing
 from tests.scale.world import CRASHES, FAILS, MORNING, SUSPECTS, Agenda, Project, Size, World
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from backend.services import dispatch
-from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
 
 MORNING = datetime(2026, 11, 20, 0, 0, tzinfo=UTC)
 SUITES = (("moe", 300.0), ("gpt", 480.0), ("attention", 150.0), ("comm", 240.0))
@@ -87,9 +87,7 @@ class World:
         )
         if on_main:
             c.execute(
-                text(
-                    "INSERT INTO branch_commit SELECT id, :n, :c FROM branch WHERE project_id = :p AND name = 'main'"
-                ),
+                text("INSERT INTO branch_commit SELECT id, :n, :c FROM branch WHERE project_id = :p AND name = 'main'"),
                 {"n": number, "c": commit_id, "p": project.id},
             )
         return int(commit_id or 0)

@@ -151,9 +151,7 @@ def _spools(stack: Stack) -> list[Path]:
 
 
 def _waiting_in_spools(stack: Stack) -> int:
-    return sum(
-        1 for spool in _spools(stack) if spool.is_dir() for entry in spool.iterdir() if entry.name != "aside"
-    )
+    return sum(1 for spool in _spools(stack) if spool.is_dir() for entry in spool.iterdir() if entry.name != "aside")
 
 
 _RUNS = text(

@@ -28,8 +28,8 @@ import psutil
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from backend.services import access
-from backend.store import schema
+from backend.services.base import access
+from backend.store.base import schema
 from tidemark import ports
 from tidemark.account import servers_home
 from tidemark.datadir import DataDirectory

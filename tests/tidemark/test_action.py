@@ -16,7 +16,7 @@ import yaml
 from helpers_tidemark import ROOT
 from sqlalchemy import text
 
-from backend.store import pull_requests
+from backend.store.github import pull_requests
 from tests.backend.api.conftest import run_document, sha
 from tidemark import action
 

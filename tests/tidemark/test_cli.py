@@ -156,7 +156,10 @@ def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_p
     same = tidemark("gate", str(base), str(base))
     assert same.returncode == 0, same.stdout
     assert "nothing got worse beyond doubt" in same.stdout
-    for unjudged in (("gate", str(base), str(tmp_path / "none.json")), ("gate", str(base), "--url", "http://127.0.0.1:9")):
+    for unjudged in (
+        ("gate", str(base), str(tmp_path / "none.json")),
+        ("gate", str(base), "--url", "http://127.0.0.1:9"),
+    ):
         refused = tidemark(*unjudged)
         assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused.stderr
     compared = tidemark("compare", str(base), str(slow), "--json")

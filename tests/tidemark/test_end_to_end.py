@@ -66,10 +66,13 @@ def clean(word):
 def split(text):
     return [clean(word) for word in text.split()]
 """
-SLOW = FAST.replace("return word.strip()", "return once_more(word.strip())") + """
+SLOW = (
+    FAST.replace("return word.strip()", "return once_more(word.strip())")
+    + """
 def once_more(word):
     return word.strip()
 """
+)
 
 
 class Repository:

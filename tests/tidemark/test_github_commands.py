@@ -13,10 +13,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from helpers_tidemark import tidemark
 
-from backend.services import projects
-from backend.store import pull_requests
+from backend.services.base import projects
+from backend.store.github import pull_requests
 from tests.backend.github.test_oidc import private_key
-from tests.backend.services.github_stand_in import StandIn, stand_in
+from tests.backend.services.github.github_stand_in import StandIn, stand_in
 from tidemark.github_setup import github
 from tidemark.settings import Settings
 

@@ -13,7 +13,9 @@ from typing import Any
 from helpers_tidemark import tidemark
 from sqlalchemy import text
 
-from backend.services import confirm, projects, sync
+from backend.services.base import projects
+from backend.services.repository import sync
+from backend.services.sessions import request as confirm
 
 
 def test_to_call_off_what_is_not_running_is_refused_and_begins_nothing(live_server: Any) -> None:

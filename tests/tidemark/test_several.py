@@ -18,7 +18,7 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from backend.services import access
+from backend.services.base import access
 from tidemark import ports
 
 

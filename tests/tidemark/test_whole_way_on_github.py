@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives import serialization
 from helpers_tidemark import Background, place, tidemark, until
 
 from tests.backend.github.test_oidc import private_key
-from tests.backend.services.github_stand_in import StandIn, stand_in
-from tests.backend.services.test_sync import Repository
+from tests.backend.services.github.github_stand_in import StandIn, stand_in
+from tests.backend.services.repository.test_sync import Repository
 from tidemark import ports
 
 SECRET = "a secret that only GitHub and this service know"

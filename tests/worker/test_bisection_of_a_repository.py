@@ -16,10 +16,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import bisection_views, confirm, dispatch, housekeeping, projects
-from backend.services.config import ServiceConfig
-from backend.services.publishing import CeleryBroker
-from backend.store import regressions as regression_store
+from backend.services import housekeeping
+from backend.services.base import projects
+from backend.services.base.config import ServiceConfig
+from backend.services.plans import bisection_views
+from backend.services.queue import dispatch
+from backend.services.queue.publishing import CeleryBroker
+from backend.services.sessions import request as confirm
+from backend.store.regressions import regressions as regression_store
 
 FACTOR = 'cost *= float(os.environ.get("FACTOR", "1")); exact = '
 SLUG = "northsea/loom"

@@ -20,7 +20,7 @@ from worker.container import Container, Limits, Network, find_runtime, visible_g
 from worker.processes import RunUser
 from worker.protection import Protection, establish
 
-PODMAN = '''#!{python}
+PODMAN = """#!{python}
 import json, os, subprocess, sys
 with open("{log}", "a") as log:
     log.write(json.dumps({{"argv": sys.argv[1:], "environment": dict(os.environ)}}) + "\\n")
@@ -38,7 +38,7 @@ for volume in (option[9:] for option in options if option.startswith("--volume="
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", stated["user"], volume.split(":")[0]])
 sys.exit(code)
-'''
+"""
 RESULT = """
 import json, os
 assert "TIDEMARK_TOKEN" not in os.environ and "HF_TOKEN" not in os.environ

@@ -108,14 +108,17 @@ def test_what_a_suite_does_to_its_checkout_is_not_kept(bench: Any) -> None:
 
 
 def test_every_run_compiles_for_itself(bench: Any) -> None:
-    program = """
+    program = (
+        """
 import os
 for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"):
     place = os.environ[name]
     assert not os.path.exists(place) or not os.listdir(place), place
     os.makedirs(place, exist_ok=True)
     open(os.path.join(place, "kernel"), "w").write("x")
-""" + RESULT
+"""
+        + RESULT
+    )
     for _ in range(2):
         bench.interrupt = Interrupt()
         assert bench.run(program)["status"] == "ok"

@@ -116,7 +116,7 @@ def test_a_setup_that_fails_is_a_failed_run(bench: Any) -> None:
 
 def test_a_setup_installs_into_an_environment_of_the_run_alone(bench: Any) -> None:
     setup = (
-        "python -c \"import sysconfig, pathlib; "
+        'python -c "import sysconfig, pathlib; '
         "pathlib.Path(sysconfig.get_path('purelib'), 'built_by_setup.py').write_text('x = 1')\"; pip --version"
     )
     program = "import built_by_setup, pytest, worker\n" + writing()

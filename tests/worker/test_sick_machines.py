@@ -95,9 +95,7 @@ def test_a_machine_without_gpus_has_none_to_lose(tmp_path: Path, monkeypatch: py
     assert list_gpus().ids == () and read_xids() == frozenset() and gpu_trouble(look()) is None
 
 
-def test_the_run_of_a_lost_gpu_goes_to_another_worker_and_this_one_takes_no_more(
-    machine: Machine, bench: Any
-) -> None:
+def test_the_run_of_a_lost_gpu_goes_to_another_worker_and_this_one_takes_no_more(machine: Machine, bench: Any) -> None:
     lost = machine.directory / "nvidia-smi.says"
     program = f"import sys\nopen({str(lost)!r}, 'w').write({LOST!r})\nsys.exit('CUDA error: launch failure')"
     run_id = bench.begin(program)

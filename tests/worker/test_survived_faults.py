@@ -20,8 +20,9 @@ import pytest
 from sqlalchemy import make_url, text
 
 from backend.contract import new_run_id
-from backend.services import dispatch, housekeeping, publishing
-from backend.services.dispatch import Kind, Wanted
+from backend.services import housekeeping
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.dispatch import Kind, Wanted
 
 RESULT = """
 import json, os, time
@@ -85,9 +86,7 @@ def queue_runs(live_server: Any, repository: Any, project: int) -> Callable[...,
 def beat(live_server: Any) -> Iterator[None]:
     """The housekeeping loop, running."""
     stop = threading.Event()
-    thread = threading.Thread(
-        target=housekeeping.run, args=(live_server.config, live_server.engine, stop), daemon=True
-    )
+    thread = threading.Thread(target=housekeeping.run, args=(live_server.config, live_server.engine, stop), daemon=True)
     thread.start()
     yield
     stop.set()
@@ -168,9 +167,7 @@ def test_a_message_that_comes_again_while_its_run_goes_on_is_refused_by_the_leas
     assert (row.state, row.attempt, row.measured) == ("done", 1, 1)
 
 
-def test_two_workers_that_claim_one_run_at_the_same_moment_get_one_lease(
-    queue_runs: Any, live_server: Any
-) -> None:
+def test_two_workers_that_claim_one_run_at_the_same_moment_get_one_lease(queue_runs: Any, live_server: Any) -> None:
     (run_id,) = queue_runs(1)
     barrier = threading.Barrier(6)
 

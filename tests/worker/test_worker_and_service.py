@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import dispatch, publishing
-from backend.services.dispatch import Kind, Wanted
-from backend.services.publishing import CeleryBroker, Nudge
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.publishing import CeleryBroker, Nudge
 
 RESULT = """
 import json, os

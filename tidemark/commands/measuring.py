@@ -199,9 +199,7 @@ def _running_bisection(service: Service, regression: int) -> str:
     return str(newest[0]["id"])
 
 
-def _follow(
-    ask: Callable[[], dict[str, Any]], line: Callable[[Mapping[str, Any]], str], quiet: bool
-) -> dict[str, Any]:
+def _follow(ask: Callable[[], dict[str, Any]], line: Callable[[Mapping[str, Any]], str], quiet: bool) -> dict[str, Any]:
     """Asks until it is over; says every line that is new."""
     said = ""
     while True:

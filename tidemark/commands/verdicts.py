@@ -23,7 +23,7 @@ def detect() -> None:
     number, or the list of a commit's samples. Out, a line for each, with the regressions found: index, detected_at,
     magnitude_pct, and kind (step or drift).
     """
-    from backend.regression.detect import main
+    from backend.regression.series.detect import main
 
     raise typer.Exit(_answered(main))
 
@@ -33,7 +33,7 @@ def judge(
     stream: Annotated[bool, typer.Option("--stream", help="Runs of a fleet on stdin, incidents on stdout.")] = False,
 ) -> None:
     """Judge a fleet: each change with its cause, each cause once."""
-    from backend.regression.fleet_stream import main
+    from backend.regression.joint.stream import main
 
     if not stream:
         raise typer.BadParameter("judge reads the runs of a fleet as JSON lines: give --stream", param_hint="--stream")

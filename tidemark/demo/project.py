@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from backend.services import projects
-from backend.services.errors import NotFound
-from backend.store import projects as store
+from backend.services.base import projects
+from backend.services.base.errors import NotFound
+from backend.store.base import projects as store
 from tidemark.demo import repository
 
 SLUG = "demo/tinygpt"

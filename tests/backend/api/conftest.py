@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from backend.api import create_api
-from backend.services.config import ServiceConfig
+from backend.services.base.config import ServiceConfig
 from tidemark.postgres import EmbeddedPostgres
 from tidemark.valkey import EmbeddedValkey
 

@@ -18,9 +18,9 @@ from sqlalchemy import create_engine, text
 from backend.api import create_api, shapes
 from backend.api.edge import SECURITY_HEADERS, body_limit, host_name
 from backend.contract import MAX_BODY_BYTES
-from backend.services import access
-from backend.services.config import ServiceConfig
-from backend.store.ingest import RUN_LOCK
+from backend.services.base import access
+from backend.services.base.config import ServiceConfig
+from backend.store.ingest.record import RUN_LOCK
 from tests.backend.api.conftest import run_document
 
 
@@ -275,9 +275,7 @@ def test_a_result_that_waits_too_long_for_another_is_asked_to_come_again(
     engine.dispose()
 
 
-def test_a_full_disk_of_the_database_is_called_so(
-    service_config: ServiceConfig, database: str, serve_app: Any
-) -> None:
+def test_a_full_disk_of_the_database_is_called_so(service_config: ServiceConfig, database: str, serve_app: Any) -> None:
     engine = create_engine(database)
     with (
         engine.begin() as c,

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from backend.services import live
-from backend.services.live import Hub
+from backend.services.base import live
+from backend.services.base.live import Hub
 
 
 @dataclass(frozen=True)

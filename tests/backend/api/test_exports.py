@@ -15,9 +15,9 @@ import pyarrow.parquet
 import pytest
 
 from backend.importers import Context, read_file
-from backend.services.badges import Badge, badge_of, draw
-from backend.services.exports import _cell
-from backend.store.badges import Standing
+from backend.services.reports.badges import Badge, badge_of, draw
+from backend.services.reports.exports import _cell
+from backend.store.reports.badges import Standing
 from tests.backend.api.conftest import COMMITS, START, run_document
 from tidemark.client import ApiError, Client, Unreachable
 

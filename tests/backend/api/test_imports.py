@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from backend.importers import FORMATS
-from backend.services import projects
+from backend.services.base import projects
 from tests.backend.api.conftest import run_document
 
 FIXTURES = Path(__file__).parents[1] / "importers" / "fixtures"

@@ -45,7 +45,10 @@ else:
         secret = live_server.config.github_webhook_secret
         with live_server.client("admin") as admin:
             # The repository that most of the examples come from, so that they are acted on.
-            made = {"project": "Codertocat/Hello-World", "repository_url": "https://github.com/Codertocat/Hello-World.git"}
+            made = {
+                "project": "Codertocat/Hello-World",
+                "repository_url": "https://github.com/Codertocat/Hello-World.git",
+            }
             assert admin.post("/api/v1/projects", json=made).status_code in (200, 201)
         outcomes: Counter[str] = Counter()
         with live_server.client() as client:

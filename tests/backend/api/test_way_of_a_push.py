@@ -13,10 +13,11 @@ from typing import Any
 from celery import Celery
 
 from backend.github.signature import sign
-from backend.services import housekeeping, projects
+from backend.services import housekeeping
+from backend.services.base import projects
 from tests.backend.api.conftest import run_document
 from tests.backend.api.test_events import page
-from tests.backend.services.test_sync import Repository
+from tests.backend.services.repository.test_sync import Repository
 
 MANIFEST = """
 [suite.gpt]

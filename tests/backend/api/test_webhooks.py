@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from backend.api import create_api
 from backend.github.signature import sign
-from backend.services import projects
+from backend.services.base import projects
 from backend.services.housekeeping import tidy
 
 PATH = "/api/v1/webhooks/github"

@@ -11,9 +11,10 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from backend.services import dispatch, projects
-from backend.services.access import Principal, Scope, Via
-from backend.services.dispatch import Kind, Wanted
+from backend.services.base import projects
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Kind, Wanted
 from tests.backend.api.conftest import run_document
 
 HELLO = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "capabilities": {"cores": 2}, "protection": "user"}

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import Engine
 
 from backend.api import create_api
-from backend.services import projects
-from backend.services.config import ServiceConfig
-from backend.store import projects as project_store
+from backend.services.base import projects
+from backend.services.base.config import ServiceConfig
+from backend.store.base import projects as project_store
 from tests.backend.api.conftest import run_document
 from tests.backend.github.test_oidc import AUDIENCE, Issuer, issuer
 

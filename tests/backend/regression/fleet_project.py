@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from backend.regression.fleet_judge import FleetJudge
-from backend.regression.fleet_terms import Action, FleetRun, FleetSeries, SessionResult
+from backend.regression.joint.judge import FleetJudge
+from backend.regression.joint.terms import Action, FleetRun, FleetSeries, SessionResult
 from backend.regression.terms import Role
 
 BENCHMARKS = 4

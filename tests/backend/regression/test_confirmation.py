@@ -60,9 +60,7 @@ def test_the_interval_holds_the_estimate_and_narrows_with_processes():
 
 def past(spread, runs=30, processes=3, drift=0.0, seed=1):
     rng = np.random.default_rng(seed)
-    return [
-        np.exp(drift * run + spread * rng.standard_normal(processes)).tolist() for run in range(runs)
-    ]
+    return [np.exp(drift * run + spread * rng.standard_normal(processes)).tolist() for run in range(runs)]
 
 
 @pytest.mark.parametrize("spread", [0.003, 0.01, 0.05])

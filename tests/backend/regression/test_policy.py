@@ -3,9 +3,9 @@ import pytest
 from judge_histories import points
 
 from backend.regression.confirmation import processes_needed
-from backend.regression.history import replay
-from backend.regression.judge import judge_all
 from backend.regression.policy import Policy, PolicyError, parse_overrides
+from backend.regression.series.history import replay
+from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, Point, SeriesKind, Verdict
 
 

@@ -14,10 +14,11 @@ import pytest
 from celery import Celery
 from sqlalchemy import Engine, text
 
-from backend.services import dispatch, housekeeping, publishing
-from backend.services.config import ServiceConfig
-from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
-from backend.services.live import publish
+from backend.services import housekeeping
+from backend.services.base.config import ServiceConfig
+from backend.services.base.live import publish
+from backend.services.queue import dispatch, publishing
+from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
 from tidemark.processes import wait_until
 
 

@@ -17,11 +17,11 @@ from fleet_synthetic import Fleet
 from sqlalchemy import Connection, text
 
 from backend.contract import parse_run
-from backend.services import machine_alarms
-from backend.services.access import Principal, Via
-from backend.services.fleet import Fleets
-from backend.services.ingest import record_run
-from backend.services.rounds import deliver_round
+from backend.services.base.access import Principal, Via
+from backend.services.ingest.record import record_run
+from backend.services.ingest.session_round import deliver_round
+from backend.services.joint.detector import Fleets
+from backend.services.regressions import machine_alarms
 
 SUITE = "fleet"
 DRIFTS = 70, 135
@@ -130,9 +130,7 @@ class Service:
                 self.run(record)
 
     def run(self, record: dict[str, Any]) -> None:
-        self.now = max(
-            self.now + timedelta(seconds=1), datetime.fromtimestamp(record["timestamp"] + 1200, UTC)
-        )
+        self.now = max(self.now + timedelta(seconds=1), datetime.fromtimestamp(record["timestamp"] + 1200, UTC))
         document = self._document(record)
         self._requested(document)
         raw = json.dumps(document).encode()

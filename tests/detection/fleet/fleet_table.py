@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from fleet_scoring import evaluate
 
-from backend.regression.fleet_stream import Stream
+from backend.regression.joint.stream import Stream
 
 GOALS = (
     ("machine events named rightly", "hardware_ok", ">=", 0.90),

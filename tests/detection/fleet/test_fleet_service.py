@@ -5,8 +5,8 @@ import fleet_service as player
 import pytest
 from sqlalchemy import create_engine, text
 
-from backend.regression.fleet_stream import Stream
-from backend.services.fleet import Fleets
+from backend.regression.joint.stream import Stream
+from backend.services.joint.detector import Fleets
 
 SEED = 49
 TOLERANCE = 3  # commits
@@ -90,8 +90,7 @@ def test_the_service_says_what_the_stream_says(service, streamed):
         )
     )
     said = [
-        (i["kind"], i["cause"], i["worker"], sorted(i["testbed"]), i["first_bad_commit"], *i["range"])
-        for i in streamed
+        (i["kind"], i["cause"], i["worker"], sorted(i["testbed"]), i["first_bad_commit"], *i["range"]) for i in streamed
     ]
     assert [(*row[:3], sorted(row[3]), *row[4:7]) for row in told] == said
     assert len(said) >= 8

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Connection, event
 
-from backend.store import wire
+from backend.store.base import wire
 
 
 @contextmanager

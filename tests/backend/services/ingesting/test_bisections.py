@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import bisect, bisection_views, dispatch, triage
-from backend.services.config import ServiceConfig
-from backend.services.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.base.config import ServiceConfig
+from backend.services.plans import bisect, bisection_views
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.regressions import triage
 from tests.backend.services.ingesting.counting import counted
 
 QUIET = [100.0] * 24

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.regression.fleet_terms import Ask
-from backend.services import confirm, dispatch, measuring, rounds, triage
-from backend.services.access import Principal, Via
-from backend.services.dispatch import Protection, WorkerHello
-from backend.services.errors import BadRequest, Conflict
-from backend.services.fleet_sessions import Questions
-from backend.services.fleet_standing import standing
-from backend.store import ingest as ingest_store
+from backend.regression.joint.terms import Ask
+from backend.services.base.access import Principal, Via
+from backend.services.base.errors import BadRequest, Conflict
+from backend.services.ingest import session_round as rounds
+from backend.services.joint.questions import Questions
+from backend.services.joint.status import standing
+from backend.services.plans import measuring
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Protection, WorkerHello
+from backend.services.regressions import triage
+from backend.services.sessions import request as confirm
+from backend.store.ingest import record as ingest_store
 from tests.backend.services.ingesting.counting import counted
 
 ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
@@ -393,7 +397,6 @@ def test_a_session_that_confirms_a_change_stays_confirmed_by_the_following_commi
     assert states(watched) == ["confirmed"] and watched.red() == [24, 25, 26, 27, 28]
     watched.history([100.0] * 4, start=29)
     assert states(watched) == ["fixed"]
-
 
 
 @pytest.mark.parametrize(("good", "stands"), [(1, "confirmed"), (2, "fixed")])

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from backend.regression.fleet_judge import FIRST_ROWS
-from backend.services import readiness
-from backend.services.config import ServiceConfig
-from backend.services.fleet import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets
-from backend.services.fleet_standing import standing
-from backend.services.regressions import RegressionFilter, list_regressions
-from backend.services.triage import triage
-from backend.store.figures import load_figures
+from backend.regression.joint.judge import FIRST_ROWS
+from backend.services.base import readiness
+from backend.services.base.config import ServiceConfig
+from backend.services.joint.detector import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets
+from backend.services.joint.status import standing
+from backend.services.regressions.triage import triage
+from backend.services.regressions.views import RegressionFilter, list_regressions
+from backend.store.reports.figures import load_figures
 
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}
 SLOWER = {"name": "gemm_tflops", "before": 560.0, "after": 561.0, "own_noise": 0.002}

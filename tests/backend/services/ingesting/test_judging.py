@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services import judging, policies, rejudging, series_states
-from backend.services.rejudging import rejudge_series
-from backend.services.remembered import RememberedStates
-from backend.store import series as series_store
+from backend.services.judging import judging, rejudging, series_states
+from backend.services.judging import policy_change as policies
+from backend.services.judging.rejudging import rejudge_series
+from backend.services.judging.state_cache import RememberedStates
+from backend.store.judging import series as series_store
 
 SLOWER = [100.0] * 10 + [125.0] * 5
 

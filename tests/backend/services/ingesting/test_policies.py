@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from backend.regression.policy import Policy
-from backend.services import policies
-from backend.services.access import Principal, Scope, Via
-from backend.services.errors import BadRequest, Forbidden
-from backend.services.rejudging import rejudge_series
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.errors import BadRequest, Forbidden
+from backend.services.judging import policy_change as policies
+from backend.services.judging.rejudging import rejudge_series
 from tidemark.processes import wait_until
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))

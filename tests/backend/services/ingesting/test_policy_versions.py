@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from backend.regression.policy import Policy
-from backend.services import policies, policy_versions
-from backend.services.access import Principal, Scope, Via
-from backend.services.explanations import explain_point
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.judging import policy_change as policies
+from backend.services.policy import versions as policy_versions
+from backend.services.reports.explanations import explain_point
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
 PROJECT = "northsea/loom"

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from backend.contract import Invalid, parse_run
-from backend.services.dispatch import lease_hash
-from backend.services.errors import Conflict, NotFound
-from backend.services.ingest import get_document, record_run
-from backend.services.rejudging import rejudge_series
+from backend.services.base.errors import Conflict, NotFound
+from backend.services.ingest.record import get_document, record_run
+from backend.services.judging.rejudging import rejudge_series
+from backend.services.queue.dispatch import lease_hash
 from tidemark.processes import wait_until
 
 

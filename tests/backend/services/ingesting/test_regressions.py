@@ -7,13 +7,13 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from backend.services import judging, replay
-from backend.services.errors import BadRequest, Conflict, NotFound
-from backend.services.history import load_series
-from backend.services.policies import policy_of
-from backend.services.regressions import Regression, RegressionFilter, get_regression, list_regressions
-from backend.services.rejudging import rejudge_next_late
-from backend.services.triage import triage
+from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.judging import judging, replay
+from backend.services.judging.policy_change import policy_of
+from backend.services.judging.rejudging import rejudge_next_late
+from backend.services.regressions.triage import triage
+from backend.services.regressions.views import Regression, RegressionFilter, get_regression, list_regressions
+from backend.services.reports.history import load_series
 
 PROJECT = "northsea/loom"
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from backend.regression.attribution import CauseName
-from backend.regression.fleet_terms import Incident, IncidentKind
-from backend.services.fleet_reading import Columns
-from backend.services.fleet_telling import FleetNews, heed
-from backend.services.regressions import RegressionFilter, get_regression, list_regressions
-from backend.services.rejudging import rejudge_series
-from backend.services.triage import lock_series, triage
-from backend.store import fleet as fleet_store
-from backend.store import regressions as regression_store
+from backend.regression.cause.attribution import CauseName
+from backend.regression.joint.terms import Incident, IncidentKind
+from backend.services.joint.incidents import FleetNews, heed
+from backend.services.joint.reading import Columns
+from backend.services.judging.rejudging import rejudge_series
+from backend.services.regressions.triage import lock_series, triage
+from backend.services.regressions.views import RegressionFilter, get_regression, list_regressions
+from backend.store.joint import incidents as fleet_store
+from backend.store.regressions import regressions as regression_store
 
 STEP = 20
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}

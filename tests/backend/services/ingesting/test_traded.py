@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.regressions import RegressionFilter, get_regression, list_regressions
+from backend.services.regressions.views import RegressionFilter, get_regression, list_regressions
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,7 @@ def test_twice_the_memory_for_a_faster_step_says_both(loom: Any, step_ms: float,
         after = position >= 20
         memory = loom.measurement("mem_bytes", 2e9 if after else 1e9, seed=position, unit="B", noise=0.0005)
         loom.deliver(
-            loom.run_of(
-                position, [loom.measurement("step_ms", step_ms if after else 100.0, seed=position), memory]
-            )
+            loom.run_of(position, [loom.measurement("step_ms", step_ms if after else 100.0, seed=position), memory])
         )
     (found,) = list_regressions(loom.connection, RegressionFilter(metric="mem_bytes")).items
     detail = get_regression(loom.connection, found.id)
@@ -31,9 +29,7 @@ def test_twice_the_memory_for_a_faster_step_says_both(loom: Any, step_ms: float,
 @pytest.mark.parametrize(("apart", "told"), [(3, True), (4, False)])
 def test_a_gain_four_commits_away_is_another_story(loom: Any, apart: int, told: bool) -> None:
     for position in range(48):
-        memory = loom.measurement(
-            "mem_bytes", 2e9 if position >= 20 else 1e9, seed=position, unit="B", noise=0.0005
-        )
+        memory = loom.measurement("mem_bytes", 2e9 if position >= 20 else 1e9, seed=position, unit="B", noise=0.0005)
         step = loom.measurement("step_ms", 60.0 if position >= 20 + apart else 100.0, seed=position, noise=0.001)
         loom.deliver(loom.run_of(position, [step, memory]))
     (found,) = list_regressions(loom.connection, RegressionFilter(metric="mem_bytes")).items

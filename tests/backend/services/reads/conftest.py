@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from backend.contract import parse_run
-from backend.services.ingest import record_run
+from backend.services.ingest.record import record_run
 
 PROJECT, TESTBED, SUITE = "northsea/loom", "cpu", "gpt"
 BEGAN = datetime(2026, 11, 1, 8, tzinfo=UTC)

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from backend.services.board import BoardQuery, Cell, CellState, load_board, load_cell, load_summary
-from backend.services.errors import BadRequest, NotFound
-from backend.services.jsonable import dump
-from backend.services.notices import NoticeKind
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board.board import BoardQuery, Cell, CellState, load_board, load_cell, load_summary
+from backend.services.board.jsonable import dump
+from backend.services.reports.notices import NoticeKind
 
 PROJECT = "northsea/loom"
 QUERY = BoardQuery(project=PROJECT)

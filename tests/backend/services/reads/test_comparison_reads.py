@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from backend.services.comparison import Comparison, compare_commits
-from backend.services.errors import BadRequest, NotFound
-from backend.services.jsonable import dump
-from backend.services.notices import Difference
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board.jsonable import dump
+from backend.services.reports.comparison import Comparison, compare_commits
+from backend.services.reports.notices import Difference
 
 PROJECT = "northsea/loom"
 

@@ -8,14 +8,14 @@ import numpy as np
 import orjson
 import pytest
 
-from backend.regression.profile import profile
-from backend.services.errors import BadRequest, NotFound
-from backend.services.explanations import explain_point, load_samples
-from backend.services.history import Points, SeriesQuery, list_series, load_points, load_series
-from backend.services.in_force import policy_in_force
-from backend.services.jsonable import dump
-from backend.services.series_states import states_of
-from backend.store import series as series_store
+from backend.regression.series.profile import profile
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board.jsonable import dump
+from backend.services.judging.series_states import states_of
+from backend.services.policy.resolve import policy_in_force
+from backend.services.reports.explanations import explain_point, load_samples
+from backend.services.reports.history import Points, SeriesQuery, list_series, load_points, load_series
+from backend.store.judging import series as series_store
 
 QUERY = SeriesQuery(project="northsea/loom")
 BENCHMARKED = [position for position in range(27) if position not in (5, 7)]

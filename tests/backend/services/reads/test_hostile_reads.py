@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from backend.services import board, comparison, overview, run_view
-from backend.services.errors import BadRequest, NotFound
-from backend.services.history import SeriesQuery, list_series, load_points, load_series
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board import board
+from backend.services.reports import comparison, overview, run_view
+from backend.services.reports.history import SeriesQuery, list_series, load_points, load_series
 
 PROJECT = "northsea/loom"
 HOSTILE = {

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from backend.services.errors import BadRequest, NotFound
-from backend.services.jsonable import dump
-from backend.services.overview import WorkerState, first_run, fleet, list_projects, load_worker, queue, search
-from backend.services.search import HitKind
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board.jsonable import dump
+from backend.services.reports.overview import WorkerState, first_run, fleet, list_projects, load_worker, queue, search
+from backend.services.reports.search import HitKind
 
 PROJECT = "northsea/loom"
 NOW = datetime(2026, 11, 2, 15, tzinfo=UTC)

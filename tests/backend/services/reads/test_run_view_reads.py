@@ -8,10 +8,10 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from backend.services.errors import BadRequest, NotFound
-from backend.services.jsonable import dump
-from backend.services.notices import Difference
-from backend.services.run_view import LOG_BATCHES, LOG_LINES, load_log, load_run
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.board.jsonable import dump
+from backend.services.reports.notices import Difference
+from backend.services.reports.run_view import LOG_BATCHES, LOG_LINES, load_log, load_run
 
 
 def say(history: Any, run_id: str, kind: str, detail: dict[str, Any], minute: int) -> None:

@@ -1,0 +1,48 @@
+"""The policy of a project: what is in force, what another one would have told, and choosing one."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from backend.api.bodies import PolicyBody, PreviewBody, Slug
+from backend.api.dependencies import Admin, Now, Reader, Transaction
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.services.base.access import require_name
+from backend.services.judging import policy_change as policies
+from backend.services.judging.policy_change import Preview, ProjectPolicy
+
+router = APIRouter(tags=["projects"])
+
+
+@router.get(
+    "/projects/{project:path}/policy",
+    response_model=None,
+    responses=answer(ProjectPolicy, "The thresholds, by where they come from"),
+)
+def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
+    """The thresholds of a project: what its tidemark.toml declares, what was chosen here, and what follows."""
+    return Json(policies.policy_of(c, project))
+
+
+@router.post(
+    "/projects/{project:path}/policy/preview",
+    response_model=None,
+    responses=answer(Preview, "What would have been told of the last days"),
+)
+def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, caller: Reader) -> Any:
+    """What other thresholds would have told of the last 90 days, beside what is told now. Nothing is changed. One at a
+    time for each project: it judges months of history twice, so it is not for strangers either."""
+    require_name(caller)
+    compare = policies.preview_declared if body.declared else policies.preview
+    return Json(compare(c, project, body.policy, now=now, days=body.days))
+
+
+@router.patch(
+    "/projects/{project:path}/policy",
+    response_model=None,
+    responses=answer(ProjectPolicy, "The thresholds from now on"),
+)
+def change(project: Annotated[Slug, Path()], body: PolicyBody, c: Transaction, now: Now, who: Admin) -> Any:
+    """Choose thresholds (null takes one back). The last 90 days are judged again by them, in the background."""
+    return Json(policies.change(c, project, body.policy, by=who, now=now))

@@ -1,0 +1,117 @@
+"""Regressions: listed for scripts, read whole, acted upon; and two commits compared."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from backend.api.bodies import RowId, Slug, TriageBody
+from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.api.shapes import PLAIN
+from backend.services.base.projects import check_regression
+from backend.services.github import upstream_report
+from backend.services.regressions import triage
+from backend.services.regressions import views as regressions
+from backend.services.regressions.views import Page, Regression, RegressionDetail, RegressionFilter
+from backend.services.reports import comparison
+from backend.services.reports.comparison import Comparison
+
+router = APIRouter(tags=["regressions"])
+
+Word = Annotated[str | None, Query(max_length=255, pattern=PLAIN)]
+CommitName = Annotated[
+    str, Query(min_length=1, max_length=255, pattern=PLAIN, description="a sha, a branch, #123, last-good")
+]
+
+
+@router.get("/regressions", response_model=None, responses=answer(Page[Regression], "The newest first"))
+def list_regressions(
+    c: Transaction,
+    _: Reader,
+    project: Annotated[Slug | None, Query()] = None,
+    state: Annotated[
+        str | None, Query(max_length=200, pattern=PLAIN, description="states, or open, closed; separated by commas")
+    ] = None,
+    cause: Word = None,
+    suite: Word = None,
+    benchmark: Word = None,
+    metric: Word = None,
+    testbed: Word = None,
+    owner: Word = None,
+    commits: Annotated[
+        str | None, Query(max_length=255, pattern=PLAIN, description="base..head: onsets after base, up to head")
+    ] = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    still_bad: bool | None = None,
+    min_change: Annotated[float | None, Query(ge=0, le=1000, description="of cost, as a fraction")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Word = None,
+) -> Any:
+    """Regressions that pass every filter; `next` is the cursor of the following part."""
+    wanted = RegressionFilter(
+        project=project,
+        state=state,
+        cause=cause,
+        suite=suite,
+        benchmark=benchmark,
+        metric=metric,
+        testbed=testbed,
+        owner=owner,
+        commits=commits,
+        since=since,
+        until=until,
+        still_bad=still_bad,
+        min_change=min_change,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Json(regressions.list_regressions(c, wanted))
+
+
+@router.get("/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "The regression"))
+def get(regression_id: RowId, c: Transaction, _: Reader) -> Any:
+    """One regression with its evidence, series, suspects, phases, and a command that reproduces it."""
+    return Json(regressions.get_regression(c, regression_id))
+
+
+@router.get(
+    "/regressions/{regression_id}/upstream-report",
+    response_model=None,
+    responses={
+        200: {"description": "The draft, as Markdown", "content": {"text/markdown": {"schema": {"type": "string"}}}}
+    },
+)
+def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) -> Response:
+    """A report for the project whose newer version made this slower. 409: the cause is not the environment."""
+    found = upstream_report.draft(c, config, regression_id)
+    return Response(found.text, media_type="text/markdown; charset=utf-8")
+
+
+@router.patch(
+    "/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "As it is afterwards")
+)
+def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller: Writer) -> Any:
+    """Acknowledge, release, accept as expected, call invalid, reopen, note, undo. Each is an event; none is edited."""
+    check_regression(c, regression_id, caller)
+    return Json(triage.triage(c, regression_id, body.action, caller.name, now=now, reason=body.reason, note=body.note))
+
+
+@router.get("/compare", response_model=None, responses=answer(Comparison, "The comparison"))
+def compare(
+    c: Transaction,
+    _: Reader,
+    project: Annotated[Slug, Query()],
+    base: CommitName,
+    head: CommitName,
+    suite: Annotated[list[str], Query(default_factory=list, max_length=50)],
+    testbed: Word = None,
+    only_changed: bool = False,
+) -> Any:
+    """Two commits, metric by metric, with uncertainty."""
+    return Json(
+        comparison.compare_commits(c, project, base, head, testbed, suites=tuple(suite), only_changed=only_changed)
+    )

@@ -1,0 +1,68 @@
+"""Across projects: what is watched, what waits, who works."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from backend.api.answers import WorkerAnswer
+from backend.api.bodies import Slug, WorkerName, WorkerStateBody
+from backend.api.dependencies import Admin, Config, Now, Reader, Transaction
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.api.shapes import PLAIN
+from backend.services.queue import dispatch
+from backend.services.regressions.views import Page
+from backend.services.reports import overview
+from backend.services.reports.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
+
+router = APIRouter(tags=["fleet"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerList:
+    """`silent`: testbeds whose workers were not heard of lately."""
+
+    items: tuple[Worker, ...]
+    next: str | None
+    silent: tuple[SilentTestbed, ...]
+
+
+@router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))
+def list_projects(c: Transaction, _: Reader) -> Any:
+    """Projects, with what is open in each."""
+    return Json({"items": overview.list_projects(c), "next": None})
+
+
+@router.get("/queue", response_model=None, responses=answer(Queue, "The queue"))
+def queue(
+    c: Transaction,
+    config: Config,
+    now: Now,
+    _: Reader,
+    project: Annotated[Slug | None, Query()] = None,
+    testbed: Annotated[str | None, Query(max_length=100, pattern=PLAIN)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Any:
+    """How many runs are in each state, what is at work, what waits and why."""
+    return Json(overview.queue(c, project=project, testbed=testbed, limit=limit, now=now, live_s=config.worker_live_s))
+
+
+@router.get("/workers", response_model=None, responses=answer(WorkerList, "Every worker"))
+def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
+    """Workers, what each does, and testbeds with waiting runs but no worker."""
+    fleet = overview.fleet(c, now=now, live_s=config.worker_live_s)
+    return Json(WorkerList(items=fleet.workers, next=None, silent=fleet.silent))
+
+
+@router.get("/workers/{name}", response_model=None, responses=answer(WorkerDetail, "The worker"))
+def get(name: WorkerName, c: Transaction, config: Config, now: Now, _: Reader) -> Any:
+    """A worker, with its newest runs."""
+    return Json(overview.load_worker(c, name, now=now, live_s=config.worker_live_s))
+
+
+@router.patch("/workers/{name}", response_model=WorkerAnswer)
+def tell(name: WorkerName, body: WorkerStateBody, c: Transaction, _: Admin) -> Any:
+    """Tell a worker to pause, drain or stay in quarantine, or that all is well."""
+    dispatch.set_worker_state(c, name, body.state)
+    return Json({"state": body.state})

@@ -1,0 +1,46 @@
+"""Artifacts of a run: stored as they come, downloaded as they are."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from starlette.responses import FileResponse
+
+from backend.api.bodies import RunId
+from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction
+from backend.api.responses import Json
+from backend.services.base import artifacts
+from backend.services.base.artifacts import Stored
+
+router = APIRouter(tags=["runs"])
+ArtifactName = Annotated[str, Path(min_length=1, max_length=200)]
+BYTES: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.put(
+    "/runs/{run_id}/artifacts/{name}",
+    response_model=Stored,
+    responses={201: {"model": Stored, "description": "Stored; 200 when the same bytes were there"}},
+    openapi_extra=BYTES,
+)
+def put(
+    run_id: RunId, name: ArtifactName, body: RawBody, c: Transaction, config: Config, now: Now, caller: Deliverer
+) -> Any:
+    """Store a file of this run. What a name stands for never changes: other bytes under it are refused."""
+    stored = artifacts.store_artifact(c, run_id, name, body, config, caller, now)
+    return Json(stored, status_code=201 if stored.created else 200)
+
+
+@router.get(
+    "/runs/{run_id}/artifacts/{name}",
+    response_class=FileResponse,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "The file"}},
+)
+def get(run_id: RunId, name: ArtifactName, c: Transaction, config: Config, _: Reader) -> Any:
+    """Download a file of this run."""
+    row, path = artifacts.find_artifact(c, run_id, name, config)
+    return FileResponse(path, media_type=row.content_type, filename=name, content_disposition_type="attachment")

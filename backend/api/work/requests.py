@@ -1,0 +1,29 @@
+"""Asking for runs."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from backend.api.bodies import RunRequestBody
+from backend.api.dependencies import Config, Now, Transaction, Writer
+from backend.api.described import answer
+from backend.api.responses import Json
+from backend.services.repository.requests import Accepted, RunRequest, request_commit
+
+router = APIRouter(tags=["runs"])
+
+
+@router.post(
+    "/run-requests", response_model=None, status_code=202, responses=answer(Accepted, "Queued, or there", status=202)
+)
+def request(body: RunRequestBody, c: Transaction, config: Config, now: Now, caller: Writer) -> Any:
+    """Queue the runs of a commit; those that stand already are named instead."""
+    asked = RunRequest(
+        project=body.project,
+        commit=body.commit,
+        suites=body.suites,
+        testbeds=body.testbeds,
+        kind=body.kind,
+        again=body.again,
+    )
+    return Json(request_commit(c, asked, config, caller, now), status_code=202)

@@ -1,0 +1,44 @@
+"""The smoothed value of each point: the level as a chart draws it. Causal, robust, and restarted at change points.
+
+An average whose weight for a new run falls from 1 to `GAIN` as runs are added, and which hears at most `CLIP` standard
+deviations of any run: a spike moves it by less than half a standard deviation, and never for long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from backend.regression.detector.density import Floats, middle
+
+GAIN = 0.15
+CLIP = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Smooth:
+    """The smoothed log cost and the number of runs in it."""
+
+    level: float = 0.0
+    runs: int = 0
+
+    def take(self, x: float, noise: float) -> Smooth:
+        """The smooth after one more run."""
+        if self.runs == 0:
+            return Smooth(x, 1)
+        gain = max(GAIN, 1 / (self.runs + 1))
+        step = max(-CLIP * noise, min(CLIP * noise, x - self.level))
+        return Smooth(self.level + gain * step, self.runs + 1)
+
+    def half_width(self, noise: float) -> float:
+        """Half the width of a 95 % band of the level."""
+        gain = max(GAIN / (2 - GAIN), 1 / max(1, self.runs))
+        return 1.96 * noise * math.sqrt(gain)
+
+
+def restart(runs: Floats, noise: float) -> Smooth:
+    """The smooth of a new level, of which these runs are known."""
+    smooth = Smooth(middle(runs[:3]), min(3, len(runs)))
+    for x in runs[3:]:
+        smooth = smooth.take(float(x), noise)
+    return smooth

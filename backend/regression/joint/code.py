@@ -1,0 +1,303 @@
+"""Changes of the code: proved by a session, found on further testbeds, placed and sized better with every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from backend.regression.cause.attribution import CauseName
+from backend.regression.joint.rows import RowsOfTestbed, Shift
+from backend.regression.joint.scan import SMALLEST, Found, Place, channels, locate, pattern_of, share_of
+from backend.regression.joint.software import Software
+from backend.regression.joint.state import MOVED, Code, Inquiry
+from backend.regression.joint.terms import Bools, Floats, IncidentKind
+
+GROWS_FOR = 45
+"""Commits after its onset in which a change may be found on further testbeds and series."""
+LEFT_OVER = 0.6
+"""Share of a known change that may be left over after it was taken off; more is another change of the same series."""
+STEP_OF_DRIFT = 0.065
+"""Log cost: a larger loss at one commit is a regression of its own, whatever comes after it."""
+PART_OF_DRIFT = 0.055
+"""Log cost of a gate: a smaller loss of a benchmark that is known to drift is a part of that."""
+
+
+class Codes(Software):
+    """The layer that knows what the code did."""
+
+    def tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
+        """A session proved a change of the code: one that is known, a step of a drift, or a new one."""
+        rows = self.rows[inquiry.testbed]
+        listed, sign = self.moved_by_code(inquiry, change, error)
+        code = Code(0, change, error, listed, Place(0, 0, 0))
+        code.place = self.locate_code(code, [rows], inquiry)
+        known = next((c for c in reversed(self.codes) if not c.drift and self.same_change(c, code, rows)), None)
+        if known is not None:
+            self.grow(known, code, rows)
+            return
+        drifting = self.continues(code)
+        if drifting is not None:
+            self.lose_more(drifting, code)
+            return
+        kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
+        code.incident = self.open_incident(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
+        self.codes.append(code)
+        self.attach(code, rows)
+        for other in self.rows.values():
+            if other is not rows and self.shows(code, other):
+                self.attach(code, other)
+        if sign < 0:
+            self.close_fixed(code)
+
+    def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
+        """The series that a proved change moved, and its direction."""
+        rows, z = self.rows[inquiry.testbed], change / error
+        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED)
+        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.008)
+        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED)
+        lead = self.lead_of(change, clear if clear.any() else expected)
+        sign = float(np.sign(change[lead]))
+        related = self.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
+        alike = np.sign(change) == sign
+        listed = (clear | expected | related) & alike
+        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
+        listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
+        enough = np.abs(change) + 0.5 * error >= 0.03
+        if abs(change[lead]) >= 2 * SMALLEST:
+            # Beside a large change a tiny one is chance, or a part of a drift.
+            enough &= np.abs(change) >= SMALLEST
+        listed &= self.with_shown(listed & enough)
+        listed &= self.stepped(inquiry, rows, change, listed)
+        if listed.any():
+            return listed, sign
+        if (clear & alike).any():
+            return clear & alike, sign
+        # The session leans towards what the runs show; series by series it proves nothing.
+        return inquiry.pattern != 0, float(np.sign(inquiry.pattern[inquiry.lead]))
+
+    def grow(self, known: Code, found: Code, rows: RowsOfTestbed) -> None:
+        """A known change has more series than were known, or another testbed."""
+        known.change = np.where(found.listed & ~known.listed, found.change, known.change)
+        known.listed = known.listed | found.listed
+        if rows.name not in known.shown:
+            self.attach(known, rows)
+        else:
+            self.refit(known, rows)
+        self.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
+
+    def lose_more(self, known: Code, code: Code) -> None:
+        """A small loss after another one: both are steps of one drift."""
+        code.incident, code.drift = known.incident, True
+        self.codes.append(code)
+        for bed in self.rows.values():
+            code.shown[bed.name] = bed.n
+            if self.shows(code, bed):
+                delta = np.where(code.listed, code.change, 0.0)
+                bed.put(("drift", self.new_key()), Shift(delta, from_position=code.place.commit))
+        self.drifting.update({int(b): self.newest + 60 for b in np.unique(self.benchmark[code.listed])})
+        range_end = max(self.incidents[code.incident].range_end, known.place.last)
+        self.change_incident(code.incident, drift=True, range_end=range_end)
+
+    def stepped(self, inquiry: Inquiry, rows: RowsOfTestbed, change: Floats, listed: Bools) -> Bools:
+        """False for benchmarks whose runs just before the onset were nearly as bad: they drift."""
+        positions = rows.position[inquiry.rows]
+        first = int(positions.min())
+        before = rows.judged(60, first=first - 10, before=first)
+        if len(before) < 3:
+            return np.ones(self.size, dtype=bool)
+        new, new_error = rows.mean(inquiry.rows)
+        old, old_error = rows.mean(before)
+        step, error = new - old, np.hypot(new_error, old_error)
+        flat = listed & (np.abs(change) > 0.01) & (step * np.sign(change) < 0.55 * np.abs(change))
+        flat &= (np.abs(change) - step * np.sign(change)) > 2.0 * error
+        drop = self.with_moved(flat & self.shown)
+        if not (listed & self.shown & ~drop).any():
+            drop &= self.benchmark != self.benchmark[inquiry.lead]
+        kept: Bools = ~drop
+        return kept
+
+    def continues(self, code: Code) -> Code | None:
+        """A small loss after another of the same series: they are getting worse step by step, which is one drift."""
+        for known in reversed(self.codes):
+            both, either = (known.listed & code.listed).sum(), (known.listed | code.listed).sum()
+            lead, own = self.lead_of(known.change, known.listed), self.lead_of(code.change, code.listed)
+            if (
+                known.open
+                and both >= 0.5 * either
+                and 0 < known.change[lead] < STEP_OF_DRIFT
+                and 0 < code.change[own] < STEP_OF_DRIFT
+                and 3 < code.place.commit - known.place.commit <= 60
+                and self.machine_bound[lead]
+            ):
+                return known
+        return None
+
+    def same_change(self, a: Code, b: Code, rows: RowsOfTestbed) -> bool:
+        """Whether what a session left over is a known change: found elsewhere, or not wholly taken off."""
+        if a.change[self.lead_of(a.change, a.listed)] * b.change[self.lead_of(b.change, b.listed)] <= 0:
+            return False
+        both = a.listed & b.listed
+        if both.any():
+            left = float(b.change[both] @ a.change[both] / (a.change[both] @ a.change[both]))
+            return abs(a.place.commit - b.place.commit) <= 5 and (rows.name not in a.shown or left < LEFT_OVER)
+        # A session sees all series: what one adds to none of those listed must be at that very commit.
+        sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
+        return rows.name in a.shown and sharp and a.place.commit == b.place.commit
+
+    def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
+        """Where a change began, from all rows of the testbeds that show it."""
+        pattern = np.where(code.listed, code.change, 0.0)
+        positions, evidence = [], []
+        low, high = code.place.commit - 25, code.place.commit + 25
+        if inquiry is not None:
+            low, high = inquiry.base - 6, inquiry.head
+        for rows in beds:
+            near = rows.judged(80, first=low - 8, before=high + 13)
+            if not len(near):
+                continue
+            tail = rows.tail(near)
+            put = rows.shifts.get(("code", code.incident)) if code.incident else None
+            residual = rows.clean[near] - rows.base[rows.worker[near]]
+            mask = np.isfinite(residual)
+            residual = np.where(mask, residual, 0.0)
+            if put is not None and put.from_position is not None:
+                residual = residual + (rows.position[near] >= put.from_position)[:, None] * put.delta
+            upgrade = next((u for u in self.upgrades if u.testbed == rows.name and not u.settled), None)
+            tail = replace(tail, residual=residual * mask, mask=mask)
+            picked = channels(pattern, rows.sigma**2, self.benchmark)
+            share, information = share_of(tail, pattern, picked)
+            if upgrade is not None and inquiry is not None:
+                post = rows.level[near] >= upgrade.level
+                if post.any() and share[post].mean() > 1.5:
+                    share = np.where(post, share - (share[post].mean() - 1), share)
+            positions.append(rows.position[near])
+            evidence.append(0.6 * information * (np.clip(share, -1.0, 2.0) - 0.5))
+        if not positions:
+            return code.place
+        at = np.concatenate(positions)
+        return locate(
+            at, np.concatenate(evidence), frozenset(self.docs), max(1, low), max(low + 1, min(high, int(at.max())))
+        )
+
+    def shows(self, code: Code, rows: RowsOfTestbed, since: int | None = None) -> bool:
+        """Whether the rows of a testbed since the onset show the change."""
+        start = code.place.commit if since is None else min(since, code.place.commit)
+        after = rows.judged(40, first=start)[-8:]
+        if not len(after):
+            return False
+        pattern = np.where(code.listed, code.change, 0.0)
+        picked = channels(pattern, rows.sigma**2, self.benchmark)
+        share, information = share_of(rows.tail(after), pattern, picked)
+        total = 0.6 * float(information.sum())
+        if total < 16 or (len(after) < 2 and total < 60):
+            return False
+        mean = float((share * information).sum() / information.sum())
+        return 0.55 < mean < 2.0 and mean * total**0.5 > 4
+
+    def attach(self, code: Code, rows: RowsOfTestbed) -> None:
+        code.shown[rows.name] = rows.n
+        rows.put(
+            ("code", code.incident), Shift(np.where(code.listed, code.change, 0.0), from_position=code.place.commit)
+        )
+        self.relocate(code)
+        self.refit(code, rows)
+
+    def relocate(self, code: Code) -> None:
+        if code.drift:
+            code.place = replace(code.place, commit=self.not_docs(code.place.commit))
+            self.change_incident(code.incident, first_bad=code.place.commit)
+            return
+        place = self.locate_code(code, [self.rows[name] for name in code.shown])
+        code.place = place
+        for name in code.shown:
+            put = self.rows[name].shifts.get(("code", code.incident))
+            if put is not None and put.from_position != place.commit:
+                self.rows[name].put(("code", code.incident), replace(put, from_position=place.commit))
+        self.change_incident(
+            code.incident,
+            first_bad=place.commit,
+            range_start=place.first,
+            range_end=place.last,
+            testbeds=tuple(sorted(code.shown)),
+        )
+
+    def refit(self, code: Code, rows: RowsOfTestbed) -> None:
+        """The size of the change on a testbed, from the session and the runs since, by their precision."""
+        put = rows.shifts.get(("code", code.incident))
+        after = rows.judged(first=code.place.commit)[:25]
+        if put is None or not len(after):
+            return
+        mean, error = rows.mean(after)
+        total = put.delta + mean
+        weight = np.where(np.isfinite(error), 1 / np.maximum(error, 1e-4) ** 2, 0.0)
+        own = 1 / code.error**2
+        best = (code.change * own + np.where(weight > 0, total, 0.0) * weight) / (own + weight)
+        sure = 1 / np.sqrt(own + weight)
+        sign = np.sign(code.change[self.lead_of(code.change, code.listed)])
+        sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
+        add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
+        add &= code.change * sign >= np.where(sides, 2.5 if self.unsettled_near(rows) else 1.5, 3.5) * code.error
+        # What the runs show and the session saw far less of was there before, or came later.
+        add &= code.change * sign + code.error >= 0.6 * best * sign
+        add &= self.with_shown(code.listed | (add & (best * sign >= 0.03)))
+        drop = (best * sign < 0.010) & (sure < 0.007)
+        listed = (code.listed | add) & ~drop
+        if not (listed & self.shown).any():
+            listed = code.listed
+        rows.put(("code", code.incident), replace(put, delta=np.where(listed, best, 0.0)))
+        if (listed != code.listed).any():
+            code.listed = listed
+            self.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
+
+    def follow(self, rows: RowsOfTestbed) -> None:
+        """Later results: the change may show on this testbed too, and is known better with every run."""
+        for code in self.codes:
+            if self.newest - code.place.commit > GROWS_FOR or code.drift:
+                continue
+            if rows.name not in code.shown:
+                if self.shows(code, rows):
+                    self.attach(code, rows)
+            elif rows.n - code.shown[rows.name] in (3, 6, 10, 15, 22):
+                self.relocate(code)
+                self.refit(code, rows)
+
+    def close_fixed(self, fix: Code) -> None:
+        for code in self.codes:
+            if code is fix or not code.open or code.change[self.lead_of(code.change, code.listed)] < 0:
+                continue
+            both = code.listed & fix.listed
+            if not both.any() or both.sum() < 0.5 * code.listed.sum():
+                continue
+            left = float((code.change + fix.change)[both] @ code.change[both] / (code.change[both] @ code.change[both]))
+            if left < 0.4 and fix.place.commit > code.place.commit:
+                code.open = False
+                self.close_incident(code.incident, fix.place.commit)
+
+    def absorb(self, rows: RowsOfTestbed, found: Found) -> bool:
+        """True when the change is one that is known: on a further testbed, or what its first estimate left over."""
+        pattern = pattern_of(found, self.machine_bound)
+        moved = pattern != 0
+        first = int(rows.position[found.rows].min())
+        for code in self.codes:
+            if code.drift or not (code.listed & moved).any():
+                continue
+            if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self.shows(code, rows, first):
+                self.attach(code, rows)
+                return True
+        for code in self.codes:
+            if rows.name in code.shown and code.listed[found.lead]:
+                near = abs(first - code.place.commit) <= 6
+                small = abs(found.change[found.lead]) < 0.6 * abs(code.change[found.lead])
+                if near and small:
+                    self.refit(code, rows)
+                    return True
+        if (
+            self.drifting.get(int(self.benchmark[found.lead]), -1) >= self.newest
+            and abs(found.change[self.partner[found.lead]]) < PART_OF_DRIFT
+        ):
+            listed = moved & (self.benchmark == self.benchmark[found.lead])
+            rows.put(("absorbed", self.new_key()), Shift(np.where(listed, found.change, 0.0), from_position=first))
+            return True
+        return False

@@ -1,0 +1,161 @@
+"""Software below and around the code: upgrades of a testbed, and new ways of measuring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from backend.regression.cause.attribution import CauseName
+from backend.regression.joint.machines import Machines
+from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
+from backend.regression.joint.scan import Place
+from backend.regression.joint.state import TELLS, Method, Upgrade
+from backend.regression.joint.terms import Bools, FleetRun, Floats, IncidentKind
+
+UPGRADE_TELLS = 0.04
+"""Log cost: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
+
+FEW = 4
+"""Runs since an upgrade below which every one of them must show what it moved, and not only every other."""
+SHOWN = 0.35
+"""Share of the mean that they must show."""
+
+
+class Software(Machines):
+    """The layer that notices new environments and new versions of suites."""
+
+    def level_of(self, run: FleetRun) -> int:
+        known = self.environments[run.testbed]
+        fingerprint = tuple(sorted(run.environment.items()))
+        if fingerprint not in known:
+            known.append(fingerprint)
+            if len(known) > 1:
+                self.upgrades.append(Upgrade(run.testbed, len(known) - 1, run.position, key=self.new_key()))
+        return known.index(fingerprint)
+
+    def note_versions(self, run: FleetRun) -> None:
+        for suite, version in run.suite_version.items():
+            if suite not in self.suites:
+                continue
+            usual = self.versions.setdefault(suite, version)
+            if version == usual:
+                continue
+            number = self.suites.index(suite)
+            bumps = [m for m in self.methods if m.suite == number]
+            newest = bumps[-1] if bumps else None
+            if self.newer(version, usual):
+                self.versions[suite] = version
+                self.methods.append(Method(number, run.position, key=self.new_key()))
+            elif newest is not None and newest.told is None:
+                newest.position = max(newest.position, run.position + 1)
+        for method in self.methods:
+            name = self.suites[method.suite]
+            if run.suite_version.get(name) == self.versions[name] and run.position < method.position:
+                method.position = run.position
+
+    @staticmethod
+    def newer(a: str, b: str) -> bool:
+        def parts(v: str) -> list[tuple[int, str]]:
+            return [(int(p), "") if p.isdigit() else (-1, p) for p in v.split(".")]
+
+        return parts(a) > parts(b)
+
+    def settle_methods(self) -> None:
+        for method in self.methods:
+            if method.settled:
+                continue
+            total, weight, count = np.zeros(self.size), np.zeros(self.size), 0
+            for rows in self.rows.values():
+                after = rows.judged(40, first=method.position)
+                if len(after):
+                    mean, error = rows.mean(after)
+                    good = np.isfinite(error)
+                    total[good] += mean[good] / error[good] ** 2
+                    weight[good] += 1 / error[good] ** 2
+                    count += len(after)
+            if count < 2:
+                continue
+            change = total / np.maximum(weight, 1e-9)
+            z = change * np.sqrt(weight)
+            own = (self.suite == method.suite) & self.machine_bound
+            listed = own & (np.abs(change) >= 0.015) & (np.abs(z) >= 3.5)
+            if (listed & self.shown & (np.abs(change) >= TELLS) & (np.abs(z) >= 5)).any():
+                place = Place(method.position, method.position, method.position)
+                if method.told is None:
+                    method.told = self.open_incident(
+                        IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.rows), place, change
+                    )
+            if method.told is not None:
+                self.change_incident(method.told, series=tuple(np.flatnonzero(listed)))
+                for rows in self.rows.values():
+                    rows.put(
+                        ("method", method.key),
+                        Shift(np.where(listed, change, 0.0), from_position=method.position),
+                    )
+                method.settled = True
+            elif count >= 12:
+                method.settled = True
+
+    def moved_by_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> tuple[Bools, Floats] | None:
+        """The series that an upgrade moved and by how much; None where that is nobody's news."""
+        post = rows.judged(level=upgrade.level)
+        if len(post) < 2:
+            return None
+        newest = np.sort(post)[-20:]
+        mean, error = rows.mean(newest)
+        z = mean / error
+        listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        # One unlucky run moves the mean of a few: all of them must show it, or half where they are more.
+        tail = rows.tail(newest)
+        shown = np.where(tail.mask, tail.residual * np.sign(mean), np.nan)
+        typical = middle(shown) if len(newest) >= FEW else np.nanmin(shown, axis=0, initial=np.inf)
+        listed &= typical > SHOWN * np.abs(mean)
+        before = rows.judged(80, below=upgrade.level)[-8:]
+        if len(before) >= 3:
+            # What was as bad before the upgrade is not its doing.
+            earlier, error = rows.mean(before)
+            as_bad = (earlier * np.sign(mean) > 0.45 * np.abs(mean)) & (np.abs(earlier) > 2 * error)
+            listed &= ~self.with_moved(as_bad & self.shown)
+        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
+        listed &= ~np.isin(self.benchmark, getting_worse)
+        clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS) & (np.abs(z) >= 4.2))
+        if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
+            return None
+        return listed, mean
+
+    def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
+        place = Place(upgrade.position, upgrade.position, upgrade.position)
+        upgrade.told = self.open_incident(
+            IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
+        )
+        upgrade.settled = True
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
+
+    def refit_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> None:
+        """What the upgrade moved, known better with every run since."""
+        post = np.sort(rows.judged(level=upgrade.level))
+        if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
+            return
+        upgrade.refits += 1
+        put = rows.shifts.get(("environment", upgrade.key))
+        assert put is not None and upgrade.listed is not None and upgrade.told is not None
+        mean, error = rows.mean(post if len(post) < 6 else post[:-2])
+        total = put.delta + mean
+        z = total / error
+        listed = self.machine_bound & (np.abs(total) >= 0.015) & (np.abs(z) >= 3.5)
+        listed |= (
+            self.with_moved(listed & self.shown) & self.machine_bound & (np.abs(total) >= 0.02) & (np.abs(z) >= 2.5)
+        )
+        if upgrade.refits > 3:
+            # By now a new change may be among the rows: only what was moved from the start is followed.
+            listed &= upgrade.listed | (np.abs(rows.mean(post[:6])[0] + put.delta) >= 0.5 * np.abs(total))
+        if not listed.any():
+            return
+        upgrade.listed = listed
+        rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
+        self.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
+
+    def unsettled_near(self, rows: RowsOfTestbed) -> bool:
+        return any(u.testbed == rows.name and self.newest - u.position < 30 for u in self.upgrades)

@@ -1,0 +1,377 @@
+"""From what the detector found to what is said: verdict, reason, limits in the metric's own unit, and events."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backend.regression.cost import value_of
+from backend.regression.detector.density import NoiseModel, inflation_of
+from backend.regression.detector.detector import Detector
+from backend.regression.detector.memory import Change, Opened
+from backend.regression.detector.smoothing import Smooth
+from backend.regression.detector.workers import WorkerOffset, find
+from backend.regression.policy import Policy
+from backend.regression.series.exact import Counter, ExactChange, exact_change
+from backend.regression.terms import (
+    ChangeDirection,
+    ChangeKind,
+    ChangePoint,
+    ChangeState,
+    Direction,
+    Judgement,
+    Point,
+    Reason,
+    Role,
+    SeriesKind,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from backend.regression.series.judge import Suspect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known when one run of a noisy series is judged. Logs are log cost."""
+
+    kind: SeriesKind
+    point: Point
+    value: float
+    x: float
+    offset: float
+    detector: Detector
+    accepted: Change | None
+    suspect_onset: int | None
+    suspect_runs: int
+    earlier_suspect: int | None
+    returning: int
+    smooth: Smooth
+    events: tuple[ChangePoint, ...]
+    policy: Policy
+
+
+def of_run(facts: Facts) -> Judgement:
+    """The judgement of one run of a noisy series."""
+    detector, policy, model = facts.detector, facts.policy, facts.detector.model
+    events = (*facts.events, *_events(facts))
+    # A session may have confirmed the new level from its first run: what follows is worse however few there are yet.
+    if model is None or not (detector.settled(policy) or detector.opened):
+        return Judgement(
+            verdict=Verdict.INSUFFICIENT,
+            reason=Reason.TOO_FEW_RUNS,
+            n_baseline=len(detector.segment),
+            needed_runs=max(1, detector.least(policy) - len(detector.segment)),
+            events=events,
+            **_common(facts.kind, facts.point, facts.value, facts.smooth, detector.assumed_noise, facts.offset, policy),
+        )
+    level = detector.opened[0].before if detector.opened else model.level
+    band = model.band(policy.alpha)
+    verdict, reason, since, onset = _verdict(facts, level, band)
+    numbers = {
+        "min_change": policy.min_change,
+        "band_low_change": math.expm1(band[0]),
+        "band_high_change": math.expm1(band[1]),
+        "autocorrelation": model.correlation,
+        "runs_of_level": float(len(detector.segment)),
+        "suspect_runs": float(facts.suspect_runs),
+        "sustained_runs": float(policy.sustained_runs),
+        "worker_offset": math.expm1(facts.offset),
+    }
+    if facts.accepted:
+        numbers |= {"evidence": facts.accepted.evidence, "step": math.expm1(facts.accepted.size)}
+    return Judgement(
+        verdict=verdict,
+        reason=reason,
+        change=math.expm1(facts.x - level),
+        red=verdict is Verdict.REGRESSION and facts.kind.role is Role.GATE,
+        onset=onset,
+        since_position=since,
+        events=events,
+        numbers=numbers,
+        **_limits(facts, model, level, *band),
+        **_common(facts.kind, facts.point, facts.value, facts.smooth, model.scale, facts.offset, policy),
+    )
+
+
+def _verdict(facts: Facts, level: float, band: tuple[float, float]) -> tuple[Verdict, Reason, int | None, bool]:
+    """Verdict, reason, where it began, and whether this run is its onset."""
+    accepted, place = facts.accepted, facts.point.position
+    told_worse = accepted is not None and accepted.told and accepted.size > 0
+    if facts.detector.opened and not told_worse:
+        reason = Reason.RETURNING if facts.returning else Reason.STILL_WORSE
+        verdict = Verdict.UNCHANGED if facts.returning else Verdict.REGRESSION
+        return verdict, reason, facts.detector.opened[0].onset, False
+    if accepted is not None:
+        verdict, reason = _accepted_verdict(accepted)
+        return verdict, reason, None if accepted.fixed else accepted.onset, accepted.onset == place
+    if facts.suspect_onset is not None:
+        reason = Reason.OUTSIDE_BAND_ONCE if facts.suspect_runs == 1 else Reason.AWAITING_RUNS
+        return Verdict.SUSPECT, reason, facts.suspect_onset, facts.suspect_runs == 1
+    return Verdict.UNCHANGED, _quiet_reason(facts, level, band), None, False
+
+
+def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
+    if accepted.told and accepted.size > 0:
+        return Verdict.REGRESSION, Reason.SUSTAINED_DRIFT if accepted.drift else Reason.SUSTAINED_STEP
+    if accepted.fixed:
+        return Verdict.UNCHANGED, Reason.RETURNED
+    if accepted.told:
+        return Verdict.IMPROVEMENT, Reason.SUSTAINED_IMPROVEMENT
+    return Verdict.UNCHANGED, Reason.KNOWN_MODE if accepted.known else Reason.SMALL_CHANGE
+
+
+def _quiet_reason(facts: Facts, level: float, band: tuple[float, float]) -> Reason:
+    low, high = band
+    away = facts.x - level
+    if away < low and -away > math.log1p(facts.policy.min_change):
+        return Reason.IMPROVEMENT_PENDING
+    if away > high:
+        return Reason.BELOW_GATE
+    return Reason.WITHIN_BAND
+
+
+def _common(
+    kind: SeriesKind, point: Point, value: float, smooth: Smooth, noise: float, offset: float, policy: Policy
+) -> dict[str, Any]:
+    half, centre = smooth.half_width(noise), smooth.level + offset
+    low, high = _ends(centre - half, centre + half, kind.direction)
+    return {
+        "position": point.position,
+        "commit": point.commit,
+        "policy_version": policy.version,
+        "value": value,
+        "smoothed": value_of(centre, kind.direction),
+        "smoothed_low": low,
+        "smoothed_high": high,
+    }
+
+
+def _ends(low: float, high: float, direction: Direction) -> tuple[float, float]:
+    """Two ends of log cost as values of the metric, the smaller one first."""
+    one, other = value_of(low, direction), value_of(high, direction)
+    return (one, other) if one <= other else (other, one)
+
+
+def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: float) -> dict[str, Any]:
+    """Baseline, band, anchor, interval and noise; what is in the metric's unit includes the worker's offset."""
+    direction, offset = facts.kind.direction, facts.offset
+    band_low, band_high = _ends(level + offset + low, level + offset + high, direction)
+    half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
+    anchor = facts.detector.anchor if facts.detector.anchor is not None else level
+    runs = float(facts.policy.sustained_runs)
+    known = float(min(model.runs, 150))
+    spread = inflation_of(model.correlation, runs) / runs + inflation_of(model.correlation, known) / known
+    return {
+        "change_low": math.expm1(facts.x - level - half),
+        "change_high": math.expm1(facts.x - level + half),
+        "baseline": value_of(level + offset, direction),
+        "band_low": band_low,
+        "band_high": band_high,
+        "anchor": value_of(anchor + offset, direction),
+        "anchor_change": math.expm1(facts.x - anchor),
+        "noise": model.scale,
+        "minimum_detectable_effect": math.expm1(model.scale * math.sqrt(2 * facts.policy.evidence_regression * spread)),
+        "n_baseline": len(facts.detector.opened[0].runs) if facts.detector.opened else model.runs,
+    }
+
+
+def calibrating(
+    kind: SeriesKind,
+    point: Point,
+    value: float,
+    detector: Detector,
+    smooth: Smooth,
+    workers: tuple[WorkerOffset, ...],
+    policy: Policy,
+) -> Judgement:
+    """A run of a worker that is still being calibrated: shown, not judged."""
+    worker = find(workers, point.worker)
+    done = policy.calibration_runs if worker is None or worker.ready else len(worker.residuals)
+    return Judgement(
+        verdict=Verdict.INSUFFICIENT,
+        reason=Reason.CALIBRATING_WORKER,
+        n_baseline=len(detector.segment),
+        needed_runs=max(0, policy.calibration_runs - done),
+        **_common(kind, point, value, smooth, 0.0, 0.0, policy),
+    )
+
+
+# ---- events
+
+
+def _events(facts: Facts) -> tuple[ChangePoint, ...]:
+    change, direction = facts.accepted, facts.kind.direction
+    if change is None:
+        return ()
+    moved = change.told and change.size > 0 and facts.earlier_suspect not in (None, change.onset)
+    relocated = (_event(change, ChangeState.RELOCATED, direction, previous=facts.earlier_suspect),) if moved else ()
+    return (*relocated, *events_of(change, direction))
+
+
+def events_of(change: Change, direction: Direction) -> tuple[ChangePoint, ...]:
+    """What an accepted change ended, and what it began."""
+    ended = tuple(
+        _ended(o, ChangeState.FIXED, change.detected, change.first, change.onset, change.after, direction)
+        for o in change.fixed
+    )
+    return (*ended, _event(change, ChangeState.CONFIRMED, direction))
+
+
+def _event(change: Change, state: ChangeState, direction: Direction, previous: int | None = None) -> ChangePoint:
+    return ChangePoint(
+        kind=ChangeKind.DRIFT if change.drift else ChangeKind.STEP,
+        direction=ChangeDirection.REGRESSION if change.size > 0 else ChangeDirection.IMPROVEMENT,
+        state=state,
+        onset_position=change.onset,
+        last_good_position=change.last_good,
+        range_start=change.first,
+        range_end=change.last,
+        magnitude=math.expm1(change.size),
+        past_gate=change.told,
+        detected_position=change.detected,
+        baseline=value_of(change.before, direction),
+        level=value_of(change.after, direction),
+        previous_onset_position=previous,
+    )
+
+
+def _ended(
+    ended: Opened, state: ChangeState, detected: int, first: int, last: int, after: float, direction: Direction
+) -> ChangePoint:
+    return ChangePoint(
+        kind=ChangeKind.DRIFT if ended.drift else ChangeKind.STEP,
+        direction=ChangeDirection.REGRESSION,
+        state=state,
+        onset_position=ended.onset,
+        last_good_position=ended.last_good,
+        range_start=first,
+        range_end=last,
+        magnitude=math.expm1(ended.after - ended.before),
+        past_gate=True,
+        detected_position=detected,
+        baseline=value_of(ended.before, direction),
+        level=value_of(after, direction),
+    )
+
+
+def withdrawn_event(ended: Opened, detected: int, direction: Direction) -> ChangePoint:
+    """A confirmed regression that a session disproved."""
+    return _ended(ended, ChangeState.WITHDRAWN, detected, ended.onset, ended.onset, ended.after, direction)
+
+
+def confirmed_event(change: Change, direction: Direction) -> ChangePoint:
+    """The event of a change that a session proved."""
+    return _event(change, ChangeState.CONFIRMED, direction)
+
+
+def suspect_event(suspect: Suspect, state: ChangeState, detected: int, direction: Direction) -> ChangePoint:
+    """A suspect appeared, or went away by itself."""
+    return ChangePoint(
+        kind=ChangeKind.STEP,
+        direction=ChangeDirection.REGRESSION,
+        state=state,
+        onset_position=suspect.onset,
+        last_good_position=suspect.last_good,
+        range_start=suspect.onset,
+        range_end=suspect.onset,
+        magnitude=math.expm1(suspect.worst - suspect.baseline),
+        past_gate=True,
+        detected_position=detected,
+        baseline=value_of(suspect.baseline, direction),
+        level=value_of(suspect.worst, direction),
+    )
+
+
+# ---- exact counters
+
+
+def of_counter(
+    kind: SeriesKind,
+    point: Point,
+    value: float,
+    before: Counter,
+    counter: Counter,
+    change: ExactChange | None,
+    policy: Policy,
+) -> Judgement:
+    """The judgement of one run of an exact counter."""
+    base = counter.opened[0].before if counter.opened else (before.value if change is not None else counter.value)
+    assert base is not None
+    verdict, reason, since = _counter_verdict(counter, change, policy)
+    anchor = counter.anchor if counter.anchor is not None else base
+    enough = verdict is not Verdict.INSUFFICIENT
+    return Judgement(
+        position=point.position,
+        commit=point.commit,
+        verdict=verdict,
+        reason=reason,
+        policy_version=policy.version,
+        value=value,
+        change=exact_change(base, value, kind.direction) if enough else None,
+        change_low=exact_change(base, value, kind.direction) if enough else None,
+        change_high=exact_change(base, value, kind.direction) if enough else None,
+        baseline=base if enough else None,
+        band_low=base if enough else None,
+        band_high=base if enough else None,
+        anchor=anchor if enough else None,
+        anchor_change=exact_change(anchor, value, kind.direction) if enough else None,
+        smoothed=value,
+        smoothed_low=value,
+        smoothed_high=value,
+        noise=0.0 if enough else None,
+        minimum_detectable_effect=policy.exact_min_change if enough else None,
+        n_baseline=counter.held,
+        needed_runs=0 if enough else max(1, policy.exact_baseline_runs - counter.held),
+        red=verdict is Verdict.REGRESSION and kind.role is Role.GATE,
+        onset=change is not None and enough and verdict is not Verdict.UNCHANGED,
+        since_position=since,
+        numbers={"exact_min_change": policy.exact_min_change, "runs_of_value": float(counter.held)},
+        events=_counter_events(change, kind.direction),
+    )
+
+
+def _counter_verdict(
+    counter: Counter, change: ExactChange | None, policy: Policy
+) -> tuple[Verdict, Reason, int | None]:
+    if counter.opened:
+        new = change is not None and change.told and change.change > 0
+        return Verdict.REGRESSION, Reason.EXACT_CHANGED if new else Reason.STILL_WORSE, counter.opened[0].onset
+    young = not counter.settled(policy) and not counter.earlier if change is None else not change.judged
+    if young:
+        return Verdict.INSUFFICIENT, Reason.TOO_FEW_RUNS, None
+    if change is None:
+        return Verdict.UNCHANGED, Reason.EXACT_SAME, None
+    if change.told and not change.fixed:
+        return Verdict.IMPROVEMENT, Reason.EXACT_IMPROVED, change.onset
+    reason = Reason.KNOWN_MODE if change.known else Reason.EXACT_BELOW_GATE
+    return Verdict.UNCHANGED, Reason.RETURNED if change.fixed else reason, None
+
+
+def _counter_events(change: ExactChange | None, direction: Direction) -> tuple[ChangePoint, ...]:
+    if change is None or not change.judged:
+        return ()
+
+    def event(
+        state: ChangeState, onset: int, last_good: int | None, base: float, level: float, told: bool
+    ) -> ChangePoint:
+        size = exact_change(base, level, direction)
+        return ChangePoint(
+            kind=ChangeKind.STEP,
+            direction=ChangeDirection.REGRESSION if size > 0 else ChangeDirection.IMPROVEMENT,
+            state=state,
+            onset_position=onset,
+            last_good_position=last_good,
+            range_start=change.onset,
+            range_end=change.onset,
+            magnitude=size,
+            past_gate=told,
+            detected_position=change.onset,
+            baseline=base,
+            level=level,
+        )
+
+    fixed = tuple(event(ChangeState.FIXED, o.onset, o.last_good, o.before, o.after, True) for o in change.fixed)
+    own = event(ChangeState.CONFIRMED, change.onset, change.last_good, change.before, change.after, change.told)
+    return (*fixed, own)

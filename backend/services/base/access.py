@@ -1,0 +1,263 @@
+"""Who may do what: bearer tokens with scopes, one-time sign-in links, web sessions, and the guard of page actions.
+
+Secrets have 256 bits of randomness, are shown once and stored as SHA-256; a slow password hash would add nothing.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection
+
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
+from backend.store.base import access as store
+from backend.store.base.access import TokenRow
+
+TOKEN_PREFIX = "tm_"
+SESSION_COOKIE = "tidemark_session"
+CSRF_HEADER = "X-CSRF-Token"
+LINK_LIFE = timedelta(hours=12)
+SESSION_LIFE = timedelta(days=30)
+LONGEST_LIFE = timedelta(days=100 * 365)  # of a token; one that never expires says so
+# `last used` is for people; writing it with every request would make each read a write.
+TOUCH_EVERY = timedelta(minutes=1)
+
+
+class Scope(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    WORKER = "worker"
+    ADMIN = "admin"
+
+
+IMPLIED: dict[Scope, frozenset[Scope]] = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
+    Scope.WORKER: frozenset({Scope.READ, Scope.WORKER}),
+    Scope.ADMIN: frozenset(Scope),
+}
+
+
+class Via(StrEnum):
+    ANONYMOUS = "anonymous"
+    TOKEN = "token"
+    SESSION = "session"
+    WORKFLOW = "workflow"  # of GitHub, by its own token: reads, and delivers to one project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who is asking. `project_id` limits a token to one project."""
+
+    name: str
+    via: Via
+    scopes: frozenset[Scope]
+    project_id: int | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes
+
+    def require_project(self, project_id: int) -> None:
+        """Refuse a token of another project."""
+        if self.project_id is not None and self.project_id != project_id:
+            raise Forbidden(f"token {self.name!r} belongs to another project")
+
+
+ANONYMOUS = Principal(name="anonymous", via=Via.ANONYMOUS, scopes=frozenset())
+ANONYMOUS_READER = Principal(name="anonymous", via=Via.ANONYMOUS, scopes=frozenset({Scope.READ}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token on the one occasion that its secret is known."""
+
+    id: int
+    name: str
+    token: str
+    hint: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """The cookie's value and how long it lives."""
+
+    session: str
+    max_age_s: int
+
+
+def hashed(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def create_token(
+    c: Connection,
+    name: str,
+    scopes: Iterable[str],
+    *,
+    now: datetime,
+    project_id: int | None = None,
+    expires_at: datetime | None = None,
+    secret: str | None = None,
+) -> NewToken:
+    """Make a token, or store the given `secret` as one (the launcher keeps the admin token in a file)."""
+    name = name.strip()
+    if not name or len(name) > 100:
+        raise BadRequest.field("name", name, "1 to 100 characters that say who uses the token")
+    wanted = _scopes(scopes)
+    if project_id is not None and Scope.ADMIN in wanted:
+        raise BadRequest.field("scopes", "admin", "read, write, worker: who administers, does so for every project")
+    if expires_at is not None and not now < expires_at < now + LONGEST_LIFE:
+        accepted = f"a time in the future, at most {LONGEST_LIFE.days // 365} years ahead"
+        raise BadRequest.field("expires_at", expires_at.isoformat(), accepted)
+    token = secret or TOKEN_PREFIX + secrets.token_urlsafe(32)
+    hint = token[:8]
+    token_id = store.insert_token(
+        c,
+        name=name,
+        hash=hashed(token),
+        hint=hint,
+        scopes=wanted,
+        project_id=project_id,
+        expires_at=expires_at,
+        now=now,
+    )
+    return NewToken(id=token_id, name=name, token=token, hint=hint, scopes=wanted)
+
+
+def _scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+    known = [scope.value for scope in Scope]
+    wanted = tuple(dict.fromkeys(str(scope) for scope in scopes))
+    unknown = [scope for scope in wanted if scope not in known]
+    if unknown or not wanted:
+        raise BadRequest.field("scopes", unknown[0] if unknown else [], known)
+    return wanted
+
+
+def list_tokens(c: Connection) -> list[TokenRow]:
+    return store.list_tokens(c)
+
+
+def revoke_token(c: Connection, token_id: int, now: datetime) -> None:
+    if not store.revoke_token(c, token_id, now):
+        raise NotFound.of("active token", token_id)
+
+
+def _of_token(c: Connection, secret: str, now: datetime) -> Principal:
+    row = store.find_token(c, hashed(secret))
+    if row is None:
+        raise Unauthenticated("unknown token; `tidemark token create` makes one")
+    if row.revoked_at is not None:
+        raise Unauthenticated(f"token {row.name!r} ({row.hint}…) was revoked")
+    if row.expires_at is not None and row.expires_at <= now:
+        raise Unauthenticated(f"token {row.name!r} ({row.hint}…) expired on {row.expires_at:%Y-%m-%d %H:%M} UTC")
+    if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
+        store.touch_token(c, row.id, now)
+    scopes = frozenset().union(*(IMPLIED[Scope(scope)] for scope in row.scopes))
+    if row.project_id is not None:
+        scopes -= {Scope.ADMIN}  # which reaches every project, and makes tokens that do
+    return Principal(name=row.name, via=Via.TOKEN, scopes=scopes, project_id=row.project_id)
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def create_sign_in_link(c: Connection, config: ServiceConfig, now: datetime) -> str:
+    """A link that signs in whoever opens it first."""
+    secret = secrets.token_urlsafe(32)
+    store.insert_link(c, hashed(secret), now + LINK_LIFE, now)
+    return f"{config.public_url.rstrip('/')}/sign-in/{secret}"
+
+
+def sign_in(c: Connection, link_secret: str, now: datetime, name: str = "owner") -> SignedIn:
+    """Trade a sign-in link for a session."""
+    if not store.use_link(c, hashed(link_secret), now):
+        raise Forbidden("this sign-in link was used before or has expired; `tidemark sign-in` prints a new one")
+    session = secrets.token_urlsafe(32)
+    store.insert_session(c, hashed(session), name, now + SESSION_LIFE, now)
+    return SignedIn(session=session, max_age_s=int(SESSION_LIFE.total_seconds()))
+
+
+def sign_out(c: Connection, session: str) -> None:
+    store.delete_session(c, hashed(session))
+
+
+def _of_session(c: Connection, session: str, now: datetime) -> Principal | None:
+    row = store.find_session(c, hashed(session), now)
+    if row is None:
+        return None
+    if now - row.last_seen_at > TOUCH_EVERY:
+        store.touch_session(c, hashed(session), now, now + SESSION_LIFE)
+    return Principal(name=row.name, via=Via.SESSION, scopes=frozenset(Scope))
+
+
+def identify(
+    c: Connection, *, authorization: str | None, session: str | None, public_read: bool, now: datetime
+) -> Principal:
+    """Who sends these headers. A wrong token is an error even where none is needed: it hides a mistake otherwise."""
+    if authorization is not None:
+        scheme, _, secret = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise Unauthenticated("the Authorization header must be `Bearer <token>`")
+        return _of_token(c, secret.strip(), now)
+    if session and (person := _of_session(c, session, now)) is not None:
+        return person
+    return stranger(public_read=public_read)
+
+
+def stranger(*, public_read: bool) -> Principal:
+    """Who shows neither a token nor a session."""
+    return ANONYMOUS_READER if public_read else ANONYMOUS
+
+
+def require(principal: Principal, scope: Scope) -> None:
+    """Refuse who may not."""
+    if principal.may(scope):
+        return
+    if principal.via is Via.ANONYMOUS:
+        raise Unauthenticated(
+            f"this needs a token with scope {scope.value!r} (header `Authorization: Bearer <token>`) or signing in"
+        )
+    held = ", ".join(sorted(principal.scopes))
+    raise Forbidden(f"{principal.via.value} {principal.name!r} has scopes {held}; this needs {scope.value!r}")
+
+
+def require_name(principal: Principal) -> None:
+    """Refuse strangers what costs more than reading, where they may read."""
+    if principal.via is Via.ANONYMOUS:
+        raise Unauthenticated("this needs a token (header `Authorization: Bearer <token>`) or signing in")
+
+
+# --- page actions ----------------------------------------------------------------------------------------------------
+
+
+def csrf_token(session: str) -> str:
+    """The token that the forms of a web session carry. It needs no storage: only who has the cookie can compute it."""
+    return hmac.new(session.encode(), b"tidemark page action", hashlib.sha256).hexdigest()
+
+
+def check_page_action(
+    *, session: str, token: str | None, origin: str | None, host: str | None, config: ServiceConfig
+) -> None:
+    """Refuse an action that did not come from one of our own pages (cookie alone proves nothing)."""
+    if not token or not hmac.compare_digest(token.encode(), csrf_token(session).encode()):
+        raise Forbidden(f"the page's action token is missing or stale ({CSRF_HEADER}); reload the page and try again")
+    if origin is None or not _is_ours(origin, host, config):
+        raise Forbidden(f"the request's Origin {origin!r} is not this service ({config.public_url})")
+
+
+def _is_ours(origin: str, host: str | None, config: ServiceConfig) -> bool:
+    sent, public = urlsplit(origin), urlsplit(config.public_url)
+    if (sent.scheme, sent.netloc) == (public.scheme, public.netloc):
+        return True
+    # The Host header was checked against the allow-list before: an origin that equals it is this very address.
+    return sent.scheme in ("http", "https") and host is not None and sent.netloc.lower() == host.lower()

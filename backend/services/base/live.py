@@ -1,0 +1,215 @@
+"""Live pages: events written in the transaction that causes them, heard by LISTEN, handed to every open stream.
+
+`publish` belongs to whoever changes something. The `Hub` lives in the API process: one connection listens, each open
+page has a queue. A page that reconnects names the last event it saw and gets what it missed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Engine, make_url
+
+from backend.store.base import live as store
+from backend.store.base.live import EventRow
+
+log = logging.getLogger("tidemark.live")
+
+REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
+QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
+RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+# Sent only to the page of that run: lines of its log would drown everything else.
+RUN_ONLY = frozenset({"log"})
+
+
+def publish(c: Connection, kind: str, project_id: int | None, payload: dict[str, Any]) -> int:
+    """Tell live pages: `kind` (run, log, commits, worker, regression) and what they need to know."""
+    return store.insert_event(c, kind, project_id, payload)
+
+
+def newest_event(c: Connection) -> int:
+    """What a page that is made now has seen: it asks for the events after this one."""
+    return store.newest_event(c)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What one page wants to hear of. None: everything."""
+
+    project_id: int | None = None
+    run_id: str | None = None
+
+    def matches(self, event: EventRow) -> bool:
+        of_run = event.payload.get("run_id")
+        if event.kind in RUN_ONLY and (self.run_id is None or of_run != self.run_id):
+            return False
+        if self.run_id is not None and of_run != self.run_id:
+            return False
+        return self.project_id is None or event.project_id in (None, self.project_id)
+
+
+class Stream:
+    """One open page. Iterating ends when the hub closes or the page fell too far behind."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._queue: asyncio.Queue[EventRow | None] = asyncio.Queue()
+
+    def offer(self, event: EventRow) -> bool:
+        """False: the page is too far behind."""
+        if self.wanted.matches(event):
+            if self._queue.qsize() >= QUEUE_LENGTH:
+                return False
+            self._queue.put_nowait(event)
+        return True
+
+    def begin_with(self, missed: list[EventRow]) -> None:
+        """Put what the page missed before what was offered since the stream was opened."""
+        offered = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        known = {event.id for event in missed}
+        for event in missed:
+            self.offer(event)
+        for later in offered:
+            if later is None or later.id not in known:
+                self._queue.put_nowait(later)
+
+    def end(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def next(self, timeout_s: float) -> EventRow | None:
+        """The next event. None: the stream is over. TimeoutError: nothing happened for so long."""
+        return await asyncio.wait_for(self._queue.get(), timeout_s)
+
+
+class Hub:
+    """Hears every event of the database and hands it to the open streams."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._streams: set[Stream] = set()
+        self._heard: dict[int, EventRow | None] = {}
+        """The last ones in the order they were heard; None: nobody listened, so it was not read."""
+        self._newest = 0
+        self._task: asyncio.Task[None] | None = None
+        self.closed = False
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    def start(self) -> None:
+        self.closed = False
+        self._task = asyncio.create_task(self._listen_for_ever(), name="tidemark-live")
+
+    def end_streams(self) -> None:
+        """End every open stream, and each one opened from now on: the service is going down."""
+        self.closed = True
+        for stream in self._streams:
+            stream.end()
+
+    async def stop(self) -> None:
+        self.end_streams()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    @contextlib.asynccontextmanager
+    async def stream(self, wanted: Wanted, last_seen: int | None) -> AsyncIterator[Stream]:
+        """A stream that begins with what came after event `last_seen`."""
+        stream = Stream(wanted)
+        self._streams.add(stream)  # before what it missed is read: what happens meanwhile comes after that
+        try:
+            if last_seen is not None:
+                stream.begin_with(await self._missed(last_seen))
+            if self.closed:
+                stream.end()
+            yield stream
+        finally:
+            self._streams.discard(stream)
+
+    async def _missed(self, last_seen: int) -> list[EventRow]:
+        if last_seen not in self._heard:
+            return await asyncio.to_thread(self._read_after, last_seen)
+        # In the order heard: ids follow the order of insertion, and transactions may commit in another.
+        heard = list(self._heard)
+        after = {event_id: self._heard[event_id] for event_id in heard[heard.index(last_seen) + 1 :]}
+        unread = [event_id for event_id, event in after.items() if event is None]
+        after.update({event.id: event for event in await asyncio.to_thread(self._read, unread)} if unread else {})
+        return [event for event in after.values() if event is not None]
+
+    def _read_after(self, event_id: int) -> list[EventRow]:
+        with self._engine.connect() as c:
+            return store.events_after(c, event_id, REMEMBERED)
+
+    def _read(self, ids: list[int]) -> list[EventRow]:
+        with self._engine.connect() as c:
+            by_id = {event.id: event for event in store.events_by_id(c, ids)}
+        return [by_id[event_id] for event_id in ids if event_id in by_id]
+
+    def _read_newest(self) -> int:
+        with self._engine.connect() as c:
+            return store.newest_event(c)
+
+    async def _listen_for_ever(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await connection.execute(f"LISTEN {store.CHANNEL}")
+                    await self._catch_up()
+                    failures = 0
+                    while True:
+                        await self._hear(connection)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                # Whatever it was, live pages must come back by themselves when the database does.
+                wait_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+                failures += 1
+                log.warning("the event stream lost the database, trying again in %s s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        url = make_url(self._engine.url).set(drivername="postgresql")
+        return await psycopg.AsyncConnection.connect(
+            url.render_as_string(hide_password=False),
+            autocommit=True,
+            connect_timeout=5,
+            application_name="tidemark live",
+        )
+
+    async def _catch_up(self) -> None:
+        """What was committed while nobody listened."""
+        if self._newest == 0:
+            self._newest = await asyncio.to_thread(self._read_newest)
+            return
+        self._hand_out(await asyncio.to_thread(self._read_after, self._newest))
+
+    async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        ids = [int(told.payload) async for told in connection.notifies(timeout=30, stop_after=1)]
+        if not self._streams:
+            for event_id in ids:  # while results pour in and no page is open, reading each would be work for nobody
+                self._remember(event_id, None)
+        elif ids:
+            self._hand_out(await asyncio.to_thread(self._read, ids))
+
+    def _hand_out(self, events: list[EventRow]) -> None:
+        for event in events:
+            if event.id in self._heard:
+                continue
+            self._remember(event.id, event)
+            for stream in [stream for stream in self._streams if not stream.offer(event)]:
+                stream.end()
+                self._streams.discard(stream)
+
+    def _remember(self, event_id: int, event: EventRow | None) -> None:
+        if len(self._heard) >= REMEMBERED:
+            del self._heard[next(iter(self._heard))]
+        self._heard[event_id] = event
+        self._newest = max(self._newest, event_id)

@@ -1,0 +1,62 @@
+"""Whether the service can do its work: the database answers, its schema is ours, the broker answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import redis
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from backend.services.base.config import ServiceConfig
+from backend.store.base.schema import revisions
+from backend.store.joint.rests import resting_by_project
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    ready: bool
+    checks: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    """What an operator should know though the service can do its work."""
+
+
+def check(engine: Engine, config: ServiceConfig) -> Readiness:
+    """Ask everything that is needed; each answer is `ok` or says what is wrong."""
+    checks = {**_database(engine), "broker": _broker(config)}
+    ready = all(answer == OK for answer in checks.values())
+    return Readiness(ready=ready, checks=checks, notes=_notes(engine) if ready else ())
+
+
+def _notes(engine: Engine) -> tuple[str, ...]:
+    with engine.connect() as c:
+        projects = len(resting_by_project(c))
+    if not projects:
+        return ()
+    where = "1 project" if projects == 1 else f"{projects} projects"
+    return (
+        f"in {where} series cannot be judged side by side for a while, which is tried again by itself: "
+        "tidemark_resting_fleet_judges of /metrics says where, the page of their suites why",
+    )
+
+
+def _database(engine: Engine) -> dict[str, str]:
+    try:
+        with engine.connect() as c:
+            c.execute(text("SELECT 1"))
+            at, expected = revisions(c)
+    except SQLAlchemyError as error:
+        return {"database": f"does not answer ({type(error).__name__})", "schema": "unknown"}
+    if at == expected:
+        return {"database": OK, "schema": OK}
+    return {"database": OK, "schema": f"is at {at or 'nothing'}, this version needs {expected}: tidemark db upgrade"}
+
+
+def _broker(config: ServiceConfig) -> str:
+    try:
+        with redis.Redis.from_url(config.redis_url, socket_timeout=1, socket_connect_timeout=1) as broker:
+            broker.ping()
+    except (redis.RedisError, OSError) as error:
+        return f"does not answer ({type(error).__name__})"
+    return OK

@@ -1,0 +1,227 @@
+"""`/tidemark …` in a comment of a pull request: run, approve, rerun, help.
+
+The webhook only notes that somebody asked. The outbox then asks GitHub whether that person may write to the repository,
+does what was asked once, and answers: with a reaction, and with a comment where there is something to say.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import BadRequest, ServiceError
+from backend.services.github import pull_requests
+from backend.services.queue.dispatch import Kind
+from backend.services.repository import requests
+from backend.services.repository.requests import RunRequest
+from backend.store.base.projects import ProjectRow
+from backend.store.github import outbox as github_outbox
+from backend.store.github import pull_requests as store
+from backend.store.github.pull_requests import PullRequestRow
+
+COMMAND = re.compile(r"\s*/tidemark(?:[ \t]+(?P<words>[^\r\n]*))?(?:\r?\n|\Z)")
+SUITE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+-]{0,99}\Z")
+SHA = re.compile(r"[0-9a-f]{40,64}\Z")
+MAX_COMMENT = 65_536
+# What GitHub says of people who belong to the repository; whether they may write is asked before anything is done.
+ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+WRITERS = frozenset({"admin", "maintain", "write"})
+
+HELP = """What can be said to Tidemark in a comment of a pull request, by people who may write to the repository:
+
+- `/tidemark run`: measure the head now, also where no file changed that a suite's `paths` name
+- `/tidemark run SUITE …`: only these suites
+- `/tidemark rerun`: measure once more what was measured already
+- `/tidemark approve <full commit id>`: of a fork, let exactly this commit onto the workers
+- `/tidemark help`: this"""
+
+
+class Reaction(StrEnum):
+    DONE = "+1"
+    WORKING = "rocket"
+    REFUSED = "-1"
+    PUZZLED = "confused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came of a command: a reaction on the comment, and words where a reaction is not enough."""
+
+    reaction: Reaction
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A command as it stands in the outbox until it is answered."""
+
+    number: int
+    comment_id: str
+    words: tuple[str, ...]
+    author: str
+
+    @classmethod
+    def of_memory(cls, comment_id: str, memory: Mapping[str, Any]) -> "Asked":
+        return cls(
+            number=int(memory["number"]),
+            comment_id=comment_id,
+            words=tuple(memory["words"]),
+            author=str(memory["author"]),
+        )
+
+
+def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any]) -> str:
+    """Take over an `issue_comment` event: what came of it, as a sentence."""
+    if payload.get("action") != "created":
+        return f"nothing to do for a comment {_word(payload.get('action'))}"
+    issue, comment = payload.get("issue"), payload.get("comment")
+    if not isinstance(issue, dict) or not isinstance(comment, dict):
+        raise BadRequest.field("comment", type(comment).__name__, "an object, beside the object issue")
+    body = comment.get("body")
+    found = COMMAND.match(body) if isinstance(body, str) and len(body) <= MAX_COMMENT else None
+    if found is None:
+        return "no command in the comment"
+    told = comment.get("user")
+    user: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    author = user.get("login")
+    number, comment_id = issue.get("number"), comment.get("id")
+    if not isinstance(author, str) or not isinstance(number, int) or not isinstance(comment_id, int):
+        raise BadRequest.field("comment", "without user, id or issue number", "a comment as GitHub tells of it")
+    if not isinstance(issue.get("pull_request"), dict):
+        return f"#{number} is no pull request; commands are for pull requests"
+    if comment.get("author_association") not in ASSOCIATIONS or user.get("type") == "Bot":
+        return f"{_word(author)} does not belong to the repository; the command is not followed"
+    words = (found["words"] or "help").split()[:20]
+    memory = {"number": number, "words": [_word(word) for word in words], "author": _word(author)}
+    github_outbox.want_reply(c, project.id, str(comment_id), memory)
+    return f"/tidemark {_word(' '.join(words))} of {_word(author)} on #{number} is looked at"
+
+
+def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConfig, now: datetime) -> Answered:
+    """Do what somebody who may write has asked for."""
+    verb, *words = asked.words or ("help",)
+    if verb == "help":
+        return Answered(reaction=Reaction.DONE, text=HELP)
+    command = COMMANDS.get(verb)
+    if command is None:
+        known = ", ".join((*COMMANDS, "help"))
+        return Answered(reaction=Reaction.PUZZLED, text=f"`{_code(verb)}` is no command; known: {known}.\n\n{HELP}")
+    row = store.find(c, project.id, asked.number)
+    if row is None:
+        return Answered(
+            reaction=Reaction.PUZZLED,
+            text="This pull request is not known here yet; GitHub tells of it at its next push. "
+            "(The webhook needs the event *pull requests*.)",
+        )
+    who = Principal(name=f"{asked.author} on GitHub", via=Via.TOKEN, scopes=frozenset({Scope.WRITE}))
+    try:
+        with c.begin_nested():
+            return command(c, project, row, words, config, who, now)
+    except ServiceError as error:
+        return Answered(reaction=Reaction.REFUSED, text=f"Not done: {_code(error.detail)}")
+
+
+def refused(author: str, permission: str) -> Answered:
+    """Somebody who may not write asked for something."""
+    said = f"@{author} may {_word(permission) or 'read'} here; commands are for people who may write."
+    return Answered(reaction=Reaction.REFUSED, text=said)
+
+
+def _run(
+    c: Connection,
+    project: ProjectRow,
+    row: PullRequestRow,
+    words: list[str],
+    config: ServiceConfig,
+    who: Principal,
+    now: datetime,
+) -> Answered:
+    return _request(c, project, row, words, config, who, now, again=False)
+
+
+def _rerun(
+    c: Connection,
+    project: ProjectRow,
+    row: PullRequestRow,
+    words: list[str],
+    config: ServiceConfig,
+    who: Principal,
+    now: datetime,
+) -> Answered:
+    return _request(c, project, row, words, config, who, now, again=True)
+
+
+def _request(
+    c: Connection,
+    project: ProjectRow,
+    row: PullRequestRow,
+    words: list[str],
+    config: ServiceConfig,
+    who: Principal,
+    now: datetime,
+    *,
+    again: bool,
+) -> Answered:
+    if row.is_fork and row.approved_sha != row.head_sha:
+        return Answered(reaction=Reaction.REFUSED, text=_unapproved(row))
+    if (wrong := next((word for word in words if not SUITE.match(word)), None)) is not None:
+        return Answered(reaction=Reaction.PUZZLED, text=f"`{_code(wrong)}` is no name of a suite.")
+    request = RunRequest(
+        project=project.slug, commit=row.head_sha, suites=words or None, kind=Kind.PULL_REQUEST, again=again
+    )
+    accepted = requests.request_commit(c, request, config, who, now)
+    github_outbox.want_check(c, project.id, row.head_sha)
+    if any(run.created for run in accepted.runs):
+        return Answered(reaction=Reaction.WORKING)
+    return Answered(
+        reaction=Reaction.DONE,
+        text=f"`{row.head_sha[:12]}` was measured, or waits to be; `/tidemark rerun` measures it once more."
+        if accepted.runs
+        else f"No suite of the tidemark.toml at `{row.head_sha[:12]}` has anything to run.",
+    )
+
+
+def _approve(
+    c: Connection,
+    project: ProjectRow,
+    row: PullRequestRow,
+    words: list[str],
+    config: ServiceConfig,
+    who: Principal,
+    now: datetime,
+) -> Answered:
+    del config
+    if not row.is_fork:
+        return Answered(reaction=Reaction.DONE, text="The head is in this repository; it needs no approval.")
+    if len(words) != 1 or not SHA.match(words[0]):
+        return Answered(reaction=Reaction.PUZZLED, text=_unapproved(row))
+    pull_requests.approve(c, project.slug, row.number, words[0], who, now)
+    return Answered(reaction=Reaction.WORKING)
+
+
+def _unapproved(row: PullRequestRow) -> str:
+    return (
+        "This comes from a fork: its code reaches a worker when you approve exactly the commit that you have read, by "
+        f"its full id. The head is at this moment:\n\n```\n/tidemark approve {row.head_sha}\n```"
+    )
+
+
+Command = Callable[[Connection, ProjectRow, PullRequestRow, list[str], ServiceConfig, Principal, datetime], Answered]
+COMMANDS: Mapping[str, Command] = {"run": _run, "rerun": _rerun, "approve": _approve}
+
+
+def _word(value: object) -> str:
+    """A stranger's word, as Postgres can take it and a log may show it."""
+    text = value if isinstance(value, str) else ""
+    return "".join(char for char in text.encode("utf-8", "replace").decode() if char.isprintable())[:200]
+
+
+def _code(text: str) -> str:
+    """Within backticks, and without reaching anybody."""
+    return text.replace("`", "'").replace("@", "(at)").replace("<", "‹")[:500]

@@ -1,0 +1,308 @@
+"""Pull requests: noted when GitHub tells of them, run when they may be, dropped when they are superseded or closed.
+
+The code of a fork never reaches a worker before a maintainer approved that exact commit: until then its commits are
+not fetched, are not in the store, and no run can name them. A new push needs a new approval.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from backend.services.base.access import Principal
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.projects import find_project
+from backend.services.github.commit_report import is_sustained, runs_needed
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
+from backend.services.repository import manifest, sync
+from backend.services.repository.manifest import FILE_NAME, ManifestInvalid, Suite
+from backend.services.repository.mirror import GitFailure, Mirror
+from backend.services.repository.sync import why_not
+from backend.store.base import commits as commit_store
+from backend.store.base import live as live_store
+from backend.store.base import projects as project_store
+from backend.store.base.projects import ProjectRow
+from backend.store.github import outbox as github_outbox
+from backend.store.github import pull_requests as store
+from backend.store.github.pull_requests import PullRequestRow
+from backend.store.judging import judgements
+from backend.store.queue import queue
+
+log = logging.getLogger("tidemark.pull_requests")
+
+APPROVAL_LABEL = "tidemark"  # a project's settings may name another: {"github": {"approval_label": "..."}}
+RETRY_AFTER = timedelta(seconds=30)
+MAX_AT_ONCE = 20
+ACTIONS = frozenset(
+    {"opened", "reopened", "synchronize", "labeled", "closed", "edited", "ready_for_review", "converted_to_draft"}
+)
+
+
+def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any], now: datetime) -> str:
+    """Take over what a `pull_request` event says; what came of it, as a sentence."""
+    action, told = payload.get("action"), payload.get("pull_request")
+    if not isinstance(told, dict) or not isinstance(told.get("number"), int):
+        raise BadRequest.field("pull_request", type(told).__name__, "an object with number, head and base")
+    if action not in ACTIONS:
+        return f"nothing to do for pull_request {_text(action)}"
+    row = _row(project, told, now)
+    store.save(c, row)
+    current = store.find(c, project.id, row["number"])
+    assert current is not None
+    name = f"#{current.number}"
+    if current.state != "open":
+        dropped = _drop(c, current, None, f"pull request {name} was {current.state}", now)
+        return f"{name} {current.state}, {dropped} runs dropped"
+    dropped = _drop(c, current, current.head_sha, f"superseded by {current.head_sha[:10]} of {name}", now)
+    if action == "labeled" and _label(payload) == _approval_label(project):
+        store.approve(c, project.id, current.number, row["head_sha"], _sender(payload))
+        current = store.find(c, project.id, current.number) or current
+    live_store.notify_work(c)
+    if current.is_fork and current.approved_sha != current.head_sha:
+        return f"{name} comes from a fork; {current.head_sha[:10]} waits for a maintainer's approval"
+    return f"{name} at {current.head_sha[:10]}, {dropped} superseded runs dropped"
+
+
+def approve(
+    c: Connection, project_name: str, number: int, sha: str, principal: Principal, now: datetime
+) -> PullRequestRow:
+    """A maintainer lets exactly this commit of a fork onto the workers."""
+    project = find_project(c, project_name)
+    principal.require_project(project.id)
+    found = store.find(c, project.id, number)
+    if found is None:
+        raise NotFound.of("pull request", number)
+    if not store.approve(c, project.id, number, sha, principal.name):
+        raise Conflict(
+            f"#{number} is at {found.head_sha[:12]} now, not at {sha[:12]}; look at what changed, then approve that",
+            head=found.head_sha,
+        )
+    live_store.notify_work(c)
+    return store.find(c, project.id, number) or found
+
+
+def list_pull_requests(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestRow]:
+    return store.listed(c, find_project(c, project_name).id, state=state, limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A pull request, and what is known of its head."""
+
+    row: PullRequestRow
+    verdict: CommitVerdict
+    waits_for_approval: bool
+
+
+def standing(c: Connection, project_name: str, state: str | None, limit: int) -> list[Standing]:
+    """How each pull request stands, the newest first."""
+    return [
+        Standing(
+            row=row,
+            verdict=_verdict(c, project_name, row.head_sha),
+            waits_for_approval=row.state == "open" and row.is_fork and row.approved_sha != row.head_sha,
+        )
+        for row in list_pull_requests(c, project_name, state, limit)
+    ]
+
+
+def _verdict(c: Connection, project_name: str, sha: str) -> CommitVerdict:
+    try:
+        return commit_verdict(c, project_name, sha).verdict
+    except NotFound:
+        return CommitVerdict.NOT_BENCHMARKED  # its head was not fetched (yet)
+
+
+# --- what GitHub says ------------------------------------------------------------------------------------------------
+
+
+def _row(project: ProjectRow, told: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    head, base = told.get("head"), told.get("base")
+    sha = head.get("sha") if isinstance(head, dict) else None
+    base_ref = base.get("ref") if isinstance(base, dict) else None
+    if not isinstance(head, dict) or not isinstance(sha, str) or not sha or not isinstance(base_ref, str):
+        raise BadRequest.field("pull_request.head", sha, "an object with sha, and base with ref")
+    merged = bool(told.get("merged"))
+    user = told.get("user")
+    return {
+        "project_id": project.id,
+        "number": int(told["number"]),
+        "title": _text(told.get("title")),
+        "author": _text(user.get("login") if isinstance(user, dict) else None),
+        "state": "merged" if merged else "closed" if told.get("state") == "closed" else "open",
+        "is_fork": _is_fork(head, base if isinstance(base, dict) else {}),
+        "head_sha": _text(sha),
+        "base_ref": _text(base_ref),
+        "updated_at": _moment(told.get("updated_at")) or now,
+    }
+
+
+def _is_fork(head: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether the head is in another repository than the base. One that is gone, or not named, counts as a fork."""
+    ids = [repo.get("id") if isinstance(repo := side.get("repo"), dict) else None for side in (head, base)]
+    return ids[0] is None or ids[0] != ids[1]
+
+
+def _label(payload: Mapping[str, Any]) -> str | None:
+    label = payload.get("label")
+    return label.get("name") if isinstance(label, dict) and isinstance(label.get("name"), str) else None
+
+
+def _approval_label(project: ProjectRow) -> str:
+    stated = project.settings.get("github")
+    return str(stated.get("approval_label") or APPROVAL_LABEL) if isinstance(stated, dict) else APPROVAL_LABEL
+
+
+def _sender(payload: Mapping[str, Any]) -> str:
+    sender = payload.get("sender")
+    return _text(sender.get("login") if isinstance(sender, dict) else None) or "GitHub"
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else ""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()[:300]
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None
+
+
+def _drop(c: Connection, row: PullRequestRow, except_sha: str | None, reason: str, now: datetime) -> int:
+    """End the runs of commits that nobody waits for any more."""
+    runs = store.open_runs(c, row.project_id, row.number, except_sha=except_sha)
+    queue.cancel_queued(c, runs, "superseded", now, reason)
+    for run_id in runs:
+        queue.request_cancel(c, run_id)  # those a worker holds already
+    return len(runs)
+
+
+# --- requesting the runs ---------------------------------------------------------------------------------------------
+
+
+def prepare_all(
+    engine: Engine, config: ServiceConfig, now: Callable[[], datetime], is_stopping: Callable[[], bool]
+) -> None:
+    """Fetch the heads of pull requests that may run, and request their runs."""
+    with engine.begin() as c:
+        waiting = store.to_prepare(c, now(), MAX_AT_ONCE)
+        projects = {row.project_id: project_store.by_id(c, row.project_id) for row in waiting}
+    for row in waiting:
+        project = projects[row.project_id]
+        if is_stopping() or project is None:
+            return
+        try:
+            _prepare(engine, sync.mirror_of(config, project, is_stopping), project, row, now())
+        except GitFailure as failure:
+            log.warning("pull request #%d of %s: %s", row.number, project.slug, failure)
+            with engine.begin() as c:
+                store.set_error(c, project.id, row.number, str(failure), now() + RETRY_AFTER)
+
+
+def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
+    """Measure suspects again at once, until as many runs as the policy asks for agree or one does not."""
+    requested = 0
+    with engine.begin() as c:
+        for found in store.doubtful(c):
+            project = project_store.by_id(c, found.project_id)
+            if project is None:
+                continue
+            if len(found.runs) >= runs_needed(project):
+                _settle(c, found.runs, runs_needed(project), now())
+                continue
+            wanted = Wanted(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
+            requested += len(
+                dispatch.request_runs(
+                    c,
+                    project.id,
+                    [wanted],
+                    kind=Kind.CONFIRM,
+                    requested_by=f"suspect in #{found.number}",
+                    now=now(),
+                    branch=f"pull/{found.number}",
+                    pull_request=found.number,
+                    again=True,
+                )
+            )
+    return requested
+
+
+def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
+    """Bring the store up to what the runs of this head agree on, before anybody is told of it."""
+    for found in store.doubtful(c, sha):
+        if found.project_id == project.id and len(found.runs) >= runs_needed(project):
+            _settle(c, found.runs, runs_needed(project), now)
+
+
+def _settle(c: Connection, run_ids: Sequence[str], needed: int, now: datetime) -> None:
+    """What enough runs agree on is a regression everywhere: on the board and in the API as in the check."""
+    by_series: dict[int, list[Any]] = {}
+    for run_id in run_ids:
+        for row in judgements.of_run(c, run_id):
+            by_series.setdefault(row.series_id, []).append(row)
+    sure = [series_id for series_id, rows in by_series.items() if is_sustained(rows, needed)]
+    restated = judgements.bear_out(c, run_ids, sure, now) if sure else []
+    if restated:
+        github_outbox.want(c, restated)
+
+
+def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullRequestRow, now: datetime) -> None:
+    if not mirror.exists():
+        raise GitFailure("the repository has not been read yet")
+    mirror.fetch_pull_request(row.number)
+    own = mirror.commits(mirror.commits_off(row.head_sha, row.base_ref))
+    blob = mirror.blobs_at([row.head_sha], FILE_NAME)[row.head_sha]
+    content = None if blob is None or blob.size > manifest.MAX_BYTES else mirror.read_blobs([blob.id])[blob.id]
+    paths = sorted({path for commit in own for path in commit.changed_paths})
+    with engine.begin() as c:
+        commit_store.save_commits(c, project.id, (sync.row_of(info) for info in own))
+        store.tag_commit(c, project.id, row.head_sha, row.number)
+        commit_id = commit_store.ids_of(c, project.id, [row.head_sha]).get(row.head_sha)
+        if commit_id is not None:
+            _request(c, project, row, commit_id, content, paths, now)
+        # Also where nothing is to be run: a check that branch protection waits for must come.
+        github_outbox.want_check(c, project.id, row.head_sha)
+        store.set_prepared(c, project.id, row.number, row.head_sha)
+
+
+def _request(
+    c: Connection,
+    project: ProjectRow,
+    row: PullRequestRow,
+    commit_id: int,
+    content: bytes | None,
+    paths: list[str],
+    now: datetime,
+) -> None:
+    try:
+        found = None if content is None else manifest.parse(content)
+    except ManifestInvalid as invalid:
+        commit_store.set_note(c, [commit_id], skipped_reason=None, manifest_error=str(invalid)[:4000])
+        return
+    reason = why_not(found, row.base_ref, paths, is_default=True)
+    commit_store.set_note(c, [commit_id], skipped_reason=reason)
+    suites: list[Suite] = [] if found is None or reason else [suite for suite in found.suites if suite.matters(paths)]
+    dispatch.request_runs(
+        c,
+        project.id,
+        [
+            Wanted(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
+            for suite in suites
+            for testbed in suite.testbeds
+        ],
+        kind=Kind.PULL_REQUEST,
+        requested_by=f"#{row.number}" + (f", approved by {row.approved_by}" if row.is_fork else ""),
+        now=now,
+        # Never the head's own name: a fork's branch may be called like our default branch.
+        branch=f"pull/{row.number}",
+        pull_request=row.number,
+    )

@@ -1,0 +1,460 @@
+"""A result arrives: one transaction stores the run, judges it, and answers with every verdict.
+
+Delivering the same bytes again changes nothing and gets the same answer; other bytes under the same id are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, variant_key
+from backend.services.base.arrival import Arrival
+from backend.services.base.errors import Conflict, NotFound
+from backend.services.judging.judging import Judged, Measured, judge_arrival
+from backend.services.judging.rejudging import overrides_of
+from backend.services.judging.verdicts import SeriesVerdict, explanation
+from backend.services.queue.dispatch import lease_hash
+from backend.store.base import wire
+from backend.store.base.live import kept_event
+from backend.store.base.schema import ensure_partitions
+from backend.store.github.outbox import want_statement
+from backend.store.ingest import record as store
+from backend.store.ingest.record import Counted, Place
+from backend.store.judging import judgements as judgement_store
+from backend.store.judging import series as series_store
+from backend.store.judging.series import SeriesRow, SeriesWanted
+from backend.store.regressions import regressions as regression_store
+
+# A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
+LATEST_START = timedelta(days=1)
+EARLIEST_YEAR = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldRegression:
+    """A regression that this run opened, confirmed, or changed otherwise."""
+
+    id: int
+    state: str
+    cause: str | None
+    change: float | None
+    first_bad_position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The answer to a delivery."""
+
+    run_id: str
+    status: str
+    created: bool
+    """False: these very bytes had been delivered before."""
+    verdicts: tuple[SeriesVerdict, ...]
+    regressions: tuple[ToldRegression, ...]
+    summary: Mapping[str, int]
+    """How many verdicts of each kind."""
+
+
+def record_run(
+    c: Connection,
+    run: Run,
+    raw: bytes,
+    *,
+    now: datetime,
+    lease: str | None = None,
+    document: dict[str, Any] | None = None,
+    finish: wire.Finish = wire.leave_open,
+) -> Recorded:
+    """Store a run where it belongs, judge it, tell whoever waits for it.
+
+    `raw` is the body it was read from, `document` what that says, where it is at hand: its samples are taken out.
+    `finish` may commit with the last statements (`wire.commit`).
+    """
+    digest = hashlib.sha256(raw).digest()
+    measured_at = _measured_at(run, now)
+    fingerprint = _fingerprint(run.environment)
+    finding = store.place_statements(run, environment_hash=fingerprint, measured_at=measured_at, arriving=True)
+    with wire.ahead(c, *finding) as found:
+        packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
+    place = store.place_in(found.rows)
+    if place.body_sha256 is not None:
+        return _delivered_before(c, run, place, digest)
+    _check_request(run, place, lease)
+    place = _complete(c, run, place, fingerprint, now)
+    if not place.has_partitions:
+        ensure_partitions(c, measured_at)
+    arrived = _arrive(c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
+    arrival, judged = arrived[0], _judge(c, *arrived)
+    verdicts = judged.verdicts
+    if judged.restated:
+        verdicts = _stored_verdicts(c, run.id, arrival.default_branch_id)
+    summary = Counter(verdict.verdict for verdict in verdicts)
+    recorded = Recorded(
+        run_id=run.id,
+        status=run.status.value,
+        created=True,
+        verdicts=verdicts,
+        regressions=_regressions(c, judged.regressions),
+        summary=summary,
+    )
+    # Its worker is idle now: the next run should reach it at once, not at the next tick.
+    event, telling = _told_to_pages(arrival, summary)
+    finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
+    return recorded
+
+
+def get_document(c: Connection, run_id: str) -> dict[str, Any]:
+    """A run as it was delivered."""
+    document = store.read_document(c, run_id)
+    if document is None:
+        raise NotFound.of("run", run_id)
+    return document
+
+
+# --- may it come in --------------------------------------------------------------------------------------------------
+
+
+def _measured_at(run: Run, now: datetime) -> datetime:
+    if run.started is None:
+        return now
+    started = run.started.astimezone(UTC)  # partitions begin at midnight UTC, wherever the worker stands
+    if started.year < EARLIEST_YEAR or started > now + LATEST_START:
+        accepted = f"a time from the year {EARLIEST_YEAR} to {(now + LATEST_START).isoformat(timespec='seconds')}"
+        raise Invalid.one("started_at", run.started_at, accepted)
+    return started
+
+
+def _delivered_before(c: Connection, run: Run, place: Place, digest: bytes) -> Recorded:
+    if place.body_sha256 != digest:
+        when = "" if place.received_at is None else f" at {place.received_at.isoformat(timespec='seconds')}"
+        raise Conflict(
+            f"run {run.id} was delivered{when} with other content; what is stored is never overwritten, "
+            "so deliver this under an id of its own",
+            run_id=run.id,
+            stored_sha256=(place.body_sha256 or b"").hex(),
+            given_sha256=digest.hex(),
+        )
+    verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
+    numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
+    return Recorded(
+        run_id=run.id,
+        status=run.status.value,
+        created=False,
+        verdicts=verdicts,
+        regressions=_regressions(c, sorted(numbers)),
+        summary=Counter(verdict.verdict for verdict in verdicts),
+    )
+
+
+def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple[SeriesVerdict, ...]:
+    rows = judgement_store.of_run(c, run_id)
+    said = [judgement_store.said_by(row, row.commit) for row in rows]
+    positions = {judgement.since_position for judgement in said if judgement.since_position is not None}
+    shas = {} if branch_id is None else regression_store.shas_at(c, branch_id, positions)
+    names = {position: sha[:10] for position, sha in shas.items()}
+    return tuple(
+        SeriesVerdict(
+            series_id=row.series_id,
+            benchmark=row.benchmark,
+            variant=row.variant_key,
+            metric=row.metric,
+            unit=row.unit,
+            role=row.role,
+            verdict=row.verdict,
+            change=row.change,
+            change_low=row.change_low,
+            change_high=row.change_high,
+            baseline=row.baseline,
+            value=row.value,
+            needed_runs=judgement.needed_runs,
+            regression_id=row.regression_id,
+            explanation=explanation(judgement, row.metric, row.unit, names),
+        )
+        for row, judgement in zip(rows, said, strict=True)
+    )
+
+
+def _check_request(run: Run, place: Place, lease: str | None) -> None:
+    """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
+    if place.run_state is None:
+        return
+    if (place.run_spec or {}).get("session") is not None:
+        raise Conflict(f"{run.id} is a round of a session: it is delivered to /runs/{run.id}/session", run_id=run.id)
+    known = (place.run_project_id, place.run_commit_id, place.run_testbed_id, place.run_suite)
+    if known != (place.project_id, place.commit_id, place.testbed_id, run.suite):
+        raise Conflict(
+            f"run {run.id} was requested for another project, commit, suite or testbed than "
+            f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
+            run_id=run.id,
+        )
+    if run.status is RunStatus.OK:
+        return  # a good result is welcome from anyone who has one; a failure counts only while nobody else is trying
+    if lease is None and place.lease_hash is not None:
+        raise Conflict(
+            f"a worker holds run {run.id}, which is {place.run_state}: a result that is {run.status.value} is taken "
+            "from that worker alone",
+            run_id=run.id,
+            state=place.run_state,
+        )
+    if lease is not None and place.lease_hash != lease_hash(lease):
+        raise Conflict(
+            f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
+            f"{run.status.value} is not taken from it",
+            run_id=run.id,
+            state=place.run_state,
+        )
+
+
+# --- where it belongs ------------------------------------------------------------------------------------------------
+
+
+def _fingerprint(environment: Mapping[str, Any]) -> str | None:
+    """Names an environment: what the run calls it, else its content."""
+    if not environment:
+        return None
+    stated = environment.get("hash")
+    if isinstance(stated, str) and 0 < len(stated) <= 200:
+        return stated
+    return "sha256:" + hashlib.sha256(orjson.dumps(environment, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, now: datetime) -> Place:
+    """The place with everything that was not known before."""
+    if place.project_id is None:
+        branch = run.branch if run.branch is not None and run.pull_request is None else "main"
+        project_id, default_branch, policy = store.ensure_project(c, run.project, branch)
+        place = replace(place, project_id=project_id, default_branch=default_branch, policy=policy)
+    if place.testbed_id is None:
+        place = replace(place, testbed_id=store.ensure_testbed(c, run.testbed))
+    if place.worker_id is None and run.worker is not None and place.testbed_id is not None:
+        place = replace(place, worker_id=store.ensure_worker(c, run.worker, place.testbed_id))
+    if place.environment_id is None and fingerprint is not None:
+        place = replace(place, environment_id=store.ensure_environment(c, fingerprint, run.environment))
+    if place.default_branch_id is None and place.project_id is not None and place.default_branch is not None:
+        branch_id = store.ensure_branch(c, place.project_id, place.default_branch)
+        place = replace(place, default_branch_id=branch_id)
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a commit is."""
+
+    commit_id: int
+    position: int
+    branch_id: int | None = None
+    """None: the default branch."""
+    base_position: int | None = None
+
+
+def _known_spot(c: Connection, run: Run, place: Place) -> _Spot | None:
+    """None: the commit is to be the newest of the default branch."""
+    project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
+    assert project_id is not None and default_branch_id is not None
+    if place.position is not None and commit_id is not None:
+        return _Spot(commit_id, place.position)
+    if run.pull_request is None and run.branch in (None, place.default_branch):
+        return None
+    if commit_id is None:
+        commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
+    branch_id = store.ensure_branch(c, project_id, run.branch or f"pull/{run.pull_request}")
+    base = store.merge_base(c, project_id, default_branch_id, commit_id)
+    expected = 0 if base is None else base.position + base.depth
+    position = store.place_on_branch(c, branch_id, commit_id, expected)
+    return _Spot(commit_id, position, branch_id, None if base is None else base.position)
+
+
+def _arrive(
+    c: Connection,
+    run: Run,
+    place: Place,
+    packed: bytes,
+    digest: bytes,
+    *,
+    measured_at: datetime,
+    fingerprint: str | None,
+    now: datetime,
+) -> tuple[Arrival, list[SeriesRow], dict[str, Any]]:
+    """The run at its place, stored; the series of what it measured, locked; and what is to be stored of that. In one
+    round trip where all is known but the commit."""
+    project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
+    assert project_id is not None and testbed_id is not None and default_branch_id is not None
+    spot = _known_spot(c, run, place)
+    counted = _counted(run)
+    variants = [variant_key(result.variant) for result in run.results]
+    of_these = project_id, testbed_id, run.suite_version, [_key(run, variants[n], n, index) for n, index in counted]
+    placing = []
+    if spot is None:
+        placing = store.append_statements(default_branch_id, project_id, run.commit, run.parents, now)
+    with wire.ahead(
+        c,
+        *placing,
+        store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=packed),
+        *([store.results_statement(run, variants)] if run.results else []),
+        series_store.lock_statement(*of_these),
+    ) as sent:
+        columns = store.measurement_columns(run, counted)
+    if spot is None:
+        spot = _Spot(*store.appended(sent.rows[len(placing) - 1]))
+    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), sent.rows[-1])
+    arrival = Arrival(
+        run=run,
+        project_id=project_id,
+        testbed_id=testbed_id,
+        commit_id=spot.commit_id,
+        default_branch_id=default_branch_id,
+        position=spot.position,
+        branch_id=spot.branch_id,
+        base_position=spot.base_position,
+        measured_at=measured_at,
+        now=now,
+        environment_hash=fingerprint or "",
+        overrides=overrides_of(run, place),
+        points_per_week=place.points_per_week or 0.0,
+    )
+    return arrival, series, columns
+
+
+# --- judge -------------------------------------------------------------------------------------------------------
+
+RUN_STATE = {
+    RunStatus.OK: "done",
+    RunStatus.INCOMPLETE: "done",
+    RunStatus.QUARANTINED: "done",
+    RunStatus.FAILED: "failed",
+}
+
+
+def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow], columns: Mapping[str, Any]) -> Judged:
+    run = arrival.run
+    counted = _counted(run)
+    series = [
+        _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
+    ]
+    if not series:
+        return Judged(verdicts=(), regressions=(), statements=())
+    measurements = store.measurements_statement(
+        columns, [row.id for row in series], measured_at=arrival.measured_at, commit_id=arrival.commit_id
+    )
+    if run.session is not None and run.session.arm is not None:
+        return Judged(verdicts=(), regressions=(), statements=(measurements,))
+    measured = [
+        Measured(series=row, values=_values(run, result, measurement))
+        for row, (result, measurement) in zip(series, counted, strict=True)
+    ]
+    return judge_arrival(c, arrival, measured, measurements)
+
+
+def _counted(run: Run) -> list[Counted]:
+    """The measurements of `ok` results of an `ok` run; what else there is stays in the document alone."""
+    if run.status is not RunStatus.OK:
+        return []
+    return [
+        (number, index)
+        for number, result in enumerate(run.results)
+        if result.status is ResultStatus.OK
+        for index in range(len(result.measurements))
+    ]
+
+
+def _key(run: Run, variant: str, number: int, index: int) -> series_store.Key:
+    result = run.results[number]
+    return result.benchmark, variant, result.preset, result.measurements[index].metric
+
+
+def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
+    result = run.results[number]
+    measurement = result.measurements[index]
+    return SeriesWanted(
+        key=SeriesKey(
+            project=run.project,
+            testbed=run.testbed,
+            benchmark=result.benchmark,
+            variant=variant_key(result.variant),
+            metric=measurement.metric,
+            preset=result.preset,
+            suite_version=run.suite_version,
+        ),
+        suite=run.suite,
+        variant=result.variant,
+        unit=measurement.unit,
+        direction=measurement.direction.value,
+        role=measurement.role.value,
+        exact=measurement.exact,
+    )
+
+
+def _same_kind(c: Connection, row: SeriesRow, run: Run, number: int, index: int) -> SeriesRow:
+    """The series, if the measurement fits it: a history in ms says nothing about a value in s."""
+    measurement = run.results[number].measurements[index]
+    stated = measurement.unit, measurement.direction, measurement.exact
+    stored = row.unit, row.direction, row.exact
+    if stated != stored:
+        (name, value, known), *_ = (
+            said for said in zip(("unit", "direction", "exact"), stated, stored, strict=True) if said[1] != said[2]
+        )
+        raise Invalid.one(
+            f"results[{number}].measurements[{index}].{name}",
+            value,
+            f"{orjson.dumps(known).decode()}, as in this series so far (a new suite_version begins new series)",
+        )
+    if measurement.role != row.role:
+        series_store.set_role(c, row.id, measurement.role.value)
+        return replace(row, role=measurement.role.value)
+    return row
+
+
+def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
+    measurement = run.results[number].measurements[index]
+    return tuple(map(float, measurement.processes)) or (float(measurement.value),)
+
+
+def _without_samples(run: Run, document: dict[str, Any]) -> dict[str, Any]:
+    """The run as delivered, without the samples that are stored with the measurements."""
+    results = document["results"]
+    for number, index in _counted(run):
+        results[number]["measurements"][index].pop("samples", None)
+    return document
+
+
+# --- tell ------------------------------------------------------------------------------------------------------------
+
+
+def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Statement, wire.Statement]:
+    run = arrival.run
+    payload = {
+        "run_id": run.id,
+        "state": RUN_STATE[run.status],
+        "status": run.status.value,
+        "project": run.project,
+        "commit": run.commit,
+        "branch": run.branch,
+        "suite": run.suite,
+        "testbed": run.testbed,
+        "summary": dict(summary),
+    }
+    return kept_event("run", arrival.project_id, payload)
+
+
+def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:
+    if not numbers:
+        return ()
+    rows = regression_store.lock_rows(c, numbers)
+    return tuple(
+        ToldRegression(
+            id=row.id,
+            state=row.state,
+            cause=row.cause,
+            change=row.lead_change,
+            first_bad_position=row.first_bad_position,
+        )
+        for row in rows.values()
+    )

@@ -1,0 +1,495 @@
+"""A round of a session comes in: keep its arms, ask the sequential test, and act on what it says.
+
+More rounds, or an end: confirmed and withdrawn become part of the story of each series, undecided and failed leave the
+suspect to the following commits. A round on a machine that moved is kept, not counted, and tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping
+
+from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
+from backend.contract import Measurement as Measured
+from backend.regression.confirmation import Decision, Step, next_step, process_spread
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction
+from backend.services.alarms import alarms
+from backend.services.alarms.alarms import News
+from backend.services.base.access import Principal
+from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.judging import rejudging, series_states
+from backend.services.judging.replay import conclude as conclude_state
+from backend.services.judging.state_cache import STATES
+from backend.services.judging.verdicts import restatements
+from backend.services.queue.dispatch import lease_hash, publish_run
+from backend.services.sessions.request import MOST_SPOILED, Purpose, end, publish, queue_round
+from backend.store.base import live as live_store
+from backend.store.base import lookup, wire
+from backend.store.judging import judgements as judgement_store
+from backend.store.judging import series as series_store
+from backend.store.regressions import regressions as regression_store
+from backend.store.sessions import sessions as store
+from backend.store.sessions.sessions import StoredTurn
+
+SCHEMA = "tidemark.session/1"
+JUDGED = ("gate", "watch")
+PAST_RUNS = 60
+STATUSES = ("ok", "failed", "quarantined")
+SAME_WITHIN = 0.01
+"""Comparing two environments goes on until each metric is known to this fraction, or the rounds are used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a worker says of a round."""
+
+    run_id: str
+    project: str
+    testbed: str
+    worker: str
+    status: str
+    error: str | None
+    started_at: datetime | None
+    turns: tuple[tuple[str, Run, Mapping[str, Any]], ...]
+    """(arm, its run, the document it was read from)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """The answer to a round."""
+
+    run_id: str
+    session_id: str
+    state: str
+    decision: str | None
+    reason: str
+    created: bool
+    """False: these very bytes had been delivered before."""
+
+
+@dataclass(slots=True)
+class _Metric:
+    """One metric of one variant: the values of its processes so far."""
+
+    result: Result
+    measurement: Measured
+    suite_version: str
+    base: list[float]
+    head: list[float]
+    series_id: int | None = None
+    step: Step | None = None
+    decision: str = "continue"
+    spread: float = 0.0
+
+    @property
+    def direction(self) -> Direction:
+        return Direction(self.measurement.direction.value)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse_round(run_id: str, body: bytes) -> Round:
+    """The round that these bytes state; raises BadRequest or Invalid."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"a round of a session is JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise BadRequest.field("schema", document.get("schema") if isinstance(document, dict) else None, SCHEMA)
+    if document.get("id") != run_id:
+        raise BadRequest.field("id", document.get("id"), f"the id in the address, {run_id}")
+    if document.get("status") not in STATUSES:
+        raise BadRequest.field("status", document.get("status"), STATUSES)
+    turns = document.get("turns")
+    if not isinstance(turns, list) or len(turns) > 16:
+        raise BadRequest.field("turns", turns, "a list of at most 16 turns")
+    started = document.get("started_at")
+    return Round(
+        run_id=run_id,
+        project=_text(document, "project"),
+        testbed=_text(document, "testbed"),
+        worker=_text(document, "worker"),
+        status=document["status"],
+        error=None if document.get("error") is None else _text(document, "error")[:4000],
+        started_at=None if started is None else _moment(started),
+        turns=tuple(_turn(number, turn) for number, turn in enumerate(turns)),
+    )
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or "\x00" in value or not value:
+        raise BadRequest.field(name, value, "text")
+    return value
+
+
+def _moment(text: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise BadRequest.field("started_at", text, "a time with time zone") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _turn(number: int, turn: Any) -> tuple[str, Run, Mapping[str, Any]]:
+    if not isinstance(turn, dict) or turn.get("arm") not in ("base", "head") or not isinstance(turn.get("run"), dict):
+        raise BadRequest.field(f"turns[{number}]", type(turn).__name__, 'an object {"arm": base or head, "run": {…}}')
+    try:
+        run = parse_run(turn["run"])
+    except Invalid as invalid:
+        raise BadRequest(f"turns[{number}].run: {invalid.problems[0]}") from None
+    document = {**turn["run"], "log_tail": None}
+    for result in document["results"]:
+        for measurement in result.get("measurements", ()):
+            measurement.pop("samples", None)
+            measurement.pop("samples_taken", None)  # counts of lists that are gone: the turn is read again later
+    return turn["arm"], run, document
+
+
+# --- recording -------------------------------------------------------------------------------------------------------
+
+
+def deliver_round(
+    c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
+) -> Delivered:
+    """Take in a round. Delivering the same bytes again changes nothing; other bytes under its id are refused."""
+    digest = hashlib.sha256(body).digest()
+    said = parse_round(run_id, body)
+    entry = store.lock_round(c, run_id)
+    if entry is None or entry["session_id"] is None:
+        raise NotFound(f"no round of a session waits under {run_id}")
+    principal.require_project(entry["project_id"])
+    seen = store.find_session(c, entry["session_id"])
+    assert seen is not None  # the queue's entries go with their project, as sessions do
+    if entry["body_sha256"] is not None:
+        return _delivered_before(entry, seen, digest)
+    _check(entry, said, lease)
+    # In the order in which an arriving result takes its locks: series, testbed, and the session last.
+    metrics = _metrics(c, seen, said)
+    series_store.lock_by_id(c, sorted({m.series_id for m in metrics if m.series_id is not None}))
+    regression_store.lock(c, seen["project_id"])
+    session = store.find_session(c, seen["id"], lock=True)
+    assert session is not None
+    store.end_round(c, run_id, worker=said.worker, error=said.error, started=said.started_at, digest=digest, now=now)
+    if session["state"] in store.OPEN:
+        _Taking(c, session, said, now).take()
+        session = store.find_session(c, session["id"]) or session
+    publish_run(c, entry["project_id"], run_id, "done")
+    live_store.notify_work(c)
+    return _answer(run_id, session, created=True)
+
+
+def _delivered_before(entry: RowMapping, session: RowMapping, digest: bytes) -> Delivered:
+    if entry["body_sha256"] != digest:
+        raise Conflict(f"round {entry['id']} was delivered with other content; what is stored is never overwritten")
+    return _answer(entry["id"], session, created=False)
+
+
+def _answer(run_id: str, session: RowMapping, *, created: bool) -> Delivered:
+    return Delivered(
+        run_id=run_id,
+        session_id=session["id"],
+        state=session["state"],
+        decision=session["decision"],
+        reason=session["reason"],
+        created=created,
+    )
+
+
+def _check(entry: RowMapping, said: Round, lease: str | None) -> None:
+    if (entry["project"], entry["testbed"]) != (said.project, said.testbed):
+        raise Conflict(f"round {said.run_id} is of {entry['project']} on {entry['testbed']}, not of {said.project}")
+    if said.status != "ok" and (lease is None or entry["lease_hash"] != lease_hash(lease)):
+        raise Conflict(f"this lease does not hold round {said.run_id} (any more): only a whole round is taken from it")
+
+
+class _Taking:
+    """One round, taken in step by step. Series, testbed and session are locked."""
+
+    def __init__(self, c: Connection, session: RowMapping, said: Round, now: datetime) -> None:
+        self.c, self.session, self.said, self.now = c, session, said, now
+        self.purpose = Purpose(session["purpose"])
+
+    def take(self) -> None:
+        c, session, said = self.c, self.session, self.said
+        self._keep_turns()
+        if said.status == "failed":
+            self._finish("failed", f"it could not be run: {said.error or 'no reason was given'}")
+            return
+        if said.status == "quarantined":
+            self._spoiled()
+            return
+        done = session["rounds_done"] + 1
+        store.change_session(c, session["id"], state="running", worker=said.worker, rounds_done=done)
+        metrics = _judged(c, session, _metrics(c, session, None), self.now)
+        store.replace_series(c, session["id"], [_row(m) for m in metrics])
+        if not metrics:
+            self._finish("failed", "base and head have no metric in common that is judged")
+        elif self.purpose is Purpose.COMPARE:
+            self._go_on_comparing(metrics, done)
+        elif self.purpose is Purpose.ATTRIBUTE:
+            self._go_on_measuring(done)
+        else:
+            self._decide(metrics, done)
+
+    def _keep_turns(self) -> None:
+        counted = self.said.status == "ok"
+        first = len(store.turns_of(self.c, self.session["id"]))
+        turns = [
+            StoredTurn(
+                number=first + number,
+                arm=arm,
+                run_id=self.said.run_id,
+                counted=counted,
+                status=run.status.value,
+                error=run.error,
+                worker=self.said.worker,
+                document=document,
+            )
+            for number, (arm, run, document) in enumerate(self.said.turns)
+        ]
+        if turns:
+            store.insert_turns(self.c, self.session["id"], turns)
+
+    def _spoiled(self) -> None:
+        spoiled = self.session["rounds_spoiled"] + 1
+        store.change_session(
+            self.c, self.session["id"], state="running", worker=self.said.worker, rounds_spoiled=spoiled
+        )
+        if spoiled > MOST_SPOILED:
+            self._finish("quarantined", f"{spoiled} rounds were spoiled; the last: {self.said.error}")
+        else:
+            self._again()
+
+    def _again(self) -> None:
+        session = store.find_session(self.c, self.session["id"])
+        assert session is not None
+        queue_round(self.c, session, self.now)
+
+    def _finish(self, state: str, reason: str, decision: str | None = None) -> None:
+        end(self.c, self.session, state, reason, self.now, decision=decision)
+        regression_id = self.session["regression_id"]
+        if regression_id is None or self.purpose is not Purpose.CONFIRM:
+            return
+        detail = {"session_id": self.session["id"], "state": state, "decision": decision}
+        regression_store.insert_event(self.c, regression_id, "session", now=self.now, note=reason, detail=detail)
+
+    # --- confirm and bisect
+
+    def _decide(self, metrics: Sequence[_Metric], done: int) -> None:
+        """The lead's word ends the session; the other metrics are told of where they are clear as well."""
+        lead = self._lead(metrics)
+        if lead is None:
+            self._finish("failed", f"base and head did not both measure {self._asked()}, which is in question")
+            return
+        assert lead.step is not None
+        if lead.step.decision is Decision.CONTINUE and done < self.session["max_rounds"]:
+            self._again()
+            return
+        decision = Decision.UNDECIDED if lead.step.decision is Decision.CONTINUE else lead.step.decision
+        self._finish("decided", _in_words(lead, decision), decision.value)
+        if self.purpose is Purpose.CONFIRM:
+            conclude(self.c, self.session, metrics, self.now)
+
+    def _lead(self, metrics: Sequence[_Metric]) -> _Metric | None:
+        return next((m for m in metrics if m.series_id == self.session["lead_series_id"]), None)
+
+    def _asked(self) -> str:
+        """The metric whose change is to be decided."""
+        found = lookup.series_name(self.c, self.session["lead_series_id"])
+        return "a series that is gone" if found is None else " ".join(filter(None, found))
+
+    # --- attribute
+
+    def _go_on_measuring(self, done: int) -> None:
+        """All its rounds are wanted: the fleet judge weighs them against all that it knows."""
+        if done < self.session["max_rounds"]:
+            self._again()
+        else:
+            self._finish("decided", "measured; all series together say whose doing it is")
+
+    # --- compare
+
+    def _go_on_comparing(self, metrics: Sequence[_Metric], done: int) -> None:
+        unclear = [m for m in metrics if m.measurement.role.value == "gate" and m.decision == "unclear"]
+        if unclear and done < self.session["max_rounds"]:
+            publish(self.c, self.session, "running")
+            self._again()
+            return
+        words = {word: sum(m.decision == word for m in metrics) for word in ("slower", "faster", "same", "unclear")}
+        counted = ", ".join(f"{count} {word}" for word, count in words.items() if count)
+        self._finish("decided", f"head against base: {counted}", "undecided" if unclear else None)
+
+
+def _in_words(lead: _Metric, decision: Decision) -> str:
+    step = lead.step
+    assert step is not None
+    said = {
+        Decision.CONFIRMED: "proved slower",
+        Decision.WITHDRAWN: "not slower: noise",
+    }.get(decision, "could not be decided; the following commits decide")
+    return (
+        f"{lead.result.benchmark} {lead.measurement.metric} {step.change:+.1%} of cost "
+        f"({step.low:+.1%} to {step.high:+.1%}), {step.processes_a_side} processes a side: {said}"
+    )
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+def _metrics(c: Connection, session: RowMapping, said: Round | None) -> list[_Metric]:
+    """The judged metrics of the arms that count, with their series; of a round just read, or of all that are stored."""
+    if said is not None:
+        arms: Iterable[tuple[str, Run]] = [(arm, run) for arm, run, _ in said.turns]
+    else:
+        turns = store.turns_of(c, session["id"], with_documents=True)
+        arms = [(t.arm, parse_run(t.document)) for t in turns if t.counted and t.document is not None]
+    found: dict[tuple[str, ...], _Metric] = {}
+    for arm, run in arms:
+        for result in run.results:
+            if result.status is not ResultStatus.OK:
+                continue
+            for measurement in result.measurements:
+                if measurement.role.value not in JUDGED:
+                    continue
+                key: tuple[str, ...] = (
+                    result.benchmark,
+                    variant_key(result.variant),
+                    result.preset,
+                    measurement.metric,
+                    run.suite_version,
+                )
+                metric = found.setdefault(key, _Metric(result, measurement, run.suite_version, [], []))
+                values = metric.base if arm == "base" else metric.head
+                values += [float(v) for v in measurement.processes or (measurement.value,)]
+    both = {key: metric for key, metric in found.items() if said is not None or (metric.base and metric.head)}
+    ids = lookup.series_by_keys(c, session["project_id"], session["testbed_id"], list(both))
+    for named, metric in both.items():
+        metric.series_id = ids.get(named)
+    return list(both.values())
+
+
+def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> list[_Metric]:
+    known = [metric.series_id for metric in metrics if metric.series_id is not None]
+    past = series_store.load_points(c, known, around=series_store.NO_LIMIT, before=PAST_RUNS) if known else {}
+    rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
+    comparing = session["purpose"] == Purpose.COMPARE.value
+    arrivals = rejudging.Arrivals(now)
+    judged = []
+    for metric in metrics:
+        if min(*metric.base, *metric.head) <= 0 and not metric.measurement.exact:
+            continue  # a change is a ratio of costs
+        points = past.get(metric.series_id or -1, [])
+        policy = Policy.resolve(project=session["project"])
+        if points and metric.series_id is not None:
+            policy = arrivals.of(c, points[-1]).policy_of(rows[metric.series_id])
+        runs: list[Sequence[float]] = [point.processes for point in points]
+        if comparing and len(runs) < 2:
+            runs = [metric.base, metric.head]
+        metric.spread = 0.0 if metric.measurement.exact else process_spread(runs, policy)
+        metric.step = _step(metric, policy)
+        metric.decision = _compared(metric, policy) if comparing else metric.step.decision.value
+        judged.append(metric)
+    return judged
+
+
+def _step(metric: _Metric, policy: Policy) -> Step:
+    if metric.measurement.exact and min(*metric.base, *metric.head) <= 0:
+        # Counters may be 0, where no ratio is; one more keeps "none" and "some" apart.
+        base, head = [v + 1 for v in metric.base], [v + 1 for v in metric.head]
+        return next_step(base, head, metric.direction, 0.0, policy)
+    return next_step(metric.base, metric.head, metric.direction, metric.spread, policy)
+
+
+def _compared(metric: _Metric, policy: Policy) -> str:
+    """What comparing two environments says of a metric: slower, faster, same, or unclear as yet."""
+    assert metric.step is not None
+    low, high = metric.step.low, metric.step.high
+    if metric.step.processes_a_side < 2:
+        return "unclear"
+    if low > 0 and metric.step.change >= SAME_WITHIN:
+        return "slower"
+    if high < 0 and metric.step.change <= -SAME_WITHIN:
+        return "faster"
+    return "same" if -policy.min_change < low and high < policy.min_change else "unclear"
+
+
+def _row(metric: _Metric) -> dict[str, Any]:
+    step = metric.step
+    assert step is not None
+    return {
+        "series_id": metric.series_id,
+        "benchmark": metric.result.benchmark,
+        "variant_key": variant_key(metric.result.variant),
+        "metric": metric.measurement.metric,
+        "unit": metric.measurement.unit,
+        "direction": metric.measurement.direction.value,
+        "role": metric.measurement.role.value,
+        "base": metric.base,
+        "head": metric.head,
+        "change": wire.real(step.change),
+        "low": wire.real(step.low),
+        "high": wire.real(step.high if math.isfinite(step.high) else None),
+        "decision": metric.decision,
+        "processes_a_side": step.processes_a_side,
+        "needed_a_side": step.needed_a_side,
+        "spread": wire.real(metric.spread),
+    }
+
+
+# --- what it means for the regression --------------------------------------------------------------------------------
+
+
+def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> None:
+    """Confirmed and withdrawn become part of the story of each series that had raised the suspect."""
+    points = regression_store.points_of(c, [session["regression_id"]])
+    onsets = {point.series_id: point.onset_position for point in points if point.state == "suspect"}
+    by_series = {metric.series_id: metric for metric in metrics if metric.series_id in onsets}
+    news: list[News] = []
+    arrival, arrivals = None, rejudging.Arrivals(now)
+    locked = series_store.lock_by_id(c, sorted(s for s in by_series if s is not None))
+    states = series_states.states_of(c, [series for series in locked if series.state_position is not None])
+    for series in locked:
+        metric, state = by_series[series.id], states.get(series.id)
+        assert metric.step is not None
+        if state is None or metric.step.decision not in (Decision.CONFIRMED, Decision.WITHDRAWN):
+            continue
+        last = series_store.load_points(c, [series.id], around=state.last_position, before=0)[series.id]
+        if not last:
+            continue
+        arrival = arrivals.of(c, last[-1])
+        onset = onsets[series.id]
+        events, after = conclude_state(state, onset, metric.step.decision, arrival.policy_of(series))
+        if not events:
+            continue
+        stored = STATES.encoded(series, after)
+        saved = series_store.NewState(
+            series_id=series.id,
+            state=stored.whole,
+            state_tail=stored.tail,
+            position=after.last_position,
+            profile=None,
+        )
+        wire.send(c, series_store.save_statement([saved], None))
+        store.keep_outcome(c, session["id"], series.id, onset=onset, position=after.last_position)
+        news += [News(series=series, event=event, noise=metric.spread) for event in events]
+    if news and arrival is not None:
+        told = alarms.tell(c, arrival, news, sorted(onsets), watched=len(metrics))
+        touched = judgement_store.restate(c, restatements(news, told), now)
+        series_store.recompute_rollups(c, touched)
+
+
+def shift_of(base: Sequence[float], head: Sequence[float], direction: Direction) -> float:
+    """The shift of the logarithm of cost from base to head."""
+    sign = 1.0 if direction is Direction.LOWER else -1.0
+    return sign * (fmean(map(math.log, head)) - fmean(map(math.log, base)))

@@ -1,0 +1,316 @@
+"""The fleet judge at work: per project and suite one that has read all stored runs, and what it tells of them.
+
+It remembers nothing of its own. A process that starts, a series that is new, commits that changed their places: each
+time the newest runs are read again in the order of their arrival, with the decisions of people and the answers of
+sessions where they came, and the same incidents come out. What its incidents do to regressions is
+said in `backend.services.joint.incidents`; which sessions are asked for, in `backend.services.joint.questions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import psycopg
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from backend.regression.joint.judge import FIRST_ROWS, FleetJudge
+from backend.regression.joint.terms import Ask, Incident, Told
+from backend.services.base.savepoints import is_lost
+from backend.services.joint.incidents import FleetNews, heed
+from backend.services.joint.questions import Questions
+from backend.services.joint.reading import Columns, fleet_run
+from backend.services.joint.status import note_rests, why_of
+from backend.store.joint import incidents as store
+from backend.store.joint.incidents import Accepted, ArrivedRun, Question, RunOfFleet
+
+log = logging.getLogger("tidemark.fleet")
+
+REPLAYED = 300
+"""Newest runs of a suite on each testbed that are read when a judge begins."""
+MOST_ROWS = 1200
+"""Of one testbed; a judge that has read so many begins anew."""
+LATEST = timedelta(minutes=10)
+"""A run is stored with the time at which its delivery began: so much later it may still become visible."""
+RECENT = 60
+"""Commits: what is older when a judge begins is history, and nobody is told of it any more."""
+AT_A_TIME = 100
+"""Runs whose documents are read together."""
+RESTS = timedelta(minutes=1)
+"""Of a project whose reading failed: to begin anew takes seconds."""
+BROKEN_RESTS = timedelta(hours=1)
+"""Of a suite in which something cannot be taken in."""
+IDLE = timedelta(hours=6)
+"""Without a run, after which the judges of a project are given up: the next run begins them anew, in seconds."""
+MOST_VALUES = 5_000_000
+"""Points of series that the judges of all projects hold, of those idle for longer than `LATEST`."""
+
+
+class SuiteFleet:
+    """One suite of a project on all its testbeds: its judge, and how far it has read."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.judge = FleetJudge(columns.series, columns.testbeds)
+        self.read: set[str] = set()
+        self.accepted: set[int] = set()
+        self.first: ArrivedRun | None = None
+        self.last: ArrivedRun | None = None
+        self.numbers: dict[int, int] = {}
+        """Incident of the judge to the word that was told of it."""
+        self.changed: dict[int, Incident] = {}
+        """Incidents with news that nobody was told yet."""
+        self.waits_for: Question | None = None
+        self.broken_at: datetime | None = None
+        """Something in what it reads it cannot take in: it rests for a while, and is begun anew."""
+        self.why = ""
+        self._asked = 0
+
+    @property
+    def is_broken(self) -> bool:
+        return self.broken_at is not None
+
+    def has_rested(self, now: datetime) -> bool:
+        """Whether what it could not take in may be mended, or too old to be read."""
+        return self.broken_at is not None and now - self.broken_at >= BROKEN_RESTS
+
+    @property
+    def rest(self) -> tuple[datetime, str]:
+        """Until when it rests, and why."""
+        assert self.broken_at is not None
+        return self.broken_at + BROKEN_RESTS, self.why
+
+    @property
+    def values(self) -> int:
+        """How many points of series it holds."""
+        return len(self.columns.series) * sum(rows.n for rows in self.judge.rows.values())
+
+    @property
+    def is_full(self) -> bool:
+        return any(rows.n > MOST_ROWS for rows in self.judge.rows.values())
+
+    def stands(self, c: Connection) -> bool:
+        """Whether the commits of what was read are where they were, and the decisions of people still hold."""
+        ends = [run for run in (self.first, self.last) if run is not None]
+        placed = store.positions(c, [run.id for run in ends]) if ends else {}
+        holding = store.still_accepted(c, self.accepted) if self.accepted else set()
+        return all(placed.get(run.id) == run.position for run in ends) and holding == self.accepted
+
+    def accept(self, decision: Accepted) -> None:
+        """A person accepted a change."""
+        self.accepted.add(decision.event_id)
+        places = [place for place in map(self.columns.place_of, decision.series) if place is not None]
+        if places:
+            testbeds = sorted({testbed for _, testbed in places})
+            series = sorted({column for column, _ in places})
+            self._note(self.judge.accept(decision.first_bad_position, testbeds, series))
+
+    def take(self, arrived: ArrivedRun, stored: RunOfFleet, questions: Questions) -> None:
+        """One more run, and what it makes necessary to ask."""
+        self.read.add(arrived.id)
+        self.first, self.last, self._asked = self.first or arrived, arrived, 0
+        told, ask = self.judge.run(fleet_run(self.columns, arrived, stored))
+        self._note(told)
+        self._ask(ask, questions)
+        self.hear(questions)
+
+    def hear(self, questions: Questions, *, at_end: bool = False) -> None:
+        """The answer that is waited for, where it is there. `at_end`: all runs have been read."""
+        while self.waits_for is not None and self.last is not None:
+            if not questions.is_answered(self.waits_for, self.read, last=self.last.id if at_end else None):
+                return
+            answer, self.waits_for = questions.answer(self.waits_for, self.columns), None
+            told, ask = self.judge.session(answer)
+            self._note(told)
+            self._ask(ask, questions)
+
+    def leave_unheard(self, questions: Questions) -> None:
+        """What was answered and is not waited for (any more) calls nobody again."""
+        if self.last is not None:
+            questions.leave_unheard(self.columns.suite, self.last.id, awaited=self.waits_for)
+
+    def _ask(self, ask: Ask | None, questions: Questions) -> None:
+        while ask is not None:
+            assert self.last is not None  # only runs raise questions
+            self.waits_for = questions.ask(ask, self.columns.suite, self.last.id, self._asked)
+            self._asked += 1
+            if self.waits_for is not None:
+                return
+            told, ask = self.judge.session(None)
+            self._note(told)
+
+    def _note(self, told: Iterable[Told]) -> None:
+        """A testbed of few runs is only learnt from: the rule of one series at a time decides there."""
+        for item in told:
+            incident = item.incident
+            if all(self.judge.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
+                self.changed[incident.id] = incident
+
+
+class Fleets:
+    """The judges of all projects, in the memory of one process.
+
+    `most_values`: points of series that they may hold before the longest idle go.
+    """
+
+    def __init__(self, most_values: int = MOST_VALUES) -> None:
+        self._most_values = most_values
+        self._suites: dict[int, dict[str, SuiteFleet]] = {}
+        self._extents: dict[int, tuple[int, int]] = {}
+        self._read_at: dict[int, datetime] = {}
+        """When each project was read last: what arrived since is read next, however long that was ago."""
+        self._looked_at: datetime | None = None
+        """When it was last asked which projects have news."""
+        self._rests_until: dict[int, datetime] = {}
+        """Projects whose last reading failed."""
+
+    def catch_up_all(self, engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> None:
+        """Read what has arrived at every project, each in a transaction of its own; one that fails keeps no other."""
+        began = now()
+        with engine.connect() as c:
+            waiting = store.projects_to_read(c, _unseen_since(self._looked_at, began), began)
+        for project_id in waiting:
+            if is_stopping():
+                return
+            if self._rests_until.get(project_id, began) <= began:
+                self._catch_up_alone(engine, project_id, now())
+        self._looked_at = began
+        self._forget_idle(waiting, began)
+
+    def _forget_idle(self, waiting: Container[int], now: datetime) -> None:
+        """Judges of projects without news are begun anew when there is some: after a while, and where memory is short
+        those first that have been idle longest."""
+        held = {project_id: sum(fleet.values for fleet in self.suites(project_id)) for project_id in self._suites}
+        idle = [project_id for project_id in self._read_at if project_id not in waiting]
+        for project_id in sorted(idle, key=lambda number: self._read_at[number]):
+            if any(fleet.is_broken for fleet in self.suites(project_id)):
+                continue  # it is to be tried again
+            if now - self._read_at[project_id] >= IDLE or sum(held.values()) > self._most_values:
+                self.forget(project_id)
+                del held[project_id]
+
+    def _catch_up_alone(self, engine: Engine, project_id: int, now: datetime) -> None:
+        with engine.connect() as c:
+            try:
+                with c.begin():
+                    self.catch_up(c, project_id, now)
+            except Exception as error:
+                self.forget(project_id)  # what was read in a transaction that failed was not told
+                if is_lost(c):
+                    raise
+                self._rests_until[project_id] = now + RESTS
+                log.exception("the fleet of project %d could not be read; it is tried again", project_id)
+                with c.begin():
+                    note_rests(c, project_id, {"": (now + RESTS, why_of(error))}, now)
+            else:
+                self._rests_until.pop(project_id, None)
+
+    def forget(self, project_id: int) -> None:
+        for known in (self._suites, self._extents, self._read_at):
+            known.pop(project_id, None)
+
+    def incidents(self, project_id: int) -> dict[str, list[Incident]]:
+        """All that its judges know to have happened, by suite."""
+        return {fleet.columns.suite: list(fleet.judge.incidents.values()) for fleet in self.suites(project_id)}
+
+    def suites(self, project_id: int) -> list[SuiteFleet]:
+        return list(self._suites.get(project_id, {}).values())
+
+    def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
+        """Read what has arrived, tell what it says, and ask what it leaves open. Returns regressions that changed."""
+        store.lock(c, project_id)
+        self._refresh(c, project_id, now)
+        arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))
+        news, asked = [], []
+        for suite, fleet in self._suites[project_id].items():
+            if not fleet.is_broken:
+                with _rests_where_it_fails(c, now, fleet):
+                    found, questions = _advance(c, project_id, fleet, [r for r in arrived if r.suite == suite], now)
+                    news += found
+                    asked.append(questions)
+        self._read_at[project_id] = now
+        changed: list[int] = []
+        with _rests_where_it_fails(c, now, *self._suites[project_id].values()):
+            changed = heed(c, project_id, news, now) if news else []
+        for questions in asked:
+            questions.give_way()
+        note_rests(c, project_id, {f.columns.suite: f.rest for f in self.suites(project_id) if f.is_broken}, now)
+        return changed
+
+    def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
+        """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
+        known = self._suites.setdefault(project_id, {})
+        extent = store.extent(c, project_id)
+        if self._extents.get(project_id) != extent:
+            rows = store.series_of(c, project_id)
+            for suite in dict.fromkeys(row.suite for row in rows):
+                columns = Columns(suite, [row for row in rows if row.suite == suite])
+                old = known.get(suite)
+                if old is None or not old.columns.same_as(columns):
+                    known[suite] = SuiteFleet(columns)
+                else:
+                    old.columns = columns  # a new version of the suite: other series, the same columns
+            self._extents[project_id] = extent
+        for suite, fleet in known.items():
+            if fleet.is_full or fleet.has_rested(now) or not fleet.stands(c):
+                known[suite] = SuiteFleet(fleet.columns)
+
+
+def _unseen_since(read_at: datetime | None, now: datetime) -> datetime:
+    """From when on runs may have arrived that were not there to be read then."""
+    return min(now, read_at or now) - LATEST
+
+
+@contextmanager
+def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> Iterator[None]:
+    """What cannot be judged together keeps nothing else from being done, and is not tried again and again."""
+    try:
+        with c.begin_nested():
+            yield
+    except (psycopg.Error, SQLAlchemyError):
+        raise
+    except Exception as error:
+        for fleet in fleets:
+            fleet.broken_at, fleet.why = now, why_of(error)
+        suites = [fleet.columns.suite for fleet in fleets]
+        log.exception("suites %s cannot be judged together; each series still is, and it is tried again", suites)
+
+
+def _advance(
+    c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
+) -> tuple[list[FleetNews], Questions]:
+    """Read what has arrived; what it says that nobody was told yet, and what was asked."""
+    begins = fleet.last is None
+    if begins:
+        arrived = store.newest(c, project_id, fleet.columns.suite, REPLAYED)
+    fresh = [run for run in arrived if run.id not in fleet.read]
+    # When a judge begins it asks nothing about the past: what mattered there was asked, and its answer is stored.
+    questions = Questions(c, project_id, now, since_run=fresh[-1].id if fresh and begins else None)
+    if fresh:
+        _read(c, project_id, fleet, fresh, questions)
+    fleet.hear(questions, at_end=True)
+    fleet.leave_unheard(questions)
+    if not fleet.changed:
+        return [], questions
+    changed = tuple(fleet.changed.values())
+    fleet.changed.clear()
+    since = fleet.judge.newest - RECENT if begins else None
+    return [FleetNews(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
+
+
+def _read(c: Connection, project_id: int, fleet: SuiteFleet, fresh: Sequence[ArrivedRun], questions: Questions) -> None:
+    """Runs and decisions, in the order in which they came."""
+    since = (fleet.last or fresh[0]).received_at
+    decisions = [d for d in store.accepted(c, project_id, since) if d.event_id not in fleet.accepted]
+    for start in range(0, len(fresh), AT_A_TIME):
+        batch = fresh[start : start + AT_A_TIME]
+        stored = store.runs(c, [run.id for run in batch])
+        for run in batch:
+            while decisions and decisions[0].at < run.received_at:
+                fleet.accept(decisions.pop(0))
+            fleet.take(run, stored[run.id], questions)
+    for decision in decisions:
+        fleet.accept(decision)

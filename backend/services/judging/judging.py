@@ -1,0 +1,237 @@
+"""Judging: each point of a run against the state of its series, in the order of the branch, whenever it arrives.
+
+A point at the newest position goes on from the stored state. A point that arrives late, or a second run of a commit,
+is inserted at its place and the series is judged again from there. A point of another branch is judged against the
+state at the merge base and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from backend.regression.policy import Policy
+from backend.regression.series.judge import SeriesState, judge_many
+from backend.regression.terms import Judgement, Point
+from backend.services.alarms.alarms import Told
+from backend.services.base.arrival import Arrival
+from backend.services.judging.outcome import (
+    Outcome,
+    as_told,
+    names_in,
+    news_of,
+    rollup_statements,
+    row_at,
+    state_statements,
+    statements_of,
+    store,
+    tell,
+    verdicts_of,
+)
+from backend.services.judging.rejudging import judge_again, publish_waiting, row_of
+from backend.services.judging.replay import (
+    POINTS_BEFORE,
+    judgeable,
+    not_judgeable,
+    points_to_replay,
+    replay,
+    with_arrival,
+)
+from backend.services.judging.series_states import states_of
+from backend.services.judging.verdicts import SeriesVerdict
+from backend.store.base import wire
+from backend.store.base.wire import Statement
+from backend.store.judging import judgements as judgement_store
+from backend.store.judging import series as series_store
+from backend.store.judging.series import SeriesRow
+from backend.store.regressions import regressions as regression_store
+
+MOST_LATER_POINTS = 20_000
+"""Points after a late run's own that are judged again while it waits for its answer, over all its series: about two
+seconds. What is more is judged again in the background."""
+
+MANY = 16
+"""From so many measurements on it pays to let the server begin early, for one round trip more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One measurement of the run, with its series."""
+
+    series: SeriesRow
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    verdicts: tuple[SeriesVerdict, ...]
+    regressions: tuple[int, ...]
+    """Those that this run opened or changed."""
+    statements: tuple[Statement, ...]
+    """Still to be sent: few judgements, the new states, the roll-ups."""
+    restated: bool = False
+    """Something else stands of this run than its verdicts say: what came after it on its branch was known already."""
+
+
+def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured], *statements: Statement) -> Judged:
+    """Judge what a run measured, store what was found, and tell whoever must know. `statements` are to be sent, too:
+    while the judge thinks, or with those returned."""
+    found = Outcome(statements=list(statements))
+    if arrival.branch_id is not None:
+        return _judge_on_branch(c, arrival, measured, found)
+    late = [item for item in measured if _is_late(item.series, arrival)]
+    newest = [item for item in measured if not _is_late(item.series, arrival)] if late else measured
+    _judge_newest(c, arrival, newest, found)
+    if late:
+        _judge_late(c, arrival, late, found)
+    told = tell(c, arrival, found)
+    if found.stories or found.rejudged:
+        rows = store(c, arrival, found, told)
+        verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
+        own = {(series.id, arrival.measured_at) for series, _ in found.said}
+        return Judged(
+            verdicts=verdicts,
+            regressions=tuple(told.regressions),
+            statements=statements_of(arrival, found),
+            restated=not own.isdisjoint(found.restated),
+        )
+    rows = [as_told(row, told) for row in found.rows] if told.points else found.rows
+    names = names_in(c, arrival, rows)
+    found.statements.append(judgement_store.insert_statement(rows, arrival.now))
+    if len(rows) < MANY:
+        verdicts, statements = verdicts_of(arrival, found, rows, names), statements_of(arrival, found)
+        return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
+    with wire.ahead(c, *found.statements, *rollup_statements(arrival, found)):  # the server writes meanwhile
+        verdicts, states = verdicts_of(arrival, found, rows, names), state_statements(arrival, found)
+    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=tuple(states))
+
+
+def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
+    return series.state_position is not None and series.state_position >= arrival.position
+
+
+# --- the newest point ------------------------------------------------------------------------------------------------
+
+
+def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured], found: Outcome) -> None:
+    """Judge the points that follow all others of their series, together."""
+    points = [_point(arrival, item) for item in measured]
+    policies = [arrival.policy_of(item.series) for item in measured]
+    may = [judgeable(item.series, point) for item, point in zip(measured, points, strict=True)]
+    states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
+    sound_ones = [
+        (states[item.series.id], point, policy)
+        for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
+        if sound
+    ]
+    judged = iter(_judge_together(c, sound_ones, found))
+    for item, point, policy, sound in zip(measured, points, policies, may, strict=True):
+        series = item.series
+        if sound:
+            judgement, state = next(judged)
+            found.after.append((series, state, judgement))
+        else:
+            judgement = not_judgeable(point, policy)
+        found.said.append((series, judgement))
+        found.rows.append(row_at(arrival, series, judgement))
+        if judgement.events:
+            news = news_of(series, judgement)
+            found.news += news
+            found.stories += news
+
+
+def _judge_together(
+    c: Connection, points: Sequence[tuple[SeriesState, Point, Policy]], found: Outcome
+) -> list[tuple[Judgement, SeriesState]]:
+    """What the judge says of each point; of many, while the server works on what it is to be sent anyway."""
+    if len(points) < MANY:
+        return judge_many(points)
+    with wire.ahead(c, *found.statements):
+        judged = judge_many(points)
+    found.statements.clear()
+    return judged
+
+
+def _point(arrival: Arrival, item: Measured) -> Point:
+    run = arrival.run
+    return Point(arrival.position, run.commit, item.values, arrival.environment_hash, arrival.worker, run.suite_version)
+
+
+# --- a late point ----------------------------------------------------------------------------------------------------
+
+
+def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found: Outcome) -> None:
+    """Insert the run's points at their place and judge the series again from there."""
+    series = [item.series for item in late]
+    # Of each series at most as many points stand after the run's as there are positions.
+    if sum((row.state_position or 0) - arrival.position for row in series) > MOST_LATER_POINTS:
+        _judge_in_place(c, arrival, late, found)
+        return
+    by_series = points_to_replay(c, [row.id for row in series], arrival.position)
+    stored = {item.series.id: with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
+    judge_again(c, arrival, series, stored, arrival.position, found)
+
+
+def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], found: Outcome) -> None:
+    """Judge the run's points by what stands before them, and leave all that follows to the background.
+
+    Until then nothing of it is told, and what comes next is judged as if the run had not come.
+    """
+    ids = [item.series.id for item in late]
+    place = arrival.position
+    before = series_store.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
+    decisions = regression_store.decisions(c, ids)
+    for item in late:
+        stored = with_arrival(before[item.series.id], arrival, item.values)
+        point, judgement = replay(item.series, stored, arrival.policy_of(item.series), decisions)[0][-1]
+        judgement = replace(judgement, onset=False, events=())
+        found.rows.append(row_of(item.series, point, judgement))
+        found.rejudged.append((item.series.id, point.measured_at))
+        found.said.append((item.series, judgement))
+    judgement_store.supersede_from(c, ids, place, arrival.now, last=place)
+    series_store.ask_again(c, ids, place)
+    publish_waiting(c, arrival.project_id)
+
+
+# --- another branch --------------------------------------------------------------------------------------------------
+
+
+def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measured], found: Outcome) -> Judged:
+    """Against the state at the merge base; nothing of it becomes part of the series' history."""
+    states = _states_at(c, arrival, [item.series for item in measured])
+    more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
+    points = [_point(arrival, item) for item in measured]
+    policies = [arrival.policy_of(item.series) for item in measured]
+    sound_ones = [
+        # Judged as the point after the merge base, whatever its position on its own branch.
+        (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
+        for item, point, policy in zip(measured, points, policies, strict=True)
+        if judgeable(item.series, point)
+    ]
+    judged = iter(_judge_together(c, sound_ones, found))
+    for item, point, policy in zip(measured, points, policies, strict=True):
+        if judgeable(item.series, point):
+            judgement = replace(next(judged)[0], position=arrival.position, onset=False, events=())
+        else:
+            judgement = not_judgeable(point, policy)
+        found.said.append((item.series, judgement))
+        found.rows.append(row_at(arrival, item.series, judgement, more=more))
+    rows = store(c, arrival, found, Told())
+    verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
+    return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
+
+
+def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
+    base = arrival.base_position
+    ahead = [s for s in series if base is not None and s.state_position is not None and s.state_position > base]
+    beyond = {s.id for s in ahead}
+    states = states_of(c, [s for s in series if s.id not in beyond])
+    if ahead and base is not None:
+        ids = [s.id for s in ahead]
+        points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
+        decisions = regression_store.decisions(c, ids)
+        for s in ahead:
+            states[s.id] = replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
+    return states

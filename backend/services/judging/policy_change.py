@@ -1,0 +1,415 @@
+"""The policy of a project: what was chosen, what another choice would have told, and judging again after a change.
+
+Thresholds come from the built-in rules, the project's tidemark.toml, and what was chosen in the interface or by the
+API; the later ones win. Every change is judged again in the background, series by series, and says how far it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides, require_threshold
+from backend.regression.series import history
+from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
+from backend.services.base import live, projects
+from backend.services.base.access import Principal
+from backend.services.base.errors import BadRequest, Unavailable
+from backend.services.judging import rejudging
+from backend.services.judging.replay import POINTS_BEFORE, judgeable, kind_of, replay
+from backend.services.policy.resolve import overrides_of
+from backend.services.policy.versions import PolicyVersion, note_version, versions_of
+from backend.store.base import projects as project_store
+from backend.store.base.projects import ProjectRow
+from backend.store.judging import series as series_store
+from backend.store.policy import policies as store
+from backend.store.policy.policies import Gate, Watched
+from backend.store.regressions import regressions as regression_store
+
+log = logging.getLogger("tidemark.policies")
+
+PREVIEW_DAYS = 90
+NEAR = 3
+"""Onsets within so many commits are the same regression under two policies."""
+SHOWN = 100
+MOST_PREVIEWED = 100_000
+"""Points that one preview judges by each policy, some seconds of work; where there are more, a sample of the series."""
+LOAD_DAYS = 7
+AT_A_TIME = 20
+"""Series that are looked up at once while judging again."""
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A regression that a policy tells of."""
+
+    series_id: int
+    testbed: str
+    benchmark: str
+    variant_key: str
+    metric: str
+    position: int
+    sha: str | None
+    change: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What another policy would have told of the last days, beside what the present one tells."""
+
+    project: str
+    days: int
+    series: int
+    """Of gate metrics, with points in that time."""
+    affected: int
+    """Those whose thresholds would change."""
+    judged: int
+    """Those of them that were judged by both policies: all, or an even sample where that would take too long."""
+    now: int
+    """Regressions of the judged series under the present policy."""
+    then: int
+    added: tuple[Flag, ...]
+    """At most 100, the biggest first."""
+    removed: tuple[Flag, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far judging again has come."""
+
+    requested_at: datetime
+    finished_at: datetime | None
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectPolicy:
+    """The thresholds of a project, by where they come from, and what has become of the last change."""
+
+    project: str
+    declared: Table
+    chosen: Table
+    effective: tuple[PolicyRow, ...]
+    """Of a series that no scoped override matches."""
+    versions: tuple[PolicyVersion, ...]
+    """What was in force from when on, and who changed it; the newest first."""
+    points_per_week: int
+    rejudging: Progress | None
+    rejudging_late: int
+    """Series that are still to be judged again because a point arrived very late."""
+
+
+# --- what is in force ------------------------------------------------------------------------------------------------
+
+
+def policy_of(c: Connection, slug: str) -> ProjectPolicy:
+    project = projects.find_project(c, slug)
+    tables = store.tables(c, project.id)
+    found = overrides_of(tables)
+    return ProjectPolicy(
+        project=project.slug,
+        declared=tables.declared,
+        chosen=tables.chosen,
+        effective=tuple(Policy.resolve(found, project=slug).for_load(tables.points_per_week).describe()),
+        versions=versions_of(project.settings),
+        points_per_week=int(tables.points_per_week),
+        rejudging=progress_of(project),
+        rejudging_late=series_store.waiting_again(c, project.id),
+    )
+
+
+def progress_of(project: ProjectRow) -> Progress | None:
+    """Of the last time its series were judged again; None: never."""
+    known = project.settings.get("rejudge")
+    if known is None:
+        return None
+    finished = known.get("finished_at")
+    return Progress(
+        requested_at=datetime.fromisoformat(known["requested_at"]),
+        finished_at=None if finished is None else datetime.fromisoformat(finished),
+        done=known["done"],
+        total=known["total"],
+    )
+
+
+def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
+    """What is chosen after a change: thresholds are set, those that are null taken back; `override` as a whole."""
+    table = {name: value for name, value in {**chosen, **change}.items() if value is not None and value != []}
+    try:
+        for name, value in change.items():
+            if value is None and name not in chosen and name != "override":
+                require_threshold(name)  # one that is mistyped takes nothing back, and would not say so
+        parse_overrides(table)
+    except PolicyError as error:
+        raise BadRequest(str(error), field="policy") from None
+    return table
+
+
+# --- what another one would have told --------------------------------------------------------------------------------
+
+
+def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
+    """What would have been told over the last days had this been chosen. Nothing is changed."""
+    project = _begun(c, slug)
+    tables = store.tables(c, project.id)
+    return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
+
+
+def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
+    """The same for another [policy] of its tidemark.toml."""
+    project = _begun(c, slug)
+    tables = store.tables(c, project.id)
+    return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), now, days)
+
+
+def _begun(c: Connection, slug: str) -> ProjectRow:
+    """The project, if no other preview of it is being worked on: each judges months of history, twice."""
+    project = projects.find_project(c, slug)
+    if not store.claim_preview(c, project.id):
+        raise Unavailable(f"another preview for {project.slug} is being worked on; try again when it is done")
+    return project
+
+
+def _compared(
+    c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, now: datetime, days: int
+) -> Preview:
+    since = now - timedelta(days=days)
+    series = store.gates_since(c, project.id, since)
+    of_now, of_then = overrides_of(present), overrides_of(wanted)
+    policies = {
+        it.series.id: (
+            _resolved(project, it, of_now, present.points_per_week),
+            _resolved(project, it, of_then, wanted.points_per_week),
+        )
+        for it in series
+    }
+    affected = [it for it in series if policies[it.series.id][0] != policies[it.series.id][1]]
+    told_now: list[tuple[Watched, ChangePoint]] = []
+    told_then: list[tuple[Watched, ChangePoint]] = []
+    judged, room = 0, MOST_PREVIEWED
+    for w, points, decisions in _histories(c, project.id, since, affected):
+        if judged and room < len(points):
+            break
+        before, after = policies[w.series.id]
+        told_now += [(w, event) for event in _told(w, points, before, decisions)]
+        told_then += [(w, event) for event in _told(w, points, after, decisions)]
+        judged += 1
+        room -= len(points)
+    added, removed = _without(told_then, told_now), _without(told_now, told_then)
+    names = store.shas(c, project.id, sorted({event.onset_position for _, event in (*added, *removed)}))
+    return Preview(
+        project=project.slug,
+        days=days,
+        series=len(series),
+        affected=len(affected),
+        judged=judged,
+        now=len(told_now),
+        then=len(told_then),
+        added=_flags(added, names),
+        removed=_flags(removed, names),
+    )
+
+
+def _histories(
+    c: Connection, project_id: int, since: datetime, affected: Sequence[Gate]
+) -> Iterator[tuple[Watched, list[series_store.StoredPoint], list[regression_store.Decision]]]:
+    """The points of the affected series since then, and what was decided of them. However many are taken of these, they
+    are an even sample: in an order that has nothing to do with what they are, and the same whenever it is asked for."""
+    ids = [it.series.id for it in affected]
+    Random(project_id).shuffle(ids)
+    for start in range(0, len(ids), AT_A_TIME):
+        batch = ids[start : start + AT_A_TIME]
+        decisions = regression_store.decisions(c, batch)
+        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=batch)}
+        for w in (watched[series_id] for series_id in batch if series_id in watched):
+            points = series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)
+            yield w, points[w.series.id], [decision for decision in decisions if decision.series_id == w.series.id]
+
+
+def _resolved(project: ProjectRow, w: Gate, overrides: Iterable[Override], points_per_week: float) -> Policy:
+    return Policy.resolve(
+        overrides,
+        project=project.slug,
+        suite=w.series.suite,
+        benchmark=w.series.benchmark,
+        metric=w.series.metric,
+        testbed=w.testbed,
+    ).for_load(points_per_week)
+
+
+def _told(
+    w: Watched,
+    stored: Sequence[series_store.StoredPoint],
+    policy: Policy,
+    decisions: Sequence[regression_store.Decision],
+) -> list[ChangePoint]:
+    """The regressions of the stretch that this policy confirms."""
+    if decisions:
+        events = [event for _, judged in replay(w.series, stored, policy, decisions)[0] for event in judged.events]
+    else:
+        points = [point.as_point(w.series.suite_version) for point in stored]
+        events = history.replay([p for p in points if judgeable(w.series, p)], kind_of(w.series), policy)
+    return [
+        event
+        for event in events
+        if event.state is ChangeState.CONFIRMED
+        and event.direction is ChangeDirection.REGRESSION
+        and event.past_gate
+        and event.onset_position >= w.first_position
+    ]
+
+
+def _without(
+    told: Sequence[tuple[Watched, ChangePoint]], others: Sequence[tuple[Watched, ChangePoint]]
+) -> list[tuple[Watched, ChangePoint]]:
+    """What the others do not tell of."""
+    known: dict[int, list[int]] = {}
+    for w, event in others:
+        known.setdefault(w.series.id, []).append(event.onset_position)
+    return [
+        (w, event)
+        for w, event in told
+        if not any(abs(event.onset_position - onset) <= NEAR for onset in known.get(w.series.id, []))
+    ]
+
+
+def _flags(told: Sequence[tuple[Watched, ChangePoint]], names: Mapping[int, str]) -> tuple[Flag, ...]:
+    biggest = sorted(told, key=lambda found: -found[1].magnitude)[:SHOWN]
+    return tuple(
+        Flag(
+            series_id=w.series.id,
+            testbed=w.testbed,
+            benchmark=w.series.benchmark,
+            variant_key=w.series.variant_key,
+            metric=w.series.metric,
+            position=event.onset_position,
+            sha=names.get(event.onset_position),
+            change=event.magnitude,
+            kind=event.kind.value,
+        )
+        for w, event in biggest
+    )
+
+
+# --- a change of policy ----------------------------------------------------------------------------------------------
+
+
+def change(c: Connection, slug: str, wanted: Table, *, by: Principal, now: datetime) -> ProjectPolicy:
+    """Choose thresholds, and have everything of the last days judged again by them."""
+    project = projects.find_project(c, slug)
+    by.require_project(project.id)
+    known = store.tables(c, project.id).chosen
+    table = changed_table(known, wanted)
+    if table != known:
+        chosen = {"table": table, "by": by.name, "at": now.isoformat()} if table else None
+        project_store.set_setting(c, project.id, "policy", chosen)
+        note_version(c, project.id, project.slug, by=by.name, now=now)
+        request_rejudging(c, project.id, now)
+    return policy_of(c, slug)
+
+
+def request_rejudging(c: Connection, project_id: int, now: datetime, days: int = PREVIEW_DAYS) -> None:
+    """Have the project's series judged again, in the background, from where the last days begin."""
+    since = now - timedelta(days=days)
+    total = len(store.watched_since(c, project_id, since))
+    asked = {"requested_at": now.isoformat(), "since": since.isoformat(), "after": 0, "done": 0, "total": total}
+    _save_progress(c, project_id, asked if total else {**asked, "finished_at": now.isoformat()})
+
+
+def rejudge_due(
+    engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
+) -> list[int]:
+    """Judge again what waits for it, each series in a transaction of its own. Returns the series judged."""
+    done = _rejudge_late(engine, now, is_stopping)
+    with engine.connect() as c:
+        waiting = store.to_rejudge(c)
+    for project_id in waiting:
+        while not is_stopping():
+            requested_at, batch = _next_batch(engine, project_id)
+            if not batch:
+                with engine.begin() as c:
+                    _finish(c, project_id, requested_at, now())
+                break
+            arrivals = rejudging.Arrivals(now())
+            for w in batch:
+                if is_stopping():
+                    return done
+                done += _rejudge(engine, project_id, requested_at, w, arrivals, now())
+    return done
+
+
+def _rejudge_late(engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> list[int]:
+    """Series in which a point arrived very late."""
+    done: list[int] = []
+    while not is_stopping():
+        with engine.begin() as c:
+            found = rejudging.rejudge_next_late(c, now())
+        if found is None:
+            break
+        done.append(found)
+    return done
+
+
+def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
+    """What is next, and which request it is part of: there may be a newer one meanwhile, which begins anew."""
+    with engine.connect() as c:
+        asked = _asked(c, project_id)
+        if asked is None:
+            return "", []
+        since = datetime.fromisoformat(asked["since"])
+        return asked["requested_at"], store.watched_since(c, project_id, since, after=asked["after"], limit=AT_A_TIME)
+
+
+def _rejudge(
+    engine: Engine, project_id: int, requested_at: str, w: Watched, arrivals: rejudging.Arrivals, now: datetime
+) -> list[int]:
+    """One series; one that cannot be judged again keeps its verdicts, and does not keep the others waiting."""
+    judged = []
+    try:
+        with engine.begin() as c:
+            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now, arrivals=arrivals)
+        judged = [w.series.id]
+    except (psycopg.Error, SQLAlchemyError):
+        raise
+    except Exception:
+        log.exception("series %d could not be judged again", w.series.id)
+    with engine.begin() as c:
+        asked = _asked(c, project_id, lock=True)
+        if asked is not None and asked["requested_at"] == requested_at:
+            _save_progress(c, project_id, {**asked, "after": w.series.id, "done": asked["done"] + 1})
+    return judged
+
+
+def _asked(c: Connection, project_id: int, *, lock: bool = False) -> dict[str, Any] | None:
+    """What is to be judged again. `lock`: to note progress, which must not take the place of a newer request."""
+    project = project_store.by_id(c, project_id, lock=lock)
+    return None if project is None else project.settings.get("rejudge")
+
+
+def _finish(c: Connection, project_id: int, requested_at: str, now: datetime) -> None:
+    asked = _asked(c, project_id, lock=True)
+    if asked is not None and asked["requested_at"] == requested_at:
+        _save_progress(c, project_id, {**asked, "done": asked["total"], "finished_at": now.isoformat()})
+
+
+def _save_progress(c: Connection, project_id: int, asked: dict[str, Any]) -> None:
+    project_store.set_setting(c, project_id, "rejudge", asked)
+    shown = {name: asked.get(name) for name in ("done", "total", "finished_at")}
+    live.publish(c, "project", project_id, {"rejudging": shown})
+
+
+def measure_load(c: Connection, now: datetime) -> None:
+    """How many points each project judges in a week: its false-alarm budget is spread over them."""
+    store.measure_load(c, now - timedelta(days=LOAD_DAYS), now)

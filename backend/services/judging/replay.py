@@ -1,0 +1,211 @@
+"""Judging points again: from where, with which points, and what the new story adds to the one that was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from sqlalchemy import Connection
+
+from backend.regression.confirmation import Decision as Outcome
+from backend.regression.grouping import NEAR
+from backend.regression.policy import Policy
+from backend.regression.series.judge import Record, SeriesState, judge
+from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
+from backend.regression.terms import (
+    ChangeDirection,
+    ChangePoint,
+    ChangeState,
+    Direction,
+    Judgement,
+    Point,
+    Reason,
+    Role,
+    SeriesKind,
+    Verdict,
+)
+from backend.services.alarms.reconcile import LIVE, News
+from backend.services.base.arrival import Arrival
+from backend.store.judging import series as series_store
+from backend.store.judging.series import SeriesRow, StoredPoint
+from backend.store.regressions import regressions as regression_store
+
+# When a series is judged again, so many points before the late one build up the state; the states of an older past
+# differ too little to matter.
+POINTS_BEFORE = 150
+BY_PEOPLE = ("expected", "invalid")
+
+
+def kind_of(series: SeriesRow) -> SeriesKind:
+    return SeriesKind(Direction(series.direction), Role(series.role), series.exact)
+
+
+def judgeable(series: SeriesRow, point: Point) -> bool:
+    """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
+    return series.exact or min(point.values) > 0
+
+
+def not_judgeable(point: Point, policy: Policy) -> Judgement:
+    value = median(point.values)
+    return Judgement(
+        position=point.position,
+        commit=point.commit,
+        verdict=Verdict.INSUFFICIENT,
+        reason=Reason.TOO_FEW_RUNS,
+        policy_version=policy.version,
+        value=value,
+        smoothed=value,
+        smoothed_low=value,
+        smoothed_high=value,
+        numbers={"not_positive": 1.0},
+    )
+
+
+# --- the points
+
+
+def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
+    """The points from far enough before the position, and before anything still open, for a sound state there."""
+    opened = [point.onset_position for point in regression_store.open_points(c, series_ids)]
+    start = min([position, *opened])
+    return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
+
+
+def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequence[float]) -> list[StoredPoint]:
+    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
+    runs, processes = [arrival.run.id], list(values)
+    for point in stored:
+        if point.position == arrival.position:
+            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
+            processes = [*point.processes, *processes]
+    own = StoredPoint(
+        position=arrival.position,
+        commit=arrival.run.commit,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        measured_at=arrival.measured_at,
+        value=median(processes),
+        runs=tuple(runs),
+        processes=tuple(processes),
+        environment_hash=arrival.environment_hash,
+        worker=arrival.worker,
+    )
+    others = [point for point in stored if point.position != arrival.position]
+    return sorted([*others, own], key=lambda point: point.position)
+
+
+# --- the story
+
+
+def replay(
+    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
+) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
+    """Judge points in order from nothing, with what people and sessions decided at the place where they decided it.
+
+    Of what lies before the first of the points only false alarms are known: they still make the series ask for more.
+    """
+    mine = [decision for decision in decisions if decision.series_id == series.id]
+    before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
+    state = replace(SeriesState.new(kind_of(series)), record=Record(confirmed=before, disproved=before))
+    judged = []
+    for stored_point in stored:
+        point = stored_point.as_point(series.suite_version)
+        if judgeable(series, point):
+            judgement, state = judge(state, point, policy)
+        else:
+            judgement = not_judgeable(point, policy)
+        for decision in mine:
+            if decision.position == stored_point.position:
+                if decision.state in BY_PEOPLE:
+                    state = decide(state, decision.onset_position, decision.state)
+                    continue
+                events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
+                judgement = replace(judgement, events=(*judgement.events, *events))
+        judged.append((stored_point, judgement))
+    return judged, state
+
+
+def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
+    """A person's word on the change that began at (about) this position."""
+    nearest = _begun_near(state, onset)
+    return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
+
+
+def conclude(
+    state: SeriesState, onset: int, outcome: Outcome, policy: Policy
+) -> tuple[tuple[ChangePoint, ...], SeriesState]:
+    """The word of a confirming session on the change that began at (about) this position."""
+    told = Confirmation(_begun_near(state, onset), outcome, 0.0, 0.0, 0.0)
+    events, after = apply_confirmation(state, told, policy)
+    return tuple(said_after(event, after) for event in events), after
+
+
+def _begun_near(state: SeriesState, onset: int) -> int:
+    begun = [opened.onset_position for opened in state.open_regressions]
+    if state.suspect is not None:
+        begun.append(state.suspect.onset)
+    return min(begun, key=lambda position: abs(position - onset), default=onset)
+
+
+def said_after(event: ChangePoint, state: SeriesState) -> ChangePoint:
+    """An event that no run brought: it was seen after the newest point, which it speaks of as well."""
+    return replace(event, detected_position=state.last_position + 1)
+
+
+def difference(
+    series: SeriesRow, known: Sequence[regression_store.ChangePointRow], judged: Sequence[Judgement]
+) -> list[News]:
+    """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
+    story = _story(judged)
+    news = []
+    for point in sorted(known, key=lambda known_point: known_point.state not in LIVE):
+        onset = min(story, key=lambda position: _distance(point, position), default=None)
+        if onset is None or _distance(point, onset) > NEAR:
+            if point.state in LIVE:
+                gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
+                news.append(News(series=series, event=gone, noise=0.0))
+            continue
+        if _is_told_again(point, story[onset][0]):
+            continue
+        event, noise = story.pop(onset)
+        if point.state not in LIVE:
+            continue
+        if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
+            moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
+            news.append(News(series=series, event=moved, noise=noise))
+        if event.state.value != point.state:
+            news.append(News(series=series, event=event, noise=noise))
+    news += [
+        News(series=series, event=event, noise=noise)
+        for event, noise in story.values()
+        if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
+    ]
+    return news
+
+
+def _is_told_again(point: regression_store.ChangePointRow, event: ChangePoint) -> bool:
+    """Whether what was withdrawn is found after all, as when a threshold is taken back. What a person decided stays."""
+    withdrawn = point.state == ChangeState.WITHDRAWN and point.regression_state not in BY_PEOPLE
+    return withdrawn and event.state is ChangeState.CONFIRMED
+
+
+def _distance(point: regression_store.ChangePointRow, onset: int) -> int:
+    """How far an onset is from the one that was told: not at all within the commits that nobody had measured then."""
+    if point.last_good_position is not None and point.last_good_position < onset <= point.onset_position:
+        return 0
+    return abs(onset - point.onset_position)
+
+
+def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
+    """The last word on each change for the worse, by its onset, with the noise it was seen in."""
+    story: dict[int, tuple[ChangePoint, float]] = {}
+    for judgement in judged:
+        for event in judgement.events:
+            if event.direction is not ChangeDirection.REGRESSION or not event.past_gate:
+                continue
+            if event.previous_onset_position is not None:
+                story.pop(event.previous_onset_position, None)
+            if event.state is not ChangeState.RELOCATED:
+                story[event.onset_position] = (event, judgement.noise or 0.0)
+    return story

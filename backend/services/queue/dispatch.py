@@ -1,0 +1,433 @@
+"""Getting runs to workers: requests, leases with heartbeats, expiry.
+
+Postgres is the truth: a run is its own queue entry. Who goes next is chosen in `publishing`.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.contract import new_run_id
+from backend.services.base import live
+from backend.services.base.access import Principal
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import Conflict, Gone, NotFound, Outdated
+from backend.services.queue.scheduling import PRIORITY, Kind
+from backend.store.base import live as live_store
+from backend.store.base import wire
+from backend.store.github import outbox as github_outbox
+from backend.store.queue import groups as queue_groups
+from backend.store.queue import queue as store
+from backend.store.queue.queue import HeldRun, LeaseableRun, RunKey
+
+__all__ = ["PRIORITY", "Kind"]
+
+REQUEST_LOCK = "tidemark run requests"
+AVOID_FOR = timedelta(seconds=60)
+
+
+class Protection(StrEnum):
+    """What stands between a commit's code and the worker's machine."""
+
+    NONE = "none"
+    USER = "user"
+    CONTAINER = "container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One run that somebody wants: a suite of a commit on a testbed."""
+
+    commit_id: int
+    suite: str
+    testbed: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """What came of one wish. `created` is false where a run of that key stood already."""
+
+    run_id: str
+    commit_id: int
+    suite: str
+    testbed: str
+    state: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHello:
+    """What a worker says about itself."""
+
+    worker: str
+    testbed: str
+    version: str
+    capabilities: Mapping[str, Any]
+    protection: Protection
+
+    @property
+    def listens_where_told(self) -> bool:
+        """Whether it takes its messages from the queue that it is told of; else from that of its whole testbed."""
+        return self.capabilities.get("listens_where_told") is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to execute a run, as long as heartbeats come; and all that is needed to do it."""
+
+    run_id: str
+    lease: str
+    lease_s: int
+    heartbeat_s: int
+    attempt: int
+    project: str
+    trusted: bool
+    repository_url: str | None
+    commit: str
+    parents: tuple[str, ...]
+    branch: str | None
+    pull_request: int | None
+    suite: str
+    testbed: str
+    spec: Mapping[str, Any]
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def request_runs(
+    c: Connection,
+    project_id: int,
+    wanted: Sequence[Wanted],
+    *,
+    kind: Kind,
+    requested_by: str,
+    now: datetime,
+    branch: str | None = None,
+    pull_request: int | None = None,
+    again: bool = False,
+) -> list[Requested]:
+    """Queue what is wanted, each key once, parents before children. `again` also repeats what is done, never what
+    still waits or runs."""
+    # Two requests at once (a push and a person) must not both find that nothing stands.
+    live_store.lock(c, REQUEST_LOCK, project_id)
+    testbed_ids = {name: store.testbed_id(c, name) for name in dict.fromkeys(w.testbed for w in wanted)}
+    standing = store.standing_runs(c, project_id, {w.commit_id for w in wanted})
+    # The queue takes runs of one moment by their ids, so ids rise in the order in which the runs are to go.
+    ids = iter(sorted(new_run_id() for _ in wanted))
+    answers: dict[int, Requested] = {}
+    rows = []
+    for place in _in_order(c, project_id, wanted, kind, branch):
+        wish = wanted[place]
+        key = RunKey(commit_id=wish.commit_id, suite=wish.suite, testbed_id=testbed_ids[wish.testbed])
+        there = standing.get(key)
+        if there is not None and not (again and there.state == "done"):
+            answers[place] = _answer(wish, there.id, there.state, created=False)
+            continue
+        run_id = next(ids)
+        standing[key] = store.StandingRun(id=run_id, state="queued")
+        answers[place] = _answer(wish, run_id, "queued", created=True)
+        rows.append(
+            {
+                "id": run_id,
+                "project_id": project_id,
+                "commit_id": wish.commit_id,
+                "testbed_id": testbed_ids[wish.testbed],
+                "suite": wish.suite,
+                "branch_name": branch,
+                "pull_request": pull_request,
+                "state": "queued",
+                "kind": kind.value,
+                "priority": PRIORITY[kind],
+                "spec": dict(wish.spec),
+                "requested_by": requested_by,
+                "requested_at": now,
+            }
+        )
+    store.insert_runs(c, rows)
+    # Asked for again by somebody with less patience: it goes with the more urgent ones now.
+    waiting = [answer.run_id for answer in answers.values() if answer.state == "queued" and not answer.created]
+    store.make_more_urgent(c, waiting, kind=kind.value, priority=PRIORITY[kind])
+    if rows:
+        github_outbox.want(c, [str(row["id"]) for row in rows])
+        live_store.notify_work(c)
+        live.publish(c, "queue", project_id, {"queued": len(rows)})
+    return [answers[place] for place in sorted(answers)]
+
+
+def _in_order(c: Connection, project_id: int, wanted: Sequence[Wanted], kind: Kind, branch: str | None) -> list[int]:
+    """Places in `wanted`, parents before children. A backfill says itself which commits tell most: its order stays."""
+    if kind is Kind.BACKFILL or branch is None:
+        return list(range(len(wanted)))
+    positions = store.positions(c, project_id, branch, {wish.commit_id for wish in wanted})
+    beyond = max(positions.values(), default=0) + 1
+    return sorted(range(len(wanted)), key=lambda place: (positions.get(wanted[place].commit_id, beyond), place))
+
+
+def _answer(wish: Wanted, run_id: str, state: str, *, created: bool) -> Requested:
+    return Requested(
+        run_id=run_id, commit_id=wish.commit_id, suite=wish.suite, testbed=wish.testbed, state=state, created=created
+    )
+
+
+def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) -> str:
+    """Take a run back: at once while it waits, at its worker's next heartbeat while it runs. Returns its state."""
+    found = store.find_run(c, run_id)
+    if found is None:
+        raise NotFound.of("run", run_id)
+    principal.require_project(found.project_id)
+    if store.cancel_queued(c, [run_id], "cancelled", now, f"cancelled by {principal.name}"):
+        publish_run(c, found.project_id, run_id, "cancelled")
+        return "cancelled"
+    if store.request_cancel(c, run_id):
+        return found.state
+    raise Conflict(
+        f"run {run_id} is {found.state}; only queued, leased and running runs can be cancelled", state=found.state
+    )
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+
+def say_hello(
+    c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False, project_id: int | None = None
+) -> str:
+    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more. `project_id`:
+    its token is limited to this project, so it is offered no other's runs, if it listens where it is told to.
+
+    A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
+    Returns the state it should be in: ok, pause, drain or quarantine.
+    """
+    wanted_state = store.register_worker(c, _said(hello, now, project_id, starting=starting)).wanted_state
+    if hello.capabilities.get("trouble") and wanted_state == "ok":
+        set_worker_state(c, hello.worker, wanted_state := "quarantine")
+    if starting:
+        for held in store.runs_of_worker(c, hello.worker):
+            _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=None)
+        live.publish(c, "worker", None, {"worker": hello.worker, "testbed": hello.testbed})
+        live_store.notify_work(c)
+    return wanted_state
+
+
+def set_worker_state(c: Connection, name: str, state: str) -> None:
+    """Tell a worker to pause, drain or stay in quarantine, or that all is well; it hears of it within 15 s."""
+    if not store.set_wanted_state(c, name, state):
+        raise NotFound.of("worker", name)
+    live.publish(c, "worker", None, {"worker": name, "state": state})
+    live_store.notify_work(c)
+
+
+def _said(hello: WorkerHello, now: datetime, project_id: int | None, *, starting: bool = False) -> wire.Statement:
+    return store.worker_statement(
+        name=hello.worker,
+        testbed=hello.testbed,
+        project_id=project_id if hello.listens_where_told else None,
+        version=hello.version,
+        capabilities=dict(hello.capabilities),
+        protection=hello.protection.value,
+        starting=starting,
+        now=now,
+    )
+
+
+def check_version(hello: WorkerHello, config: ServiceConfig) -> None:
+    """Worker and service speak one protocol as long as the first two numbers of their versions agree."""
+    ours, theirs = (_release(version) for version in (config.version, hello.version))
+    if ours and theirs and ours != theirs:
+        older = "worker" if theirs < ours else "service"
+        raise Outdated(
+            f"worker {hello.worker} runs tidemark {hello.version}, this service {config.version}; the first two numbers"
+            f" must agree: bring the {older} up to date",
+            worker_version=hello.version,
+            service_version=config.version,
+        )
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    """The first two numbers of a version; None of what states none."""
+    parts = version.split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
+
+
+def lease_run(
+    c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, principal: Principal, now: datetime
+) -> Lease:
+    """Give the run to this worker, if it still waits and this worker may have it."""
+    check_version(hello, config)
+    ready, worker = store.lock_run_to_lease(c, run_id, _said(hello, now, principal.project_id))
+    if ready is None:
+        if store.state_of(c, run_id) is None:
+            raise Gone(f"run {run_id} does not exist (any more)")
+        raise Conflict(f"run {run_id} is being leased by another worker")
+    principal.require_project(ready.project_id)
+    _check_may_lease(ready, hello)
+    _check_may_be_this_worker(c, ready, hello, config, now)
+    if worker.wanted_state != "ok":
+        said = worker.wanted_state
+        raise Conflict(f"worker {hello.worker} was told to {said}; it gets no runs", state=said)
+    secret = secrets.token_urlsafe(32)
+    told = {"state": "leased", "commit": ready.commit, "suite": ready.suite, "testbed": ready.testbed}
+    wire.send(
+        c,
+        store.leased_statement(
+            run_id,
+            worker_id=worker.id,
+            lease_hash=lease_hash(secret),
+            now=now,
+            expires_at=now + timedelta(seconds=config.lease_s),
+        ),
+        queue_groups.served_statement(ready.testbed_id, ready.project_id, ready.kind, now),
+        live_store.event_statement("run", ready.project_id, {"run_id": run_id, **told}),
+        github_outbox.want_statement(run_id),
+    )
+    return _lease(ready, secret, config)
+
+
+def next_of_commit(c: Connection, worker: str, after: str, now: datetime) -> str | None:
+    """Another suite of the commit that this worker has just measured: it has the checkout, and saves making another.
+    None where there is none, or where something more urgent waits."""
+    priorities = {kind.value: priority for kind, priority in PRIORITY.items()}
+    return queue_groups.sibling(c, worker, after, priorities=priorities, now=now)
+
+
+def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
+    if ready.state in store.HELD:
+        raise Conflict(f"run {ready.id} is {ready.state}: another worker has it", state=ready.state)
+    if ready.state != "queued":
+        raise Gone(f"run {ready.id} is {ready.state}; nothing is left to do", state=ready.state)
+    if ready.testbed != hello.testbed:
+        raise Conflict(f"run {ready.id} is for testbed {ready.testbed!r}; worker {hello.worker} is a {hello.testbed!r}")
+    if not ready.trusted and hello.protection is Protection.NONE:
+        raise Conflict(
+            f"project {ready.project} is not marked trusted and worker {hello.worker} cannot isolate its code "
+            "(protection none); start the worker where it can use another user or a container, or trust the project"
+        )
+
+
+def _check_may_be_this_worker(
+    c: Connection, ready: LeaseableRun, hello: WorkerHello, config: ServiceConfig, now: datetime
+) -> None:
+    """What raised a doubt is measured again elsewhere, if somebody else is there to do it soon."""
+    if ready.avoid_worker != hello.worker or now - ready.requested_at > AVOID_FOR:
+        return
+    alive_since = now - timedelta(seconds=config.worker_live_s)
+    if store.has_another_worker(c, ready.testbed, hello.worker, project_id=ready.project_id, alive_since=alive_since):
+        raise Conflict(f"run {ready.id} is for another worker than {hello.worker}, which raised the doubt")
+
+
+def _lease(ready: LeaseableRun, secret: str, config: ServiceConfig) -> Lease:
+    return Lease(
+        run_id=ready.id,
+        lease=secret,
+        lease_s=config.lease_s,
+        heartbeat_s=config.heartbeat_s,
+        attempt=ready.attempt,
+        project=ready.project,
+        trusted=ready.trusted,
+        repository_url=ready.repository_url,
+        commit=ready.commit,
+        parents=ready.parents,
+        branch=ready.branch,
+        pull_request=ready.pull_request,
+        suite=ready.suite,
+        testbed=ready.testbed,
+        spec=ready.spec,
+    )
+
+
+def lease_hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def held_by(c: Connection, run_id: str, lease: str) -> HeldRun:
+    """The run, if this lease holds it."""
+    held = store.held_run(c, run_id, lease_hash(lease))
+    if held is None:
+        state = store.state_of(c, run_id)
+        if state is None:
+            raise NotFound.of("run", run_id)
+        raise Conflict(f"this lease does not hold run {run_id} (any more); the run is {state}", state=state)
+    return held
+
+
+def heartbeat(c: Connection, run_id: str, lease: str, config: ServiceConfig, now: datetime) -> bool:
+    """Keep the lease. True: the run was cancelled, the worker should stop."""
+    held = held_by(c, run_id, lease)
+    store.extend_lease(c, run_id, now + timedelta(seconds=config.lease_s))
+    return held.cancel_requested
+
+
+def release_run(
+    c: Connection,
+    run_id: str,
+    lease: str,
+    reason: str,
+    now: datetime,
+    *,
+    config: ServiceConfig,
+    lost: bool = False,
+) -> str:
+    """A worker hands a run back unfinished: it is shutting down, which costs no attempt, or its machine failed. The
+    state of the run now."""
+    held = held_by(c, run_id, lease)
+    said = reason.strip()[:500] or "handed back by its worker"
+    return _hand_back(c, held, said, now, lost=lost, max_attempts=config.max_attempts if lost else None)
+
+
+def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
+    """Take back the runs of workers that fell silent: queued again, or failed when that happened too often."""
+    expired = store.expired_runs(c, now, now + timedelta(seconds=config.lease_s))
+    for held in expired:
+        reason = f"worker {held.worker or '(unknown)'} was not heard of for {config.lease_s} s"
+        _hand_back(c, held, reason, now, lost=True, max_attempts=config.max_attempts)
+    return [held.id for held in expired]
+
+
+def _hand_back(
+    c: Connection, held: HeldRun, reason: str, now: datetime, *, lost: bool, max_attempts: int | None
+) -> str:
+    attempts = [
+        *held.attempts,
+        {"attempt": held.attempt, "worker": held.worker, "ended_at": now.isoformat(), "reason": reason, "lost": lost},
+    ]
+    times_lost = sum(1 for attempt in attempts if attempt.get("lost"))
+    if held.cancel_requested:
+        state = "cancelled"
+        store.end_run(c, held.id, state=state, status=None, error=f"cancelled; {reason}", attempts=attempts, now=now)
+    elif max_attempts is not None and times_lost >= max_attempts:
+        state = "failed"
+        error = f"given up after {times_lost} lost attempts; the last one: {reason}"
+        store.end_run(c, held.id, state=state, status="failed", error=error, attempts=attempts, now=now)
+    else:
+        state = "queued"
+        store.requeue(c, held.id, attempt=held.attempt + 1, attempts=attempts)
+    store.insert_run_events(
+        c,
+        [
+            {
+                "run_id": held.id,
+                "attempt": held.attempt,
+                "at": now,
+                "kind": "state",
+                "detail": {"state": state, "reason": reason},
+            }
+        ],
+    )
+    publish_run(
+        c, held.project_id, held.id, state, commit=held.commit, suite=held.suite, testbed=held.testbed, reason=reason
+    )
+    live_store.notify_work(c)
+    return state
+
+
+def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more: Any) -> None:
+    """Tell live pages, and GitHub, that a run has changed."""
+    live.publish(c, "run", project_id, {"run_id": run_id, "state": state, **more})
+    github_outbox.want(c, [run_id])

@@ -1,0 +1,499 @@
+"""Regressions for people and scripts: the list with its filters, and one with all that a person needs to act on it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, RowMapping
+
+from backend.regression.cause.attribution import CauseName
+from backend.regression.grouping import NEAR
+from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.scope import find_commit, find_scope
+from backend.services.reports.reproducing import Subject, at_commit
+from backend.store.regressions import views
+
+T = TypeVar("T")
+
+MAX_LIMIT = 500
+MAX_SUSPECTS = 100
+NEWEST = 2**31 - 1
+
+
+class RegressionState(StrEnum):
+    SUSPECT = "suspect"
+    CONFIRMED = "confirmed"
+    ACKNOWLEDGED = "acknowledged"
+    FIXED = "fixed"
+    EXPECTED = "expected"
+    INVALID = "invalid"
+    WITHDRAWN = "withdrawn"
+
+
+# Words a reader may ask by for several states at once.
+STATE_GROUPS: Mapping[str, tuple[RegressionState, ...]] = {
+    "open": (RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED),
+    "closed": (
+        RegressionState.FIXED,
+        RegressionState.EXPECTED,
+        RegressionState.INVALID,
+        RegressionState.WITHDRAWN,
+    ),
+}
+
+
+class Action(StrEnum):
+    """What a person can do with a regression."""
+
+    ACKNOWLEDGE = "acknowledge"  # and own it
+    RELEASE = "release"  # nobody owns it any more
+    EXPECTED = "expected"  # accepted with a reason: the present level is the baseline
+    INVALID = "invalid"  # not real
+    REOPEN = "reopen"
+    NOTE = "note"
+    UNDO = "undo"
+
+
+OPEN = frozenset({RegressionState.SUSPECT, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED})
+DECIDED = frozenset({RegressionState.EXPECTED, RegressionState.INVALID})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionFilter:
+    """Which regressions. Everything left out matches all."""
+
+    project: str | None = None
+    state: str | None = None
+    """States and groups of them (open, closed), separated by commas."""
+    cause: str | None = None
+    suite: str | None = None
+    benchmark: str | None = None
+    metric: str | None = None
+    testbed: str | None = None
+    owner: str | None = None
+    commits: str | None = None
+    """`base..head`: onsets after base, up to head. Needs `project`."""
+    since: datetime | None = None
+    until: datetime | None = None
+    still_bad: bool | None = None
+    min_change: float | None = None
+    """Of cost, as a fraction."""
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list; `next` is the cursor of the following part, None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitName:
+    sha: str
+    position: int | None
+    message: str
+    author: str
+    committed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """One regression as a list shows it. Changes are of cost, as fractions; values are of the leading series."""
+
+    id: int
+    title: str
+    project: str
+    testbed: str
+    """Of the leading series."""
+    testbeds: tuple[str, ...]
+    """All that show it."""
+    state: str
+    kind: str
+    cause: str | None
+    held_back: bool
+    """A real change that is not the code's doing: an alarm about machine or environment, never a red cell."""
+    suite: str | None
+    benchmark: str | None
+    variant: str | None
+    metric: str | None
+    unit: str | None
+    direction: str | None
+    series_id: int | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    before: float | None
+    after: float | None
+    commit: str | None
+    """The first bad commit."""
+    first_bad: CommitName | None
+    last_good: CommitName | None
+    suspect_commits: int | None
+    series: int
+    still_bad: bool
+    owner: str | None
+    reason: str | None
+    fixed_by: CommitName | None
+    opened_at: datetime
+    confirmed_at: datetime | None
+    closed_at: datetime | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedSeries:
+    series_id: int
+    suite: str
+    benchmark: str
+    variant: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    kind: str
+    state: str
+    onset_position: int
+    last_good_position: int | None
+    detected_position: int
+    fixed_position: int | None
+    change: float
+    before: float | None
+    after: float | None
+    latest_value: float | None
+    latest_change: float | None
+    latest_verdict: str | None
+    noise: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspectCommit:
+    sha: str
+    position: int
+    message: str
+    author: str
+    committed_at: datetime | None
+    pull_request: int | None
+    changed_paths: tuple[str, ...] | None
+    skipped_reason: str | None
+    first_bad: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionEvent:
+    id: int
+    at: datetime
+    kind: str
+    actor: str
+    note: str | None
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChange:
+    """One phase of the leading benchmark, in the unit of the phase."""
+
+    metric: str
+    unit: str
+    before: float | None
+    after: float | None
+    difference: float | None
+    share: float | None
+    """Of the sum of the differences of all phases in this unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImprovedSeries:
+    """A gate of the same benchmark and variant that got better at the same commit; `change` is of cost."""
+
+    series_id: int
+    benchmark: str
+    variant: str
+    metric: str
+    unit: str
+    direction: str
+    change: float
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionDetail:
+    regression: Regression
+    evidence: tuple[str, ...]
+    affected: tuple[AffectedSeries, ...]
+    traded_for: tuple[ImprovedSeries, ...]
+    """What was gained meanwhile: 20 % faster at twice the memory is both."""
+    suspects: tuple[SuspectCommit, ...]
+    events: tuple[RegressionEvent, ...]
+    phases: tuple[PhaseChange, ...]
+    reproduce: str
+    """Commands that measure both sides again."""
+    actions: tuple[str, ...]
+    """What a person can do with it now."""
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def list_regressions(c: Connection, wanted: RegressionFilter) -> Page[Regression]:
+    """Regressions that pass the filter, the newest first."""
+    if not 1 <= wanted.limit <= MAX_LIMIT:
+        raise BadRequest.field("limit", wanted.limit, f"1 to {MAX_LIMIT}")
+    rows = views.listed(c, _filters(c, wanted), wanted.limit + 1)
+    items = tuple(_regression(row) for row in rows[: wanted.limit])
+    return Page(items, str(items[-1].id) if len(rows) > wanted.limit else None)
+
+
+def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
+    """One regression, with all that a person needs to act on it."""
+    row = views.one(c, regression_id)
+    if row is None:
+        raise NotFound.of("regression", regression_id)
+    regression = _regression(row)
+    affected = tuple(_affected(member) for member in views.members(c, regression_id))
+    return RegressionDetail(
+        regression=regression,
+        evidence=tuple(row["evidence"]),
+        affected=tuple(
+            sorted(affected, key=lambda s: (s.series_id != row["lead_series_id"], s.role != "gate", -s.change))
+        ),
+        traded_for=tuple(
+            ImprovedSeries(**gained) for gained in views.improved(c, regression_id, row["first_bad_position"], NEAR)
+        ),
+        suspects=_suspects(c, row),
+        events=tuple(RegressionEvent(**event) for event in views.events(c, regression_id)),
+        phases=_phases(c, row, affected),
+        reproduce=_reproduce(c, row),
+        actions=tuple(action.value for action in possible_actions(c, row)),
+    )
+
+
+def _filters(c: Connection, wanted: RegressionFilter) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "project": wanted.project,
+        "testbed": wanted.testbed,
+        "states": None if wanted.state is None else _states(wanted.state),
+        "cause": None if wanted.cause is None else _cause(wanted.cause),
+        "suite": wanted.suite,
+        "benchmark": wanted.benchmark,
+        "metric": wanted.metric,
+        "owner": wanted.owner,
+        "since": wanted.since,
+        "until": wanted.until,
+        "still_bad": wanted.still_bad,
+        "min_change": wanted.min_change,
+        "before_id": None if wanted.cursor is None else _cursor(wanted.cursor),
+    }
+    if wanted.project is not None:
+        find_scope(c, wanted.project)  # an unknown project is refused by name, not answered with an empty list
+    if wanted.commits is not None:
+        found |= _positions(c, wanted)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _states(text: str) -> list[str]:
+    states: list[str] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        group = STATE_GROUPS.get(word)
+        if group is None and word not in set(RegressionState):
+            raise BadRequest.field("state", word, [*RegressionState, *STATE_GROUPS])
+        states += [word] if group is None else [state.value for state in group]
+    return states
+
+
+def _cause(text: str) -> str:
+    if text not in set(CauseName):
+        raise BadRequest.field("cause", text, [cause.value for cause in CauseName])
+    return text
+
+
+def _cursor(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise BadRequest.field("cursor", text, "the `next` of the page before")
+    return int(text)
+
+
+def _positions(c: Connection, wanted: RegressionFilter) -> dict[str, int]:
+    base, dots, head = (wanted.commits or "").partition("..")
+    if not dots or wanted.project is None:
+        raise BadRequest.field(
+            "commits", wanted.commits, "base..head (either may be left out), together with `project`"
+        )
+    scope = find_scope(c, wanted.project)
+    positions = {}
+    for name, commit in (("after_position", base), ("until_position", head)):
+        if commit:
+            position = find_commit(c, scope, commit).default_position
+            if position is None:
+                raise BadRequest.field(
+                    "commits", commit, f"a commit of the default branch, {scope.project.default_branch}"
+                )
+            positions[name] = position
+    return positions
+
+
+def _regression(row: RowMapping) -> Regression:
+    good = row["last_good_position"]
+    return Regression(
+        id=row["id"],
+        title=_title(row),
+        project=row["project"],
+        testbed=row["testbed"],
+        testbeds=tuple(row["testbeds"]),
+        state=row["state"],
+        kind=row["kind"],
+        cause=row["cause"],
+        held_back=row["held_back"],
+        suite=row["suite"],
+        benchmark=row["benchmark"],
+        variant=row["variant_key"],
+        metric=row["metric"],
+        unit=row["unit"],
+        direction=row["direction"],
+        series_id=row["lead_series_id"],
+        change=row["lead_change"],
+        change_low=row["lead_change_low"],
+        change_high=row["lead_change_high"],
+        before=row["before"],
+        after=row["after"],
+        commit=row["bad_sha"],
+        first_bad=_commit(row, "bad", row["first_bad_position"]),
+        last_good=_commit(row, "good", good),
+        suspect_commits=None if good is None else row["first_bad_position"] - good,
+        series=row["series"],
+        still_bad=row["still_bad"],
+        owner=row["owner"],
+        reason=row["reason"],
+        fixed_by=_commit(row, "fix", row["fix_position"]),
+        opened_at=row["opened_at"],
+        confirmed_at=row["confirmed_at"],
+        closed_at=row["closed_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _title(row: RowMapping) -> str:
+    """What got how much slower, in a line."""
+    if row["benchmark"] is None:
+        return "a series that is gone"
+    variant = f" {row['variant_key'].replace(',', ', ')}" if row["variant_key"] else ""
+    grew = "costs" if row["kind"] == "step" else "drifted to"
+    return f"{row['benchmark']}{variant}: {row['metric']} {grew} {100 * row['lead_change']:.1f} % more"
+
+
+def _commit(row: RowMapping, which: str, position: int | None) -> CommitName | None:
+    if row[f"{which}_sha"] is None:
+        return None
+    return CommitName(
+        sha=row[f"{which}_sha"],
+        position=position,
+        message=row[f"{which}_message"].partition("\n")[0],
+        author=row[f"{which}_author"],
+        committed_at=row[f"{which}_at"],
+    )
+
+
+def _affected(member: RowMapping) -> AffectedSeries:
+    return AffectedSeries(**{("variant" if name == "variant_key" else name): value for name, value in member.items()})
+
+
+def _suspects(c: Connection, row: RowMapping) -> tuple[SuspectCommit, ...]:
+    """The commits after the last good one up to the first bad one, the newest first."""
+    until = row["first_bad_position"]
+    after = until - 1 if row["last_good_position"] is None else row["last_good_position"]
+    if row["branch_id"] is None:
+        return ()
+    return tuple(
+        SuspectCommit(
+            sha=found["sha"],
+            position=found["position"],
+            message=found["message"].partition("\n")[0],
+            author=found["author_name"],
+            committed_at=found["committed_at"],
+            pull_request=found["pull_request"],
+            changed_paths=None if found["changed_paths"] is None else tuple(found["changed_paths"]),
+            skipped_reason=found["skipped_reason"],
+            first_bad=found["position"] == until,
+        )
+        for found in views.suspects(c, row["branch_id"], after, until, MAX_SUSPECTS)
+    )
+
+
+def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) -> tuple[PhaseChange, ...]:
+    """Where the time went, phase by phase, of the leading series' benchmark."""
+    if row["lead_series_id"] is None:
+        return ()
+    ends = [s.fixed_position for s in affected if s.fixed_position is not None]
+    found = views.phases(c, row["lead_series_id"], row["first_bad_position"], min(ends, default=NEWEST))
+    differences = [
+        None if phase["before"] is None or phase["after"] is None else phase["after"] - phase["before"]
+        for phase in found
+    ]
+    totals: defaultdict[str, float] = defaultdict(float)
+    for phase, difference in zip(found, differences, strict=True):
+        totals[phase["unit"]] += difference or 0.0
+    return tuple(
+        PhaseChange(
+            metric=phase["metric"],
+            unit=phase["unit"],
+            before=phase["before"],
+            after=phase["after"],
+            difference=difference,
+            share=difference / totals[phase["unit"]] if difference is not None and totals[phase["unit"]] > 0 else None,
+        )
+        for phase, difference in zip(found, differences, strict=True)
+    )
+
+
+def _reproduce(c: Connection, row: RowMapping) -> str:
+    """Shell lines that measure the last good and the first bad commit and compare them; nothing of ours is needed
+    but the `tidemark` command and the benchmarks."""
+    bad, good = row["bad_sha"], row["good_sha"]
+    if bad is None or row["suite"] is None:
+        return ""
+    found = views.spec_of(c, row["project_id"], row["testbed_id"], row["suite"], bad)
+    spec: Mapping[str, Any] = {} if found is None else found["spec"]
+    url = None if found is None else found["repository_url"]
+    lines = [f"git clone {shlex.quote(url)} repro && cd repro"] if url else [f"# in a clone of {row['project']}"]
+    for name, sha in (("base", good), ("head", bad)):
+        if sha is None:
+            continue
+        subject = Subject(
+            name=name,
+            project=row["project"],
+            sha=sha,
+            suite=row["suite"],
+            testbed=row["testbed"],
+            benchmarks=[row["benchmark"]],
+        )
+        lines.append(at_commit(spec, subject))
+    if good is not None:
+        lines.append("tidemark compare ../base.json ../head.json")
+    return "\n".join(lines)
+
+
+def possible_actions(c: Connection, row: RowMapping) -> list[Action]:
+    """What a person can do with a regression in its present state."""
+    state = RegressionState(row["state"])
+    found = [Action.NOTE]
+    if state in OPEN:
+        found += [Action.ACKNOWLEDGE, Action.EXPECTED, Action.INVALID]
+    if row["owner"] is not None and state in OPEN:
+        found.append(Action.RELEASE)
+    if state in DECIDED:
+        found.append(Action.REOPEN)
+    last = views.last_action(c, row["id"])
+    if last is not None and last["detail"]["became"]["state"] == state.value:
+        found.append(Action.UNDO)
+    return found

@@ -1,0 +1,131 @@
+"""The columns of a board: one for each variant of a benchmark, in an order that people expect, with short names."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from backend.store.board.board import ResultRow, SeriesRow
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A variant of a benchmark. `series` are its gate metrics; none: only failed or waiting results so far."""
+
+    key: str
+    suite: str
+    benchmark: str
+    variant: Mapping[str, Any]
+    label: str
+    preset: str
+    series: tuple[int, ...]
+
+
+class VariantKey(NamedTuple):
+    """What makes a column: the same variant of another suite version is the same column."""
+
+    suite: str
+    benchmark: str
+    variant_key: str
+    preset: str
+
+    @property
+    def text(self) -> str:
+        return "/".join((self.suite, self.benchmark, self.variant_key, self.preset))
+
+
+def key_of(row: SeriesRow | ResultRow) -> VariantKey:
+    return VariantKey(row.suite, row.benchmark, row.variant_key, row.preset)
+
+
+@lru_cache(maxsize=20_000)
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sorting key in which `r2` comes before `r10`."""
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(text) if part)
+
+
+@lru_cache(maxsize=64)
+def columns_of(
+    series: tuple[SeriesRow, ...],
+    results: tuple[ResultRow, ...],
+    waiting: tuple[str, ...],
+    *,
+    among: tuple[SeriesRow, ...],
+) -> tuple[Column, ...]:
+    """Columns of these series and results, and one for each suite that waits for its very first result.
+
+    The answer is kept: a project's pages have the same columns until something new is measured.
+    Sorted by suite, benchmark and variant; numbers within names by their size. Labels tell a variant from all those
+    it is `among`, so that they stay the same whatever is filtered.
+    """
+    members: dict[VariantKey, list[int]] = {}
+    variants: dict[VariantKey, Mapping[str, Any]] = {}
+    for row in series:
+        key = key_of(row)
+        members.setdefault(key, []).append(row.id)
+        variants[key] = orjson.loads(row.variant)
+    for result in results:
+        members.setdefault(key_of(result), [])
+        variants.setdefault(key_of(result), orjson.loads(result.variant))
+    known = {key.suite for key in members}
+    for suite in waiting:
+        if suite not in known:
+            members[VariantKey(suite, "", "", "")] = []
+            variants[VariantKey(suite, "", "", "")] = {}
+    labels = _labels({key_of(row): orjson.loads(row.variant) for row in among} | variants)
+    return tuple(
+        Column(
+            key=key.text,
+            suite=key.suite,
+            benchmark=key.benchmark,
+            variant=variants[key],
+            label=labels[key],
+            preset=key.preset,
+            series=tuple(members[key]),
+        )
+        for key in sorted(members, key=lambda key: tuple(natural(part) for part in key))
+    )
+
+
+def matches(row: SeriesRow | ResultRow, words: Sequence[str], metric: str = "") -> bool:
+    """True when every word is somewhere in the variant's names."""
+    names = f"{row.suite} {row.benchmark} {row.variant_key} {metric}".lower()
+    return all(word in names for word in words)
+
+
+def _labels(variants: Mapping[VariantKey, Mapping[str, Any]]) -> dict[VariantKey, str]:
+    """Short names: of a variant only what tells it from its siblings."""
+    siblings: dict[tuple[str, str], list[VariantKey]] = {}
+    for key in variants:
+        siblings.setdefault((key.suite, key.benchmark), []).append(key)
+    labels: dict[VariantKey, str] = {}
+    for keys in siblings.values():
+        seen: dict[str, set[str]] = {}
+        for key in keys:
+            for name, value in variants[key].items():
+                seen.setdefault(name, set()).add(str(value))
+        varying = {
+            name for name, values in seen.items() if len(values) > 1 or not all(name in variants[key] for key in keys)
+        }
+        several_presets = len({key.preset for key in keys}) > 1
+        for key in keys:
+            parts = [_part(name, value) for name, value in variants[key].items() if name in varying]
+            if several_presets:
+                parts.append(key.preset)
+            labels[key] = " ".join(part for part in parts if part) or key.benchmark.rpartition(".")[2] or key.suite
+    return labels
+
+
+def _part(name: str, value: object) -> str:
+    """`bf16` speaks for itself, `8` does not."""
+    return value if isinstance(value, str) and not value.replace(".", "").isdecimal() else f"{name}={written(value)}"
+
+
+def written(value: object) -> str:
+    """A variant's value as people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,243 @@
+"""Stored results in the formats others read: `:::MLLOG`, PyTorch's benchmark database v3, CSV, Parquet.
+
+Made from what was delivered (`tidemark.run/1`) and from the read model of a series; nothing is judged or rounded here.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+from backend.contract import variant_key
+from backend.services.base.errors import BadRequest
+from backend.services.reports.history import Points
+
+MLLOG = ":::MLLOG "
+SPREADSHEET_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+RUN_COLUMNS = (
+    "run_id", "project", "commit", "branch", "suite", "suite_version", "testbed", "worker", "started_at", "benchmark",
+    "variant", "preset", "status", "metric", "unit", "direction", "role", "value", "processes", "error",
+)  # fmt: skip
+POINT_COLUMNS = (
+    "position", "sha", "run_id", "committed_at", "measured_at", "value", "smoothed", "baseline", "band_low",
+    "band_high", "verdict", "change", "change_low", "change_high", "low", "high", "runs",
+)  # fmt: skip
+PARQUET_TYPE = "application/vnd.apache.parquet"
+
+
+class RunFormat(StrEnum):
+    RUN = "run.json"
+    MLLOG = "mllog"
+    V3 = "v3"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class PointsFormat(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file: what it is, what it should be called, its bytes."""
+
+    media_type: str
+    file_name: str
+    body: bytes
+
+
+def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
+    """A delivered run in another format."""
+    name = str(document["id"])
+    match wanted:
+        case RunFormat.RUN:
+            return Exported("application/json", f"{name}.run.json", json.dumps(document, ensure_ascii=False).encode())
+        case RunFormat.MLLOG:
+            text = "".join(f"{MLLOG}{json.dumps(event)}\n" for event in mllog_events(document))
+            return Exported("text/plain; charset=utf-8", f"{name}.mllog", text.encode())
+        case RunFormat.V3:
+            return Exported("application/json", f"{name}.v3.json", json.dumps(list(v3_records(document))).encode())
+        case RunFormat.CSV:
+            return Exported("text/csv; charset=utf-8", f"{name}.csv", _csv(RUN_COLUMNS, run_rows(document)))
+        case _:
+            return Exported(PARQUET_TYPE, f"{name}.parquet", _parquet(RUN_COLUMNS, run_rows(document)))
+
+
+def export_points(points: Points, wanted: PointsFormat) -> Exported:
+    """The points of a series as a table."""
+    name = f"series-{points.series.id}"
+    if wanted is PointsFormat.PARQUET:
+        return Exported(PARQUET_TYPE, f"{name}.parquet", _parquet(POINT_COLUMNS, point_rows(points)))
+    return Exported("text/csv; charset=utf-8", f"{name}.csv", _csv(POINT_COLUMNS, point_rows(points)))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def run_rows(document: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+    """One row a measurement; a result without any (it failed) has one row that says so."""
+    of_run = [document.get(name) for name in ("id", *RUN_COLUMNS[1:9])]
+    for result in document.get("results", ()):
+        variant = variant_key(result.get("variant", {}))
+        of_result = [result["benchmark"], variant, result.get("preset", "full"), result["status"]]
+        error = result.get("error")
+        for item in result.get("measurements", ()):
+            processes = " ".join(map(repr, item.get("processes", ())))
+            yield (
+                *of_run, *of_result, item["metric"], item["unit"], item["direction"], item["role"], item["value"],
+                processes, error,
+            )  # fmt: skip
+        if not result.get("measurements"):
+            yield (*of_run, *of_result, *[None] * 6, error)
+
+
+def point_rows(points: Points) -> Iterator[Sequence[Any]]:
+    columns = [getattr(points, name) for name in POINT_COLUMNS]
+    for index in range(len(points.value)):
+        yield [_plain(column[index]) if len(column) else None for column in columns]
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as Python's own; not-a-number is nothing."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """Text from a commit or a result must not become a formula in somebody's spreadsheet."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return f"'{value}" if isinstance(value, str) and value.startswith(SPREADSHEET_FORMULA) else value
+
+
+def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")  # heavy, and rarely asked for
+    listed = list(rows)
+    table = pyarrow.table({name: [row[index] for row in listed] for index, name in enumerate(columns)})
+    written = io.BytesIO()
+    parquet.write_table(table, written)
+    return written.getvalue()
+
+
+# --- MLPerf logs and benchmark database v3 ---------------------------------------------------------------------------
+
+
+def mllog_events(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The run as MLPerf-style events, one block of them for each result; every event has all six fields."""
+    began, ended = _ms(document.get("started_at")), _ms(document.get("finished_at") or document.get("started_at"))
+
+    def event(at: int, kind: str, key: str, value: Any, **metadata: Any) -> dict[str, Any]:
+        place = {"file": str(document["suite"]), "lineno": 1, **metadata}
+        return {"namespace": "", "time_ms": at, "event_type": kind, "key": key, "value": value, "metadata": place}
+
+    for result in document.get("results", ()):
+        facts = {
+            "submission_benchmark": result["benchmark"],
+            "submission_org": document["project"],
+            "submission_division": "open",
+            "submission_platform": document["testbed"],
+            "tidemark_commit": document["commit"],
+            "tidemark_variant": result.get("variant", {}),
+            "tidemark_preset": result.get("preset", "full"),
+        }
+        for key, value in facts.items():
+            yield event(began, "POINT_IN_TIME", key, value)
+        yield event(began, "INTERVAL_START", "run_start", None)
+        for number, stats in enumerate(_stats(result.get("measurements", ()))):
+            yield event(ended, "POINT_IN_TIME", "tracked_stats", stats, step=number)
+        status = "success" if result["status"] == "ok" else "aborted"
+        yield event(ended, "INTERVAL_END", "run_stop", None, status=status)
+
+
+def _stats(measurements: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, float]]:
+    """One set of numbers for each process; a metric without process values stands in each."""
+    count = max((len(item.get("processes", ())) or 1 for item in measurements), default=0)
+    for number in range(count):
+        processes = ((item, item.get("processes", ())) for item in measurements)
+        yield {item["metric"]: values[number] if number < len(values) else item["value"] for item, values in processes}
+
+
+def _ms(moment: object) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000) if isinstance(moment, str) else 0
+
+
+def v3_records(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One record a metric of each good result; what failed is left out, never written as 0."""
+    environment = document.get("environment") or {}
+    for result in document.get("results", ()):
+        if result["status"] != "ok":
+            continue
+        variant = result.get("variant", {})
+        for item in result.get("measurements", ()):
+            yield {
+                "timestamp": _ms(document.get("started_at")) // 1000,
+                "schema_version": "v3",
+                "name": document["suite"],
+                "repo": document["project"],
+                "head_branch": document.get("branch") or "",
+                "head_sha": document["commit"],
+                "workflow_id": 0,
+                "run_attempt": document.get("attempt") or 1,
+                "job_id": 0,
+                "runners": [
+                    {
+                        "name": document.get("worker") or "",
+                        "type": document["testbed"],
+                        "gpu_info": str(environment.get("accelerator", "")),
+                        "gpu_count": environment.get("accelerator_count", 0),
+                        "extra_info": _texts({"environment": environment.get("hash", "")}),
+                    }
+                ],
+                "benchmark": {
+                    "name": result["benchmark"],
+                    "mode": result.get("mode") or "",
+                    "dtype": str(variant.get("dtype", "")),
+                    "extra_info": _texts({"preset": result.get("preset", "full"), **variant}),
+                },
+                "model": {"name": str(variant.get("model", result["benchmark"])), "type": "tidemark", "origins": []},
+                "inputs": {},
+                "dependencies": {
+                    "pytorch": {"repo": "pytorch/pytorch", "version": str(environment.get("torch", "")), "sha": ""}
+                },
+                "metric": {
+                    "name": item["metric"],
+                    "benchmark_values": list(item.get("processes") or [item["value"]]),
+                    "extra_info": _texts({name: item[name] for name in ("unit", "direction", "role")}),
+                },
+            }
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """The schema's extra_info maps text to text."""
+    return {name: str(value) for name, value in values.items()}
+
+
+def run_format(name: str) -> RunFormat:
+    try:
+        return RunFormat(name)
+    except ValueError:
+        raise BadRequest.field("format", name, [item.value for item in RunFormat]) from None
+
+
+def points_format(name: str) -> PointsFormat:
+    try:
+        return PointsFormat(name)
+    except ValueError:
+        raise BadRequest.field("format", name, [item.value for item in PointsFormat]) from None

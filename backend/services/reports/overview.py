@@ -1,0 +1,330 @@
+"""Across projects: the list of them, how far a new one has come, the fleet of workers, the queue."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from backend.services.base.errors import NotFound
+from backend.services.base.scope import find_project, storable
+from backend.services.queue.view import Queue, QueueItem, queue
+from backend.services.reports.search import Found, Hit, search
+from backend.store.reports import overview as store
+from backend.store.reports.overview import ProjectRow, WorkerRow, WorkerRunRow
+
+__all__ = [
+    "Fleet",
+    "Found",
+    "Hit",
+    "Queue",
+    "QueueItem",
+    "Worker",
+    "first_run",
+    "fleet",
+    "list_projects",
+    "load_worker",
+    "queue",
+    "search",
+]
+
+WORKER_LIVE_S = 45
+RECENT = timedelta(days=7)
+CANARY_RUNS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """`waiting`: runs that are queued or at work."""
+
+    slug: str
+    repository_url: str | None
+    default_branch: str
+    trusted: bool
+    created_at: datetime
+    synced_at: datetime | None
+    sync_error: str | None
+    open_regressions: int
+    unowned: int
+    suspects: int
+    waiting: int
+    last_result_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRun:
+    """How far a project has come on its way to the first result; each step is done or has what holds it up."""
+
+    project: str
+    has_repository: bool
+    worker: str | None  # one that is alive, of a wanted testbed where runs wait
+    commits: int
+    newest_sha: str | None
+    sync_error: str | None
+    manifest_error: str | None
+    skipped: int
+    requested: int
+    waiting: int
+    wanted_testbeds: tuple[str, ...]
+    running_id: str | None
+    progress: Mapping[str, Any]
+    failed: int
+    failed_id: str | None
+    failed_error: str | None
+    first_result_id: str | None
+    first_result_at: datetime | None
+
+    @property
+    def worker_connected(self) -> bool:
+        return self.worker is not None
+
+    @property
+    def commit_seen(self) -> bool:
+        return self.commits > 0
+
+    @property
+    def run_requested(self) -> bool:
+        return self.requested > 0
+
+    @property
+    def done(self) -> bool:
+        return self.first_result_id is not None
+
+
+class WorkerState(StrEnum):
+    """`held`: a person (or its canary) told it to pause, drain or stay in quarantine."""
+
+    BUSY = "busy"
+    IDLE = "idle"
+    HELD = "held"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentRun:
+    id: str
+    project: str
+    suite: str
+    sha: str
+    state: str
+    since: datetime | None
+    progress: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """One reading: how far a fixed workload moved during a run, as a fraction of its value before."""
+
+    run_id: str
+    at: datetime | None
+    name: str
+    before: float | None
+    after: float | None
+    drift: float | None
+    own_noise: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Counts are of the last seven days; telemetry is of the newest run."""
+
+    name: str
+    testbed: str
+    state: WorkerState
+    wanted_state: str
+    version: str
+    capabilities: Mapping[str, Any]
+    protection: str
+    started_at: datetime
+    last_seen_at: datetime
+    current: CurrentRun | None
+    done: int
+    failed: int
+    quarantined: int
+    last_run_id: str | None
+    last_run_at: datetime | None
+    canary: tuple[Canary, ...]  # oldest first; in a list of workers of the newest run only
+    telemetry: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRun:
+    id: str
+    project: str
+    suite: str
+    sha: str
+    status: str
+    error: str | None
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDetail:
+    worker: Worker
+    runs: tuple[WorkerRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentTestbed:
+    """None of its workers was heard of lately; `waiting` runs wait, none is lost. Clears itself when one returns."""
+
+    testbed: str
+    last_seen_at: datetime | None
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    workers: tuple[Worker, ...]
+    silent: tuple[SilentTestbed, ...]
+    states: Mapping[str, int]
+
+
+def list_projects(c: Connection) -> tuple[Project, ...]:
+    """Every project, by name."""
+    return tuple(_project(row) for row in store.projects(c))
+
+
+def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:
+    """What is done and what is missing until the first result."""
+    found = find_project(c, project)
+    row = store.first_run(c, found.id)
+    summary = next(item for item in store.projects(c) if item.id == found.id)
+    wanted = set(row.wanted_testbeds)
+    live = [
+        worker
+        for worker in fleet(c, now=now, live_s=live_s).workers
+        if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
+    ]
+    return FirstRun(
+        project=found.slug,
+        has_repository=found.repository_url is not None,
+        worker=live[0].name if live else None,
+        sync_error=summary.sync_error,
+        commits=row.commits,
+        newest_sha=row.newest_sha,
+        manifest_error=row.manifest_error,
+        skipped=row.skipped,
+        requested=row.requested,
+        waiting=row.waiting,
+        wanted_testbeds=tuple(row.wanted_testbeds),
+        running_id=row.running_id,
+        progress=row.progress or {},
+        failed=row.failed,
+        failed_id=row.failed_id,
+        failed_error=row.failed_error,
+        first_result_id=row.first_result_id,
+        first_result_at=row.first_result_at,
+    )
+
+
+def fleet(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> Fleet:
+    """Every worker, and testbeds that have gone silent."""
+    now = now or datetime.now(UTC)
+    seen_since = now - timedelta(seconds=live_s)
+    workers = tuple(
+        _worker(row, seen_since, store.worker_runs(c, row.id, 1) if row.last_run_id else ())
+        for row in store.workers(c, now - RECENT)
+    )
+    return Fleet(
+        workers=workers,
+        silent=tuple(SilentTestbed(**row._asdict()) for row in store.silent_testbeds(c, seen_since)),
+        states={state.value: sum(worker.state is state for worker in workers) for state in WorkerState},
+    )
+
+
+def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> WorkerDetail:
+    """One worker with its last runs and what its canary read in them."""
+    now = now or datetime.now(UTC)
+    rows = store.workers(c, now - RECENT, storable(name))
+    if not rows:
+        raise NotFound.of("worker", name, [row.name for row in store.workers(c, now - RECENT)][:20])
+    runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
+    return WorkerDetail(
+        worker=_worker(rows[0], now - timedelta(seconds=live_s), runs),
+        runs=tuple(
+            WorkerRun(
+                id=run.id,
+                project=run.project,
+                suite=run.suite,
+                sha=run.sha,
+                status=run.status,
+                error=run.error,
+                started_at=run.started_at,
+            )
+            for run in runs
+        ),
+    )
+
+
+def _project(row: ProjectRow) -> Project:
+    return Project(**{name: value for name, value in row._asdict().items() if name != "id"})
+
+
+def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> Worker:
+    documents = [(run, _document(run)) for run in runs]
+    return Worker(
+        name=row.name,
+        testbed=row.testbed,
+        state=_state(row, seen_since),
+        wanted_state=row.wanted_state,
+        version=row.version,
+        capabilities=row.capabilities,
+        protection=row.protection,
+        started_at=row.started_at,
+        last_seen_at=row.last_seen_at,
+        current=_current(row),
+        done=row.done,
+        failed=row.failed,
+        quarantined=row.quarantined,
+        last_run_id=row.last_run_id,
+        last_run_at=row.last_run_at,
+        canary=tuple(
+            _canary(run, reading) for run, document in reversed(documents) for reading in document.get("canary") or ()
+        ),
+        telemetry=(documents[0][1].get("telemetry") or {}) if documents else {},
+    )
+
+
+def _state(row: WorkerRow, seen_since: datetime) -> WorkerState:
+    if row.last_seen_at < seen_since:
+        return WorkerState.GONE
+    if row.run_id is not None:
+        return WorkerState.BUSY
+    return WorkerState.IDLE if row.wanted_state == "ok" else WorkerState.HELD
+
+
+def _current(row: WorkerRow) -> CurrentRun | None:
+    if row.run_id is None or row.run_project is None or row.run_suite is None or row.run_sha is None:
+        return None
+    return CurrentRun(
+        id=row.run_id,
+        project=row.run_project,
+        suite=row.run_suite,
+        sha=row.run_sha,
+        state=row.run_state or "leased",
+        since=row.run_since,
+        progress=row.run_progress or {},
+    )
+
+
+def _document(run: WorkerRunRow) -> dict[str, Any]:
+    document: dict[str, Any] = orjson.loads(zlib.decompress(run.document)) if run.document else {}
+    return document
+
+
+def _canary(run: WorkerRunRow, reading: Mapping[str, Any]) -> Canary:
+    before, after = reading.get("before"), reading.get("after")
+    return Canary(
+        run_id=run.id,
+        at=run.started_at,
+        name=reading["name"],
+        before=before,
+        after=after,
+        drift=after / before - 1 if before and after is not None else None,
+        own_noise=reading.get("own_noise"),
+    )

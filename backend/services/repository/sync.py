@@ -1,0 +1,430 @@
+"""Keeping the store in step with a repository: mirror it, record commits in first-parent order, request their runs.
+
+Reading (git, minutes at worst) happens before, and outside of, the one transaction that stores what was read.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from backend.services.base import live
+from backend.services.base.config import ServiceConfig
+from backend.services.base.savepoints import met_another
+from backend.services.joint import questions
+from backend.services.judging import policy_change as policies
+from backend.services.judging import rejudging
+from backend.services.policy.versions import note_version
+from backend.services.queue import dispatch
+from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.repository import manifest
+from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid
+from backend.services.repository.mirror import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
+from backend.store.base import commits as store
+from backend.store.base import projects
+from backend.store.base.commits import BranchRow, PlacedCommit
+from backend.store.base.projects import ProjectRow
+from backend.store.ingest import record as ingest
+from backend.store.joint import incidents as fleet
+from backend.store.judging import series
+from backend.store.plans import schedules
+from backend.store.queue import queue
+
+log = logging.getLogger("tidemark.sync")
+
+READ_AT_ONCE = 500
+SHARED_CONTEXT = 20  # commits below the fork that another branch's board shows as well
+MAX_BRANCH_LENGTH = 5_000
+SHOWN_PATHS = 3
+REQUESTED_BY = "sync"
+NEW_LINE = "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A branch: its commits from position `first` on, oldest first; those before have not changed."""
+
+    name: str
+    head: str
+    first: int
+    shas: tuple[str, ...]
+    new: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a repository says that the store does not know yet."""
+
+    default: Line
+    others: tuple[Line, ...]
+    deleted: tuple[str, ...]
+    commits: tuple[CommitInfo, ...]
+    manifests: Mapping[str, Manifest | ManifestInvalid | None]
+    head_manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """What a sync changed."""
+
+    project: str
+    commits: int = 0
+    requested: int = 0
+    skipped: int = 0
+    error: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the store knows, read before git is asked."""
+
+    branches: Mapping[str, BranchRow]
+    line: tuple[PlacedCommit, ...]
+
+
+def sync_project(
+    engine: Engine,
+    config: ServiceConfig,
+    project: ProjectRow,
+    now: Callable[[], datetime],
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> Synced:
+    """Bring the store up to date with the project's repository. What goes wrong is stored and shown, not raised."""
+    try:
+        reading = read(engine, config, project, is_stopping)
+        with engine.begin() as c:
+            synced = record(c, project, reading, config, now())
+            projects.set_synced(c, project.id, asked_at=project.sync_requested_at, now=now())
+            if synced.commits:
+                live.publish(c, "commits", project.id, {"new": synced.commits, "requested": synced.requested})
+        return synced
+    except OperationalError:
+        raise  # the database is away: nothing can be noted, and it concerns everybody
+    except GitFailure as failure:
+        if is_stopping():
+            return Synced(project=project.slug, error="stopped")
+        log.warning("sync of %s: %s", project.slug, failure)
+        said = str(failure)
+    except Exception as error:
+        if met_another(error):
+            raise  # it is read again at once
+        # A full disk, or a fault of ours: whoever looks at the project must see that it stands still, and why.
+        log.exception("sync of %s", project.slug)
+        said = f"{type(error).__name__}: {str(error).strip().partition(NEW_LINE)[0][:500] or 'no message'}"
+    with engine.begin() as c:
+        projects.set_sync_failed(c, project.id, said, now())
+        live.publish(c, "project", project.id, {"sync": "failed", "error": said})
+    return Synced(project=project.slug, error=said)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def mirror_of(config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool] = lambda: False) -> Mirror:
+    assert project.repository_url is not None
+    return Mirror(
+        config.mirrors_dir / f"{project.id}.git",
+        project.repository_url,
+        trusted=project.trusted,
+        timeout_s=config.git_timeout_s,
+        is_stopping=is_stopping,
+    )
+
+
+def read(engine: Engine, config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool]) -> Reading:
+    """Fetch, and compare with the store."""
+    mirror = mirror_of(config, project, is_stopping)
+    Path(config.mirrors_dir).mkdir(parents=True, exist_ok=True)
+    mirror.fetch()
+    heads = mirror.heads()
+    if project.default_branch not in heads:
+        there = ", ".join(list(heads)[:10]) or "none: the repository is empty"
+        raise GitFailure(f"branch {project.default_branch!r} does not exist in the repository; branches there: {there}")
+    with engine.connect() as c:
+        known = _known(c, project)
+    trunk = mirror.first_parents(heads[project.default_branch])[::-1]
+    default = _default_line(project.default_branch, trunk, known.line)
+    others = _other_lines(mirror, heads, project.default_branch, trunk, known.branches)
+    deleted = tuple(name for name, row in known.branches.items() if name not in heads and not row.deleted)
+    return _with_commits(engine, config, project, mirror, default, others, deleted)
+
+
+def _known(c: Connection, project: ProjectRow) -> _Known:
+    branches = store.branches(c, project.id)
+    trunk = branches.get(project.default_branch)
+    line = [] if trunk is None else store.line_of(c, trunk.id)
+    # Positions with a gap cannot have come from a sync: nothing from the gap on is relied on.
+    whole = [commit for index, commit in enumerate(line) if index == commit.position]
+    return _Known(branches=branches, line=tuple(whole))
+
+
+def _default_line(name: str, trunk: Sequence[str], known: Sequence[PlacedCommit]) -> Line:
+    """The part of the default branch that is new. After a force push that is everything above the merge base."""
+    same = 0
+    for ours, theirs in zip(known, trunk, strict=False):
+        if ours.sha != theirs or not ours.complete:
+            break
+        same += 1
+    seen = {commit.sha for commit in known if commit.complete}
+    tail = tuple(trunk[same:])
+    new = frozenset(sha for sha in tail if sha not in seen)
+    return Line(name=name, head=trunk[-1], first=same, shas=tail, new=new)
+
+
+def _other_lines(
+    mirror: Mirror,
+    heads: Mapping[str, str],
+    default_branch: str,
+    trunk: Sequence[str],
+    known: Mapping[str, BranchRow],
+) -> tuple[Line, ...]:
+    """Branches whose head moved: their own commits, counted on from where they leave the default branch."""
+    moved = [
+        name
+        for name in list(heads)[:MAX_BRANCHES]
+        if name != default_branch and (name not in known or known[name].head_sha != heads[name] or known[name].deleted)
+    ]
+    if not moved:
+        return ()
+    position_of = {sha: position for position, sha in enumerate(trunk)}
+    return tuple(_other_line(mirror, name, heads[name], trunk, position_of) for name in moved)
+
+
+def _other_line(mirror: Mirror, name: str, head: str, trunk: Sequence[str], position_of: Mapping[str, int]) -> Line:
+    own: list[str] = []
+    fork = -1  # no common history: counted from its own root
+    for sha in mirror.first_parents(head, MAX_BRANCH_LENGTH):
+        if sha in position_of:
+            fork = position_of[sha]
+            break
+        own.append(sha)
+    first = max(0, fork + 1 - SHARED_CONTEXT)
+    return Line(name=name, head=head, first=first, shas=(*trunk[first : fork + 1], *reversed(own)), new=frozenset(own))
+
+
+def _with_commits(
+    engine: Engine,
+    config: ServiceConfig,
+    project: ProjectRow,
+    mirror: Mirror,
+    default: Line,
+    others: tuple[Line, ...],
+    deleted: tuple[str, ...],
+) -> Reading:
+    wanted = list(dict.fromkeys([*default.shas, *(sha for line in others for sha in line.shas)]))
+    infos: list[CommitInfo] = []
+    for part in batches(wanted, READ_AT_ONCE):
+        with engine.connect() as c:
+            complete = store.complete_shas(c, project.id, part)
+        infos += mirror.commits([sha for sha in part if sha not in complete])
+    to_request = [sha for sha in default.shas[-config.first_sync_commits :] if sha in default.new]
+    for line in others:
+        to_request += [sha for sha in line.shas[-config.first_sync_commits :] if sha in line.new]
+    manifests = _manifests(mirror, list(dict.fromkeys([*to_request, default.head])))
+    head_manifest = manifests[default.head]
+    return Reading(
+        default=default,
+        others=others,
+        deleted=deleted,
+        commits=tuple(infos),
+        manifests=manifests,
+        head_manifest=head_manifest if isinstance(head_manifest, Manifest) else None,
+    )
+
+
+def _manifests(mirror: Mirror, shas: Sequence[str]) -> dict[str, Manifest | ManifestInvalid | None]:
+    """The tidemark.toml of each commit; equal files are read and parsed once."""
+    blobs = mirror.blobs_at(shas, FILE_NAME) if shas else {}
+    small = {blob.id for blob in blobs.values() if blob is not None and blob.size <= manifest.MAX_BYTES}
+    parsed = {blob_id: _parsed(content) for blob_id, content in mirror.read_blobs(sorted(small)).items()}
+    return {sha: None if blob is None else parsed.get(blob.id, _too_large(blob)) for sha, blob in blobs.items()}
+
+
+def _parsed(content: bytes) -> Manifest | ManifestInvalid:
+    try:
+        return manifest.parse(content)
+    except ManifestInvalid as invalid:
+        return invalid
+
+
+def _too_large(blob: Blob) -> ManifestInvalid:
+    return ManifestInvalid([f"{FILE_NAME}: has {blob.size} bytes; at most {manifest.MAX_BYTES} are accepted"])
+
+
+# --- recording -------------------------------------------------------------------------------------------------------
+
+
+def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
+    """Store what was read: commits, branches and their order, notes, run requests."""
+    if _moves_commits(c, project, reading.default):
+        fleet.lock(c, project.id)  # its judge changes questions before it locks series, this does so after
+        ingest.move_positions(c, project.slug)
+    store.save_commits(c, project.id, (row_of(info) for info in reading.commits))
+    _record_default(c, project, reading.default, now)
+    for line in reading.others:
+        branch_id = store.save_branch(c, project.id, line.name, line.head, now)
+        store.clear_line(c, branch_id)
+        _store_line(c, project.id, branch_id, line)
+    _record_deleted(c, project, reading.deleted, now)
+    if reading.head_manifest is not None:
+        if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
+            note_version(c, project.id, project.slug, by="tidemark.toml", now=now)
+            policies.request_rejudging(c, project.id, now)
+        schedules.save(c, project.id, [(s.as_json(), s.next_after(now)) for s in reading.head_manifest.schedules], now)
+    requests = _Requests(c, project, reading.manifests, now)
+    requests.of_line(reading.default, config.first_sync_commits, is_default=True)
+    for line in reading.others:
+        requests.of_line(line, config.first_sync_commits, is_default=False)
+    off_branch = queue.queued_runs_off_branches(c, project.id)
+    queue.cancel_queued(c, off_branch, "superseded", now, "its commit is on no branch any more (force push)")
+    return Synced(
+        project=project.slug,
+        commits=len(reading.default.new) + sum(len(line.new) for line in reading.others),
+        requested=requests.requested,
+        skipped=requests.skipped,
+    )
+
+
+def _moves_commits(c: Connection, project: ProjectRow, line: Line) -> bool:
+    """Whether a position that is taken is given to another commit, or to none; usually commits only follow."""
+    trunk = store.branches(c, project.id).get(line.name)
+    last = None if trunk is None else store.last_of_line(c, trunk.id)
+    return last is not None and line.first <= last[0]
+
+
+def row_of(info: CommitInfo) -> dict[str, object]:
+    """A commit as the store keeps it."""
+    return {
+        "sha": info.sha,
+        "parents": list(info.parents),
+        "message": info.message,
+        "author_name": info.author_name,
+        "author_email": info.author_email,
+        "authored_at": info.authored_at,
+        "committed_at": info.committed_at,
+        "changed_paths": list(info.changed_paths),
+    }
+
+
+def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetime) -> None:
+    branch_id = store.save_branch(c, project.id, line.name, line.head, now)
+    last = store.last_of_line(c, branch_id)
+    if not line.shas and (last is None or last[0] == line.first - 1):
+        return
+    _store_line(c, project.id, branch_id, line)
+    # Points whose commits moved, vanished or came from another branch: from here on all is judged in the new order.
+    touched = store.settle_points(c, project.id, branch_id, line.first, now)
+    fleet.forget_from(c, project.id, line.first)
+    series.lock_by_id(c, touched)  # all of them before the first one takes the lock of the project
+    for series_id in touched:
+        rejudging.rejudge_series(c, series_id, line.first, now=now)
+    questions.follow_moved_commits(c, project.id, line.first, now)
+
+
+def _store_line(c: Connection, project_id: int, branch_id: int, line: Line) -> None:
+    ids = store.ids_of(c, project_id, line.shas)
+    store.replace_line(c, branch_id, line.first, [ids[sha] for sha in line.shas])
+
+
+def _record_deleted(c: Connection, project: ProjectRow, names: Sequence[str], now: datetime) -> None:
+    if names:
+        branches = store.branches(c, project.id)
+        store.mark_deleted(c, [branches[name].id for name in names if name in branches], now)
+
+
+class _Requests:
+    """Asks for the runs of new commits, or notes why there are none."""
+
+    def __init__(
+        self,
+        c: Connection,
+        project: ProjectRow,
+        manifests: Mapping[str, Manifest | ManifestInvalid | None],
+        now: datetime,
+    ) -> None:
+        self._c = c
+        self._project = project
+        self._manifests = manifests
+        self._now = now
+        self.requested = 0
+        self.skipped = 0
+
+    def of_line(self, line: Line, newest: int, *, is_default: bool) -> None:
+        new = [sha for sha in line.shas if sha in line.new]
+        ids = store.ids_of(self._c, self._project.id, new)
+        recent = set(line.shas[-newest:])
+        paths = store.changed_paths(self._c, [ids[sha] for sha in new if sha in recent])
+        wanted: list[Wanted] = []
+        self._skip(
+            [ids[sha] for sha in new if sha not in recent],
+            f"more than {newest} commits came at once, and this is none of the newest {newest}; "
+            "`tidemark backfill` measures it",
+        )
+        for sha in new:
+            if sha in recent:
+                wanted += self._of_commit(line, ids[sha], self._manifests[sha], paths[ids[sha]], is_default=is_default)
+        self.requested += sum(
+            1
+            for answer in dispatch.request_runs(
+                self._c,
+                self._project.id,
+                wanted,
+                kind=Kind.MAIN,
+                requested_by=REQUESTED_BY,
+                now=self._now,
+                branch=line.name,
+            )
+            if answer.created
+        )
+
+    def _of_commit(
+        self,
+        line: Line,
+        commit_id: int,
+        found: Manifest | ManifestInvalid | None,
+        paths: Sequence[str] | None,
+        *,
+        is_default: bool,
+    ) -> list[Wanted]:
+        if isinstance(found, ManifestInvalid):
+            store.set_note(self._c, [commit_id], skipped_reason=None, manifest_error=str(found)[:4000])
+            self.skipped += 1
+            return []
+        reason = why_not(found, line.name, paths, is_default=is_default)
+        if reason is not None or found is None:
+            self._skip([commit_id], reason)
+            return []
+        store.set_note(self._c, [commit_id], skipped_reason=None)
+        suites = [suite for suite in found.suites if paths is None or suite.matters(paths)]
+        return [
+            Wanted(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
+            for suite in suites
+            for testbed in suite.testbeds
+        ]
+
+    def _skip(self, commit_ids: Sequence[int], reason: str | None) -> None:
+        store.set_note(self._c, commit_ids, skipped_reason=reason)
+        self.skipped += len(commit_ids)
+
+
+def why_not(found: Manifest | None, branch: str, paths: Sequence[str] | None, *, is_default: bool) -> str | None:
+    """Why a commit is not benchmarked, as a sentence for people. None: it is."""
+    if found is None:
+        return f"no {FILE_NAME} in this commit, so nothing says what to run"
+    if not found.suites:
+        return f"{FILE_NAME} declares no [suite.NAME]"
+    if not is_default and not found.wants_branch(branch):
+        return f"branch {branch} is not benchmarked; `branches` in {FILE_NAME} names those that are"
+    if paths is None or any(suite.matters(paths) for suite in found.suites):
+        return None
+    if not paths:
+        return "it changes no file"
+    shown = ", ".join(paths[:SHOWN_PATHS]) + (
+        f" and {len(paths) - SHOWN_PATHS} more" if len(paths) > SHOWN_PATHS else ""
+    )
+    return f"changes only {shown}, which `paths` of no suite names"

@@ -1,0 +1,43 @@
+"""How many sessions a project may ask for by itself: so many in 24 hours, by its policy.
+
+What is not asked is not lost: a suspect without a session is decided by the commits that follow it. Sessions that
+people, bisections and schedules ask for are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from backend.regression.policy import Policy
+from backend.services.policy.resolve import overrides_of
+from backend.store.base import projects as project_store
+from backend.store.joint import rests as store
+from backend.store.policy import policies as policy_store
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBudget:
+    """What a project may ask for in 24 hours, and what it has asked for."""
+
+    allowed: int
+    asked: int
+    free_at: datetime | None
+    """When the next may be asked for; None: at once, or (where none is allowed) never."""
+
+    @property
+    def left(self) -> int:
+        return max(0, self.allowed - self.asked)
+
+
+def budget_of(c: Connection, project_id: int, now: datetime) -> SessionBudget:
+    project = project_store.by_id(c, project_id)
+    assert project is not None
+    policy = Policy.resolve(overrides_of(policy_store.tables(c, project_id)), project=project.slug)
+    asked, allowed = store.asked_since(c, project_id, now - DAY), policy.sessions_per_day
+    is_used_up = len(asked) >= allowed > 0
+    return SessionBudget(allowed=allowed, asked=len(asked), free_at=asked[allowed - 1] + DAY if is_used_up else None)

@@ -1,0 +1,63 @@
+"""Which artifacts a run has. The bytes are files (services/base/artifacts.py); rows say what they are."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from backend.store.tables.core import artifact, run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRow:
+    run_id: str
+    name: str
+    content_type: str
+    size: int
+    sha256: bytes
+    received_at: datetime
+
+
+COLUMNS = (
+    artifact.c.run_id,
+    artifact.c.name,
+    artifact.c.content_type,
+    artifact.c.size,
+    artifact.c.sha256,
+    artifact.c.received_at,
+)
+
+
+def run_project(c: Connection, run_id: str) -> int | None:
+    """The project of this run, whose row is locked: its artifacts change one after the other."""
+    found = c.execute(select(run.c.project_id).where(run.c.id == run_id).with_for_update()).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
+def find(c: Connection, run_id: str, name: str) -> ArtifactRow | None:
+    row = c.execute(select(*COLUMNS).where(artifact.c.run_id == run_id, artifact.c.name == name)).one_or_none()
+    return None if row is None else ArtifactRow(**row._mapping)
+
+
+def of_run(c: Connection, run_id: str) -> list[ArtifactRow]:
+    statement = select(*COLUMNS).where(artifact.c.run_id == run_id).order_by(artifact.c.name)
+    return [ArtifactRow(**row._mapping) for row in c.execute(statement)]
+
+
+def count_and_size(c: Connection, run_id: str) -> tuple[int, int]:
+    """How many artifacts the run has, and how many bytes they are together."""
+    size = func.coalesce(func.sum(artifact.c.size), 0)
+    row = c.execute(select(func.count(), size).where(artifact.c.run_id == run_id)).one()
+    return int(row[0]), int(row[1])
+
+
+def store(c: Connection, row: ArtifactRow) -> None:
+    values = {
+        "content_type": row.content_type,
+        "size": row.size,
+        "sha256": row.sha256,
+        "received_at": row.received_at,
+    }
+    statement = upsert(artifact).values(run_id=row.run_id, name=row.name, **values)
+    c.execute(statement.on_conflict_do_update(index_elements=["run_id", "name"], set_=values))

@@ -1,0 +1,180 @@
+"""Commits and branches as rows; the first-parent order of a branch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from backend.store.tables.core import branch, branch_commit, commit, project
+
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRow:
+    id: int
+    name: str
+    head_sha: str | None
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCommit:
+    """A commit on a branch. `complete`: its repository was read, not only a run that names it."""
+
+    position: int
+    sha: str
+    complete: bool
+
+
+def branches(c: Connection, project_id: int) -> dict[str, BranchRow]:
+    statement = select(branch.c.id, branch.c.name, branch.c.head_sha, branch.c.deleted_at.is_not(None).label("deleted"))
+    rows = c.execute(statement.where(branch.c.project_id == project_id))
+    return {row.name: BranchRow(**row._mapping) for row in rows}
+
+
+def save_branch(c: Connection, project_id: int, name: str, head_sha: str, now: datetime) -> int:
+    values = {"head_sha": head_sha, "updated_at": now, "deleted_at": None}
+    statement = upsert(branch).values(project_id=project_id, name=name, **values)
+    statement = statement.on_conflict_do_update(index_elements=["project_id", "name"], set_=values)
+    return int(c.execute(statement.returning(branch.c.id)).scalar_one())
+
+
+def mark_deleted(c: Connection, branch_ids: Sequence[int], now: datetime) -> None:
+    c.execute(update(branch).where(branch.c.id.in_(branch_ids)).values(deleted_at=now))
+
+
+def save_commits(c: Connection, project_id: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Store commits; one that a run mentioned before is completed."""
+    listed = [{"project_id": project_id, **row} for row in rows]
+    for at in range(0, len(listed), BATCH):
+        statement = upsert(commit)
+        names = ("parents", "message", "author_name", "author_email", "authored_at", "committed_at", "changed_paths")
+        changed = {name: statement.excluded[name] for name in names}
+        statement = statement.on_conflict_do_update(index_elements=["project_id", "sha"], set_=changed)
+        c.execute(statement, listed[at : at + BATCH])
+
+
+def complete_shas(c: Connection, project_id: int, shas: Sequence[str]) -> set[str]:
+    """Those of the commits that are stored with all that their repository says."""
+    statement = select(commit.c.sha).where(
+        commit.c.project_id == project_id, commit.c.sha.in_(shas), commit.c.changed_paths.is_not(None)
+    )
+    return set(c.execute(statement).scalars())
+
+
+def ids_of(c: Connection, project_id: int, shas: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for at in range(0, len(shas), BATCH):
+        statement = select(commit.c.sha, commit.c.id)
+        part = shas[at : at + BATCH]
+        rows = c.execute(statement.where(commit.c.project_id == project_id, commit.c.sha.in_(part)))
+        found |= {sha: commit_id for sha, commit_id in rows}
+    return found
+
+
+def changed_paths(c: Connection, commit_ids: Sequence[int]) -> dict[int, list[str] | None]:
+    statement = select(commit.c.id, commit.c.changed_paths).where(commit.c.id.in_(commit_ids))
+    return {commit_id: paths for commit_id, paths in c.execute(statement)}
+
+
+def set_note(
+    c: Connection, commit_ids: Sequence[int], *, skipped_reason: str | None, manifest_error: str | None = None
+) -> None:
+    """Why these commits are not benchmarked, or None for both: they are."""
+    for at in range(0, len(commit_ids), BATCH):
+        statement = update(commit).where(commit.c.id.in_(commit_ids[at : at + BATCH]))
+        c.execute(statement.values(skipped_reason=skipped_reason, manifest_error=manifest_error))
+
+
+# --- first-parent order ----------------------------------------------------------------------------------------------
+
+
+def line_of(c: Connection, branch_id: int) -> list[PlacedCommit]:
+    """The commits of a branch, oldest first."""
+    statement = (
+        select(branch_commit.c.position, commit.c.sha, commit.c.changed_paths.is_not(None).label("complete"))
+        .join(commit, commit.c.id == branch_commit.c.commit_id)
+        .where(branch_commit.c.branch_id == branch_id)
+        .order_by(branch_commit.c.position)
+    )
+    return [PlacedCommit(**row._mapping) for row in c.execute(statement)]
+
+
+def last_of_line(c: Connection, branch_id: int) -> tuple[int, str] | None:
+    statement = (
+        select(branch_commit.c.position, commit.c.sha)
+        .join(commit, commit.c.id == branch_commit.c.commit_id)
+        .where(branch_commit.c.branch_id == branch_id)
+        .order_by(branch_commit.c.position.desc())
+        .limit(1)
+    )
+    row = c.execute(statement).one_or_none()
+    return None if row is None else (row.position, row.sha)
+
+
+_EXTEND = text(
+    """INSERT INTO branch_commit (branch_id, position, commit_id)
+       SELECT :branch, :first + n - 1, id FROM unnest(CAST(:ids AS bigint[])) WITH ORDINALITY AS line (id, n)"""
+)
+
+
+# A commit that stood elsewhere on the branch (a run named it before the repository was read) moves to its place.
+_CLEAR = text(
+    """DELETE FROM branch_commit
+       WHERE branch_id = :branch AND (position >= :first OR commit_id = ANY (CAST(:ids AS bigint[])))"""
+)
+
+
+def replace_line(c: Connection, branch_id: int, first: int, commit_ids: Sequence[int]) -> None:
+    """From position `first` on, the branch consists of these commits."""
+    values = {"branch": branch_id, "first": first, "ids": list(commit_ids)}
+    c.execute(_CLEAR, values)
+    c.execute(_EXTEND, values)
+
+
+def clear_line(c: Connection, branch_id: int) -> None:
+    c.execute(delete(branch_commit).where(branch_commit.c.branch_id == branch_id))
+
+
+_SUPERSEDE_LOST = text(
+    """UPDATE judgement j SET superseded_at = :now FROM series s
+       WHERE s.project_id = :project AND j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+         AND j.position >= :first
+         AND NOT EXISTS (SELECT FROM branch_commit bc WHERE bc.branch_id = :branch AND bc.commit_id = j.commit_id)
+       RETURNING j.series_id"""
+)
+_MOVE = text(
+    """UPDATE judgement j SET position = bc.position, branch_id = NULL
+       FROM branch_commit bc JOIN run r ON r.commit_id = bc.commit_id
+       WHERE bc.branch_id = :branch AND bc.position >= :first AND j.run_id = r.id AND j.superseded_at IS NULL
+         AND (j.branch_id IS NOT NULL OR j.position <> bc.position)
+       RETURNING j.series_id"""
+)
+_FORGET = text(
+    """UPDATE series s SET state = NULL, state_tail = NULL, state_position = NULL
+       WHERE s.id = ANY (CAST(:ids AS integer[])) AND NOT EXISTS (
+         SELECT FROM judgement j
+         WHERE j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL)"""
+)
+
+
+def settle_points(c: Connection, project_id: int, branch_id: int, first: int, now: datetime) -> list[int]:
+    """Bring the points of the default branch to where their commits are now, from position `first` on.
+
+    Those of commits that are gone stand no longer; those judged on another branch that was merged come over. Returns
+    the series that must be judged again.
+    """
+    values = {"project": project_id, "branch": branch_id, "first": first, "now": now}
+    touched = {*c.execute(_SUPERSEDE_LOST, values).scalars(), *c.execute(_MOVE, values).scalars()}
+    c.execute(_FORGET, {"ids": sorted(touched)})
+    return sorted(touched)
+
+
+def set_policy(c: Connection, project_id: int, policy: Mapping[str, Any]) -> bool:
+    """The policy that the head of the default branch declares. Returns whether it is another one."""
+    changed = update(project).where(project.c.id == project_id, project.c.policy != dict(policy))
+    return bool(c.execute(changed.values(policy=dict(policy))).rowcount)

@@ -1,0 +1,373 @@
+"""The short way to PostgreSQL for the path of a result: batches of prepared statements in one round trip.
+
+They go through the driver of the caller's own connection, hence within its transaction, in libpq's pipeline mode
+(`psycopg.pq`). Cursors are left out: making one, finding every value's type, and a look at the socket after each
+statement were a third of a small delivery's time. Every statement is prepared and kept in the driver's own register,
+which knows when a rollback has undone them all: an inner part, like what waits for answers, that a minor version may
+change. pyproject.toml holds it, and tests/backend/store/base/test_wire.py fails where they are not what they were.
+
+The server finds the types of parameters by itself, so what could be of several types is cast in the SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, lru_cache
+from struct import Struct, pack
+from struct import error as StructError
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import adapters, errors, generators
+from psycopg._preparing import Prepare
+from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
+from sqlalchemy import Connection
+
+T = TypeVar("T")
+Statement = tuple[str, Mapping[str, Any]]
+"""SQL with its parameters as %(name)s, and their values: None, bool, int, float, str, bytes, a time, or a flat list of
+these. JSON is text, cast in the SQL."""
+Rows = list[Any]
+
+
+def driver(c: Connection) -> psycopg.Connection[Any]:
+    return cast("psycopg.Connection[Any]", c.connection.driver_connection)
+
+
+def send(c: Connection, *statements: Statement) -> list[Rows]:
+    """Run statements one after the other in a single round trip; the rows of each, as named tuples."""
+    line = _Line.of(c)
+    with line.connection.lock:
+        line.connection.wait(line.begin(statements))
+        return line.connection.wait(line.end())
+
+
+Finish = Callable[[Connection, Sequence[Statement], Sequence[Statement]], None]
+"""What is done with the last statements of a piece of work, and with those that tell others of it."""
+
+
+def leave_open(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
+    """Run them all; the caller's transaction goes on, and nobody hears of anything before it commits."""
+    send(c, *last, *telling)
+
+
+def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
+    """Run the last statements, commit, and tell: one round trip. The caller's own commit finds nothing left to do.
+
+    A NOTIFY inside a transaction takes a lock of the whole cluster that is held until the commit is on disk: however
+    many connections commit, their flushes go one after the other. After the commit it costs no flush and holds up
+    nobody. The server has it in hand before it commits, so that only its own end can come between.
+    """
+    line = _Line.of(c)
+    with line.connection.lock:
+        line.connection.wait(line.begin(last, telling))
+        line.connection.wait(line.end())
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """Statements that the server is working on."""
+
+    rows: list[Rows] = field(default_factory=list)
+    """Of each, once that is over."""
+
+
+@contextmanager
+def ahead(c: Connection, *statements: Statement) -> Iterator[UnderWay]:
+    """Statements that the server works on while the caller goes on; leaving waits for their end. No other inside."""
+    line, sent = _Line.of(c), UnderWay()
+    with line.connection.lock:
+        line.connection.wait(line.begin(statements))
+    try:
+        yield sent
+    finally:
+        with line.connection.lock:
+            sent.rows = line.connection.wait(line.end())
+
+
+# --- one connection --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A statement with numbered parameters; what the driver's register knows it by."""
+
+    query: bytes
+    names: tuple[str, ...]
+    """Of the parameters, in order."""
+    types: tuple[int, ...] = ()
+
+
+_Ready = tuple[_Parsed, list[bytes | None], list[Format]]
+"""A statement with its parameters as the server reads them, and how each is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the server owes an answer to."""
+
+    name: bytes
+    prepares: bool = False
+    """It has no rows to answer with."""
+    key: Any = None
+    """In the register, of a statement that is new to it."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A connection of the driver, and what it has been asked."""
+
+    connection: psycopg.Connection[Any]
+    transformer: Any
+    """The driver's own way from answers to values."""
+    asked: list[_Asked] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, c: Connection) -> _Line:
+        connection = driver(c)
+        line: _Line | None = c.info.get("wire")  # kept as long as the driver's connection
+        if line is None or line.connection is not connection:
+            line = c.info["wire"] = cls(connection, Transformer(connection))
+        return line
+
+    def begin(self, statements: Sequence[Statement], committed: Sequence[Statement] | None = None) -> PQGen[None]:
+        """Send statements, in a transaction; where there are `committed` ones, commit it and send those then."""
+        ready, after = _ready(statements), _ready(committed or ())
+        pgconn = self.connection.pgconn
+        starts = pgconn.transaction_status == TransactionStatus.IDLE and not self.connection.autocommit
+        pgconn.enter_pipeline_mode()
+        self.asked = []
+        if starts:
+            self._command(b"BEGIN")
+        self._ask(ready)
+        if committed is not None:
+            self._command(b"COMMIT")
+            self._ask(after)
+        pgconn.pipeline_sync()
+        yield from generators.send(pgconn)
+
+    def _command(self, sql: bytes) -> None:
+        self.connection.pgconn.send_query_params(sql, None)
+        self.asked.append(_Asked(b"", prepares=True))
+
+    def _ask(self, statements: Sequence[_Ready]) -> None:
+        pgconn, register = self.connection.pgconn, self.connection._prepared
+        for parsed, values, formats in statements:
+            state, name = register.get(cast(Any, parsed), True)
+            key = register.maybe_add_to_cache(cast(Any, parsed), state, name)
+            if state is Prepare.SHOULD:
+                pgconn.send_prepare(name, parsed.query)
+                self.asked.append(_Asked(name, prepares=True, key=key))
+            pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+            self.asked.append(_Asked(name))
+
+    def end(self) -> PQGen[list[Rows]]:
+        """The rows of each statement; the first error is raised when all answers are read."""
+        pgconn, register = self.connection.pgconn, self.connection._prepared
+        rows: list[Rows] = []
+        error: errors.Error | None = None
+        for asked in self.asked:
+            results = yield from generators.fetch_many(pgconn)
+            (result,) = results
+            if result.status == ExecStatus.FATAL_ERROR and error is None:
+                error = errors.error_from_result(result)
+            if not asked.prepares:
+                try:
+                    rows.append(self._rows(result))
+                except errors.DataError as unreadable:  # such as a time beyond Python's; all answers are read first
+                    error = error or unreadable
+            elif asked.key is not None:
+                register.validate(asked.key, Prepare.SHOULD, asked.name, results)
+        yield from generators.fetch_many(pgconn)  # that the batch is over
+        pgconn.exit_pipeline_mode()
+        yield from register.maintain_gen(self.connection)
+        if error is not None:
+            raise error
+        return rows
+
+    def _rows(self, result: PGresult) -> Rows:
+        if result.status != ExecStatus.TUPLES_OK or not result.ntuples:
+            return []
+        row = _row_of(tuple([result.fname(column) for column in range(result.nfields)]))
+        self.transformer.set_pgresult(result, format=Format.BINARY)
+        rows: Rows = self.transformer.load_rows(0, result.ntuples, row)
+        return rows
+
+
+def _ready(statements: Sequence[Statement]) -> list[_Ready]:
+    return [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
+
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+@cache
+def _parsed(sql: str) -> _Parsed:
+    numbers: dict[str, int] = {}
+    numbered = _PARAMETER.sub(lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}", sql)
+    return _Parsed(numbered.encode(), tuple(numbers))
+
+
+@cache
+def _row_of(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]:
+    names = [(column or b"").decode() for column in columns]
+    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Callable[[Sequence[Any]], Any] = row._make
+    return make
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+class Doubles(list[float | None]):
+    """Numbers on their way into a `float8[]` of many: packed at once, where a plain list is written as text."""
+
+
+class Ints(list[int | None]):
+    """The same for an `int4[]`."""
+
+
+def shared(values: Sequence[T]) -> tuple[T | None, Sequence[T]]:
+    """A column as one value and an empty list, where all its rows say the same; else as None and the whole list.
+
+    `unnest` makes NULLs of the empty list, and `coalesce` in the SQL puts the one value in their place.
+    """
+    one = values[0] if values else None
+    return (one, ()) if values and values.count(one) == len(values) else (None, values)
+
+
+def _encoded(parsed: _Parsed, values: Mapping[str, Any]) -> tuple[list[bytes | None], list[Format]]:
+    """The parameters of a statement as the server reads them."""
+    encoded: list[bytes | None] = []
+    formats = []
+    for name in parsed.names:
+        value = values[name]
+        found = None if value is None else _ENCODERS[type(value)](value)
+        try:
+            encoded.append(found if found is None or type(found) is bytes else found.encode())
+        except UnicodeEncodeError as unfit:
+            raise psycopg.DataError("PostgreSQL text cannot contain half of a surrogate pair") from unfit
+        formats.append(Format.TEXT if type(found) is str else Format.BINARY)
+    return encoded, formats
+
+
+def _text(value: str) -> str:
+    if "\0" in value:  # libpq would end the text there
+        raise psycopg.DataError("PostgreSQL text cannot contain NUL (0x00) bytes")
+    return value
+
+
+def _quoted(value: str) -> str:
+    return '"' + _text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _list(values: Sequence[Any]) -> str | bytes:
+    kinds = set(map(type, values))
+    if bytes in kinds:
+        return _array(values, adapters.types["bytea"].oid)
+    if kinds == {int}:
+        return "{" + ",".join(map(str, values)) + "}"
+    if kinds <= _OFTEN_THE_SAME:
+        written = {value: _ELEMENTS[type(value)](value) for value in set(values)}
+        return "{" + ",".join([written[value] for value in values]) + "}"
+    return "{" + ",".join([_ELEMENTS[type(value)](value) for value in values]) + "}"
+
+
+def _doubles(values: Sequence[float | None]) -> bytes:
+    return _packed(values, _FLOAT8, 8, "d")
+
+
+def _ints(values: Sequence[int | None]) -> bytes:
+    return _packed(values, _INT4, 4, "i")
+
+
+def _packed(values: Sequence[float | None], oid: int, size: int, kind: str) -> bytes:
+    count = len(values)
+    sized: list[Any] = [size] * (2 * count)
+    sized[1::2] = values
+    try:
+        return _array_head(count, oid) + _numbers(count, kind).pack(*sized)
+    except StructError:  # some are None, or out of range
+        return _array([None if value is None else pack(f">{kind}", value) for value in values], oid)
+
+
+@lru_cache(maxsize=256)
+def _numbers(count: int, kind: str) -> Struct:
+    """So many numbers of one kind, the size of each before it."""
+    return Struct(f">{f'i{kind}' * count}")
+
+
+def _array(values: Sequence[bytes | None], oid: int) -> bytes:
+    parts = [_array_head(len(values), oid, nulls=None in values)]
+    for value in values:
+        parts += [_NULL] if value is None else [pack(">i", len(value)), value]
+    return b"".join(parts)
+
+
+def _array_head(elements: int, oid: int, *, nulls: bool = False) -> bytes:
+    """Of an array of one dimension, counted from 1."""
+    return pack(">iiiii", 1, nulls, oid, elements, 1) if elements else pack(">iii", 0, 0, oid)
+
+
+_NULL = pack(">i", -1)
+_FLOAT8, _INT4 = adapters.types["float8"].oid, adapters.types["int4"].oid
+_OFTEN_THE_SAME = frozenset({str, datetime, type(None)})  # and dear to write
+
+
+class _ByType(dict[type, Callable[[Any], Any]]):
+    """What is said of a type holds for those derived from it."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        for base in kind.__mro__[1:]:
+            if base in self:
+                return self.setdefault(kind, self[base])
+        known = ", ".join(sorted(base.__name__ for base in self))
+        raise TypeError(f"{kind.__name__} is no value for PostgreSQL here: {known} are")
+
+
+_ELEMENTS = _ByType(
+    {
+        type(None): lambda value: "NULL",
+        bool: lambda value: "t" if value else "f",
+        int: int.__repr__,
+        float: float.__repr__,
+        str: _quoted,
+        datetime: lambda value: _quoted(value.isoformat()),
+    }
+)
+_ENCODERS = _ByType(
+    {
+        bool: lambda value: "t" if value else "f",
+        int: int.__repr__,
+        float: float.__repr__,
+        str: _text,
+        datetime: datetime.isoformat,
+        bytes: bytes,
+        list: _list,
+        tuple: _list,
+        Doubles: _doubles,
+        Ints: _ints,
+    }
+)
+
+FLOAT4_MAX = 3.4e38
+
+
+def real(value: float | None) -> float | None:
+    """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
+    return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
+
+
+def reals(values: Sequence[float | None]) -> Doubles:
+    """Many of them."""
+    known = [value for value in values if value is not None]
+    fit = not known or (max(known) <= FLOAT4_MAX and min(known) >= -FLOAT4_MAX)
+    return Doubles(values if fit else map(real, values))

@@ -1,0 +1,279 @@
+"""Judgements: stored with everything they were judged by, never overwritten, read back as the judge said them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from backend.regression.terms import Judgement, Reason, Verdict
+from backend.store.base import wire
+
+INT2_MAX = 32_767
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgementRow:
+    """One judgement and the point it is about."""
+
+    measured_at: datetime
+    series_id: int
+    branch_id: int | None
+    """None: the project's default branch."""
+    commit_id: int
+    run_id: str
+    judgement: Judgement
+    regression_id: int | None
+    more: Mapping[str, Any]
+    """What else `detail` holds: the `runs` pooled in the point, the `merge_base` it was judged against."""
+
+
+_INSERT = """
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id, coalesce(u.branch_id, %(branch)s::int4),
+       coalesce(u.position, %(position)s::int4), coalesce(u.commit_id, %(commit)s::int8),
+       coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool), u.change,
+       u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low, u.smoothed_high,
+       u.anchor, u.anchor_change, coalesce(u.have, %(have)s::int2), coalesce(u.need, %(need)s::int2),
+       coalesce(u.regression_id, %(regression)s::int4), u.detail,
+       coalesce(u.policy_version, %(policy_version)s::text), %(judged_at)s
+FROM ROWS FROM (
+  unnest(%(series)s::int4[], %(value)s::float8[], %(verdict)s::text[], %(change)s::float8[], %(change_low)s::float8[],
+         %(change_high)s::float8[], %(baseline)s::float8[], %(band_low)s::float8[], %(band_high)s::float8[],
+         %(smoothed)s::float8[], %(smoothed_low)s::float8[], %(smoothed_high)s::float8[], %(anchor)s::float8[],
+         %(anchor_change)s::float8[], %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
+         %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(haves)s::int2[], %(needs)s::int2[],
+         %(regressions)s::int4[], %(policy_versions)s::text[]),
+  jsonb_array_elements(%(details)s::jsonb))
+     AS u (series_id, value, verdict, change, change_low, change_high, baseline, band_low, band_high, smoothed,
+           smoothed_low, smoothed_high, anchor, anchor_change, measured_at, branch_id, position, commit_id, run_id,
+           onset, have, need, regression_id, policy_version, detail)
+"""
+
+
+def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.Statement:
+    """Stores judgements. Those of one run have much in common, which is sent once."""
+    said = [row.judgement for row in rows]
+    young = [judgement.verdict is Verdict.INSUFFICIENT for judgement in said]
+    common: dict[tuple[str, str], list[Any]] = {
+        ("measured_at", "measured_ats"): [row.measured_at for row in rows],
+        ("branch", "branches"): [row.branch_id for row in rows],
+        ("position", "positions"): [judgement.position for judgement in said],
+        ("commit", "commits"): [row.commit_id for row in rows],
+        ("run", "runs"): [row.run_id for row in rows],
+        ("onset", "onsets"): [judgement.onset for judgement in said],
+        ("have", "haves"): [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        ("need", "needs"): [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        ("regression", "regressions"): [row.regression_id for row in rows],
+        ("policy_version", "policy_versions"): [judgement.policy_version for judgement in said],
+    }
+    values: dict[str, Any] = {
+        "judged_at": judged_at,
+        "series": wire.Ints([row.series_id for row in rows]),
+        "value": wire.Doubles([judgement.value for judgement in said]),
+        "verdict": [judgement.verdict.value for judgement in said],
+        "change": wire.reals([judgement.change for judgement in said]),
+        "change_low": wire.reals([judgement.change_low for judgement in said]),
+        "change_high": wire.reals([judgement.change_high for judgement in said]),
+        "baseline": wire.Doubles([judgement.baseline for judgement in said]),
+        "band_low": wire.Doubles([judgement.band_low for judgement in said]),
+        "band_high": wire.Doubles([judgement.band_high for judgement in said]),
+        "smoothed": wire.Doubles([judgement.smoothed for judgement in said]),
+        "smoothed_low": wire.Doubles([judgement.smoothed_low for judgement in said]),
+        "smoothed_high": wire.Doubles([judgement.smoothed_high for judgement in said]),
+        "anchor": wire.Doubles([judgement.anchor for judgement in said]),
+        "anchor_change": wire.reals([judgement.anchor_change for judgement in said]),
+        "details": orjson.dumps([_detail(row.judgement, row.more) for row in rows]).decode(),
+    }
+    for (one, many), column in common.items():
+        values[one], values[many] = wire.shared(column)
+    return _INSERT, values
+
+
+def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What has no column, without what says nothing: there are hundreds of millions of these."""
+    detail: dict[str, Any] = {"reason": said.reason.value}
+    if said.noise is not None:
+        detail["noise"] = said.noise
+    if said.minimum_detectable_effect:
+        detail["minimum_detectable_effect"] = said.minimum_detectable_effect
+    if said.n_baseline:
+        detail["n_baseline"] = said.n_baseline
+    if said.needed_runs:
+        detail["needed_runs"] = said.needed_runs
+    if said.since_position:
+        detail["since_position"] = said.since_position
+    if said.numbers:
+        detail["numbers"] = dict(said.numbers)
+    if said.red:
+        detail["red"] = True
+    return {**detail, **more}
+
+
+def said_by(row: Any, commit: str) -> Judgement:
+    """The judgement that a stored row holds (any row with the columns of `judgement`), as the judge said it."""
+    detail = row.detail
+    return Judgement(
+        position=row.position,
+        commit=commit,
+        verdict=Verdict(row.verdict),
+        reason=Reason(detail["reason"]),
+        policy_version=row.policy_version,
+        value=row.value,
+        change=row.change,
+        change_low=row.change_low,
+        change_high=row.change_high,
+        baseline=row.baseline,
+        band_low=row.band_low,
+        band_high=row.band_high,
+        anchor=row.anchor,
+        anchor_change=row.anchor_change,
+        smoothed=row.smoothed if row.smoothed is not None else row.value,
+        smoothed_low=row.smoothed_low if row.smoothed_low is not None else row.value,
+        smoothed_high=row.smoothed_high if row.smoothed_high is not None else row.value,
+        noise=detail.get("noise"),
+        minimum_detectable_effect=detail.get("minimum_detectable_effect"),
+        n_baseline=detail.get("n_baseline", 0),
+        needed_runs=detail.get("needed_runs", 0),
+        red=detail.get("red", False),
+        onset=row.onset,
+        since_position=detail.get("since_position"),
+        numbers=detail.get("numbers", {}),
+    )
+
+
+_OF_RUN = """
+SELECT j.*, s.benchmark, s.variant_key, s.metric, s.unit, s.direction, s.role, s.exact, k.sha AS commit
+FROM judgement j JOIN series s ON s.id = j.series_id JOIN commit k ON k.id = j.commit_id
+WHERE j.run_id = %(run)s AND j.superseded_at IS NULL
+  AND j.measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = %(run)s)
+ORDER BY j.series_id
+"""
+
+
+def of_run(c: Connection, run_id: str) -> wire.Rows:
+    """The standing judgements of a run, each with its series' names."""
+    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id}))
+    return rows
+
+
+_SUPERSEDE = """
+UPDATE judgement SET superseded_at = %(now)s
+WHERE series_id = ANY(%(ids)s::int[]) AND superseded_at IS NULL AND branch_id IS NULL
+  AND position BETWEEN %(first)s AND %(last)s
+"""
+INT4_MAX = 2**31 - 1
+
+
+def supersede_from(
+    c: Connection, series_ids: Sequence[int], position: int, now: datetime, *, last: int = INT4_MAX
+) -> None:
+    """The default branch's judgements of these series from a position on (until another) stand no longer."""
+    wire.send(c, (_SUPERSEDE, {"ids": list(series_ids), "first": position, "last": last, "now": now}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restatement:
+    """What later runs made clear about the points of a series between two positions (both included)."""
+
+    series_id: int
+    first: int
+    last: int
+    verdict: Verdict
+    reason: Reason | None
+    """None: the reason first given stays."""
+    onset_position: int | None
+    regression_id: int | None
+    instead_of: tuple[Verdict, ...]
+    """Only judgements of these verdicts are restated …"""
+    since: int | None = None
+    """… and, where given, only those that were part of what began there."""
+
+
+# The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.
+_RESTATE = """
+WITH wanted AS (
+  SELECT * FROM unnest(%(series)s::int[], %(first)s::int[], %(last)s::int[], %(verdict)s::text[], %(onset)s::int[],
+                       %(regression)s::int[], %(instead_of)s::text[], %(reason)s::text[], %(since)s::int[])
+    AS u (series_id, first, last, verdict, onset, regression_id, instead_of, reason, since)
+), old AS (
+  UPDATE judgement AS j SET superseded_at = %(now)s FROM wanted w
+  WHERE j.series_id = w.series_id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+    AND j.position BETWEEN w.first AND w.last AND j.verdict = ANY (string_to_array(w.instead_of, ','))
+    AND (w.since IS NULL OR (j.detail ->> 'since_position')::int = w.since)
+    AND (j.verdict, j.onset, j.regression_id)
+        IS DISTINCT FROM (w.verdict, j.position IS NOT DISTINCT FROM w.onset, w.regression_id)
+  RETURNING j.*, w.verdict AS new_verdict, w.onset AS new_onset, w.regression_id AS new_regression_id,
+            w.reason AS new_reason
+)
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
+       o.position IS NOT DISTINCT FROM o.new_onset, o.change, o.change_low, o.change_high, o.baseline, o.band_low,
+       o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need,
+       o.new_regression_id,
+       (o.detail - 'since_position' - 'red') || jsonb_strip_nulls(jsonb_build_object(
+         'since_position', o.new_onset, 'red', CASE WHEN o.new_verdict = 'regression' AND s.role = 'gate' THEN true END,
+         'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
+         'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+       o.policy_version, %(now)s
+FROM old o JOIN series s ON s.id = o.series_id
+RETURNING series_id, measured_at
+"""
+
+
+# Runs of one commit that bear each other out: what each of them only suspected is known now.
+_BORNE_OUT = """
+WITH old AS (
+  UPDATE judgement AS j SET superseded_at = %(now)s
+  WHERE j.run_id = ANY(%(runs)s) AND j.series_id = ANY(%(series)s::int[]) AND j.superseded_at IS NULL
+    AND j.branch_id IS NOT NULL AND j.verdict = 'suspect'
+  RETURNING j.*
+)
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, 'regression', true,
+       o.change, o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low,
+       o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need, o.regression_id,
+       o.detail || jsonb_strip_nulls(jsonb_build_object(
+         'reason', %(reason)s::text, 'since_position', o.position,
+         'red', CASE WHEN s.role = 'gate' THEN true END, 'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+       o.policy_version, %(now)s
+FROM old o JOIN series s ON s.id = o.series_id
+RETURNING run_id
+"""
+
+
+def bear_out(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
+    """The suspects of these runs of a branch are regressions: enough of them agree. Returns the runs restated."""
+    values = {"now": now, "runs": list(run_ids), "series": list(series_ids), "reason": Reason.SUSTAINED_STEP.value}
+    (rows,) = wire.send(c, (_BORNE_OUT, values))
+    return sorted({row.run_id for row in rows})
+
+
+def restate(c: Connection, changes: Sequence[Restatement], now: datetime) -> list[tuple[int, datetime]]:
+    """Bring earlier judgements in line with what is known now. Returns the points restated: (series, when measured)."""
+    if not changes:
+        return []
+    values = {
+        "now": now,
+        "series": [change.series_id for change in changes],
+        "first": [change.first for change in changes],
+        "last": [change.last for change in changes],
+        "verdict": [change.verdict.value for change in changes],
+        "onset": [change.onset_position for change in changes],
+        "regression": [change.regression_id for change in changes],
+        "reason": [None if change.reason is None else change.reason.value for change in changes],
+        "since": [change.since for change in changes],
+        "instead_of": [",".join(verdict.value for verdict in change.instead_of) for change in changes],
+    }
+    (rows,) = wire.send(c, (_RESTATE, values))
+    return [(row.series_id, row.measured_at) for row in rows]

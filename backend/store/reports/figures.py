@@ -1,0 +1,47 @@
+"""Counts for monitoring."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select, text
+
+from backend.store.joint.rests import resting_by_project
+from backend.store.tables.core import run, testbed, worker
+from backend.store.tables.regressions import regression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    runs_by_state: Mapping[str, int]
+    queued_by_testbed: Mapping[str, int]
+    workers_by_testbed: Mapping[str, int]
+    regressions_by_state: Mapping[str, int]
+    resting_by_project: Mapping[str, int]
+
+
+def load_figures(c: Connection, *, live_within_s: int) -> Figures:
+    alive = worker.c.last_seen_at > func.now() - text("make_interval(secs => :secs)").bindparams(secs=live_within_s)
+    return Figures(
+        runs_by_state=_counts(c, select(run.c.state, func.count()).group_by(run.c.state)),
+        queued_by_testbed=_counts(
+            c,
+            select(testbed.c.name, func.count())
+            .join(run, run.c.testbed_id == testbed.c.id)
+            .where(run.c.state == "queued")
+            .group_by(testbed.c.name),
+        ),
+        workers_by_testbed=_counts(
+            c,
+            select(testbed.c.name, func.count())
+            .join(worker, worker.c.testbed_id == testbed.c.id)
+            .where(alive)
+            .group_by(testbed.c.name),
+        ),
+        regressions_by_state=_counts(c, select(regression.c.state, func.count()).group_by(regression.c.state)),
+        resting_by_project=resting_by_project(c),
+    )
+
+
+def _counts(c: Connection, statement: Select[Any]) -> dict[str, int]:
+    return {name: count for name, count in c.execute(statement)}

@@ -1,0 +1,396 @@
+"""Reads of one series over time, and the list of series. Points come packed, as the board's do: see `POINT`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, text
+
+from backend.store.base.lookup import CommitRow
+from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
+
+
+class SeriesInfo(NamedTuple):
+    """A series by its names, and what the judge knows of its noise."""
+
+    id: int
+    project_id: int
+    project: str
+    testbed_id: int
+    testbed: str
+    suite: str
+    suite_version: str
+    benchmark: str
+    variant: dict[str, Any]
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    profile: dict[str, Any] | None
+    alarms_confirmed: int
+    alarms_withdrawn: int
+    last_measured_at: datetime | None
+    state_position: int | None
+
+
+class ListedSeries(NamedTuple):
+    """A series in a list, with where it stands now."""
+
+    id: int
+    testbed: str
+    suite: str
+    suite_version: str
+    benchmark: str
+    variant: dict[str, Any]
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    last_measured_at: datetime | None
+    value: float | None
+    verdict: str | None
+    change: float | None
+
+
+class ChangePointRow(NamedTuple):
+    kind: str
+    direction: str
+    state: str
+    onset_position: int
+    onset_sha: str | None
+    last_good_position: int | None
+    detected_position: int
+    fixed_position: int | None
+    change: float
+    change_low: float | None
+    change_high: float | None
+    before: float | None
+    after: float | None
+    regression_id: int | None
+    regression_state: str | None
+    owner: str | None
+    cause: str | None
+    still_bad: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPoints:
+    """`numbers` are records of `POINT` in order of position; the texts run alongside."""
+
+    numbers: NDArray[np.void]
+    shas: list[str]
+    messages: list[str]
+    authors: list[str]
+    run_ids: list[str]
+
+
+class RollupRow(NamedTuple):
+    bucket: datetime
+    runs: int
+    mean: float
+    low: float
+    high: float
+    last: float
+    position: int
+    verdict: str
+    change: float | None
+
+
+class SampleRow(NamedTuple):
+    run_id: str
+    processes: list[float] | None
+    samples: list[float] | None
+    sample_counts: list[int] | None
+    worker: str | None
+    started_at: datetime | None
+
+
+_INFO = text(
+    """SELECT s.id, s.project_id, p.slug, s.testbed_id, t.name, s.suite, s.suite_version, s.benchmark, s.variant,
+         s.variant_key, s.preset, s.metric, s.unit, s.direction, s.role, s.exact, s.profile, s.alarms_confirmed,
+         s.alarms_withdrawn, s.last_measured_at, s.state_position
+       FROM series s JOIN project p ON p.id = s.project_id JOIN testbed t ON t.id = s.testbed_id WHERE s.id = :series"""
+)
+_SIBLINGS = text(
+    """SELECT o.id, o.metric, o.unit, o.role FROM series s JOIN series o ON o.project_id = s.project_id
+         AND o.testbed_id = s.testbed_id AND o.benchmark = s.benchmark AND o.variant_key = s.variant_key
+         AND o.preset = s.preset AND o.suite_version = s.suite_version
+       WHERE s.id = :series ORDER BY array_position(ARRAY['gate', 'watch', 'derived', 'phase'], o.role), o.metric"""
+)
+_LIST = text(
+    """SELECT s.id, t.name, s.suite, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit,
+         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.change
+       FROM (SELECT * FROM series
+             WHERE project_id = :project AND id > :after
+               AND (CAST(:testbed AS integer) IS NULL OR testbed_id = :testbed)
+               AND (CAST(:suite AS text) IS NULL OR suite = :suite)
+               AND (CAST(:benchmark AS text) IS NULL OR benchmark = :benchmark)
+               AND (CAST(:metric AS text) IS NULL OR metric = :metric)
+               AND (CAST(:role AS text) IS NULL OR role = :role)
+               AND (suite || ' ' || benchmark || ' ' || variant_key || ' ' || metric) ILIKE ALL (:patterns)
+             ORDER BY id LIMIT :limit) AS s
+       JOIN testbed t ON t.id = s.testbed_id
+       LEFT JOIN LATERAL (
+         SELECT value, verdict, change FROM judgement
+         WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+         ORDER BY position DESC LIMIT 1) AS j ON true
+       ORDER BY s.id"""
+)
+FLOATS = (
+    "value",
+    "smoothed",
+    "smoothed_low",
+    "smoothed_high",
+    "baseline",
+    "band_low",
+    "band_high",
+    "anchor",
+    "change",
+    "change_low",
+    "change_high",
+)
+_RESULT_NAMED = text(
+    """SELECT r.id, x.status, coalesce(x.error, r.error)
+       FROM run r JOIN result x ON x.run_id = r.id AND x.benchmark = :benchmark AND x.variant_key = :variant
+         AND x.preset = :preset
+       WHERE r.project_id = :project AND r.commit_id = :commit AND r.testbed_id = :testbed AND r.suite = :suite
+       ORDER BY r.requested_at DESC LIMIT 1"""
+)
+# One record a point; what is null is not a number, or 0 for an id.
+POINT = np.dtype(
+    [
+        ("position", ">i4"),
+        ("verdict_and_onset", ">i4"),
+        ("regression", ">i4"),
+        ("environment", ">i4"),
+        ("committed_at", ">i8"),  # microseconds since 1970
+        ("measured_at", ">i8"),
+        *((name, ">f8") for name in FLOATS),
+    ]
+)
+MICROSECONDS_UNTIL_2000 = 946_684_800_000_000  # from 1970 on: PostgreSQL sends moments as microseconds since 2000
+_RECORD = " || ".join(
+    [
+        "int4send(j.position)",
+        f"int4send({NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)",
+        "int4send(coalesce(j.regression_id, 0))",
+        "int4send(coalesce(r.environment_id, 0))",
+        "timestamptz_send(coalesce(c.committed_at, c.recorded_at))",
+        "timestamptz_send(j.measured_at)",
+        *(f"float8send(coalesce(j.{name}, 'NaN'))" for name in FLOATS),
+    ]
+)
+# `OFFSET 0` keeps the planner from reading all commits and runs to join them with five hundred points.
+_POINTS = text(
+    f"""SELECT string_agg({_RECORD}, ''::bytea ORDER BY j.position), string_agg(c.sha, E'\\n' ORDER BY j.position),
+       string_agg(left(split_part(c.message, E'\\n', 1), 120), E'\\n' ORDER BY j.position),
+       string_agg(translate(c.author_name, E'\\n', ' '), E'\\n' ORDER BY j.position),
+       string_agg(j.run_id, E'\\n' ORDER BY j.position)
+FROM (SELECT * FROM judgement
+      WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+      ORDER BY position DESC LIMIT :limit) AS j
+CROSS JOIN LATERAL (SELECT * FROM commit WHERE id = j.commit_id OFFSET 0) AS c
+CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r"""
+)
+_CHANGE_POINTS = text(
+    """SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,
+         p.fixed_position, p.change, p.change_low, p.change_high, p.before, p.after, p.regression_id, g.state, g.owner,
+         g.cause, g.still_bad
+       FROM change_point p
+       LEFT JOIN regression g ON g.id = p.regression_id LEFT JOIN commit c ON c.id = p.onset_commit_id
+       WHERE p.series_id = :series AND p.onset_position <= :last
+         AND (p.onset_position >= :first OR (p.state = 'confirmed' AND p.direction = 'regression')
+              OR p.fixed_position >= :first)
+       ORDER BY p.onset_position"""
+)
+_ROLLUPS = text(
+    """SELECT bucket, runs, value_sum / runs, value_min, value_max, last_value, last_position, worst_verdict,
+         worst_change
+       FROM rollup WHERE series_id = :series AND granularity = :granularity
+         AND (CAST(:since AS timestamptz) IS NULL
+              OR bucket >= date_trunc(:granularity, CAST(:since AS timestamptz), 'UTC'))
+         AND (CAST(:until AS timestamptz) IS NULL OR bucket <= :until)
+       ORDER BY bucket DESC LIMIT :limit"""
+)
+_JUDGEMENT = """
+SELECT j.*, c.sha AS commit, c.message, c.author_name, c.committed_at, r.suite, w.name AS worker, r.error
+FROM judgement j JOIN commit c ON c.id = j.commit_id JOIN run r ON r.id = j.run_id
+LEFT JOIN worker w ON w.id = r.worker_id
+WHERE j.series_id = :series AND j.superseded_at IS NULL AND """
+_JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
+_JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
+_SAMPLES = text(
+    """SELECT m.run_id, m.processes, m.samples, m.sample_counts, w.name, r.started_at
+       FROM run r
+       JOIN measurement m ON m.run_id = r.id AND m.series_id = :series
+         AND m.measured_at = coalesce(r.started_at, r.received_at)
+       LEFT JOIN worker w ON w.id = r.worker_id
+       WHERE r.commit_id = :commit ORDER BY r.started_at"""
+)
+_AFTER = text(
+    """SELECT position FROM judgement
+       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position > :position
+       ORDER BY position LIMIT :limit"""
+)
+_RESULT = text(
+    """SELECT r.id, x.status, x.error, r.error
+       FROM series s JOIN run r ON r.commit_id = :commit AND r.suite = s.suite AND r.testbed_id = s.testbed_id
+         AND r.session_id IS NULL
+       LEFT JOIN result x ON x.run_id = r.id AND x.benchmark = s.benchmark AND x.variant_key = s.variant_key
+         AND x.preset = s.preset
+       WHERE s.id = :series ORDER BY r.requested_at DESC LIMIT 1"""
+)
+_ENVIRONMENT = text("SELECT e.fingerprint FROM run r JOIN environment e ON e.id = r.environment_id WHERE r.id = :run")
+_NAMES = text(
+    """SELECT b.position, c.sha FROM branch_commit b JOIN commit c ON c.id = b.commit_id
+       WHERE b.branch_id = :branch AND b.position = ANY(:positions)"""
+)
+
+
+def series_info(connection: Connection, series_id: int) -> SeriesInfo | None:
+    row = connection.execute(_INFO, {"series": series_id}).one_or_none()
+    return None if row is None else SeriesInfo._make(row)
+
+
+def siblings(connection: Connection, series_id: int) -> list[tuple[int, str, str, str]]:
+    """(id, metric, unit, role) of every metric of the same variant, gates first."""
+    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(_SIBLINGS, {"series": series_id}).all()]
+
+
+def list_series(
+    connection: Connection,
+    project_id: int,
+    *,
+    testbed_id: int | None,
+    suite: str | None,
+    benchmark: str | None,
+    metric: str | None,
+    role: str | None,
+    words: Sequence[str],
+    after: int,
+    limit: int,
+) -> list[ListedSeries]:
+    """Series in order of id from `after` on, whose names contain every word."""
+    parameters = {
+        "project": project_id,
+        "testbed": testbed_id,
+        "suite": suite,
+        "benchmark": benchmark,
+        "metric": metric,
+        "role": role,
+        "patterns": [f"%{escaped(word)}%" for word in words] or ["%"],
+        "after": after,
+        "limit": limit,
+    }
+    return [ListedSeries._make(row) for row in connection.execute(_LIST, parameters).all()]
+
+
+def escaped(word: str) -> str:
+    """A word as LIKE takes it literally."""
+    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def packed_points(connection: Connection, series_id: int, first: int, last: int, limit: int) -> PackedPoints:
+    """The newest `limit` points of a series on the default branch between two positions."""
+    parameters = {"series": series_id, "first": first, "last": last, "limit": limit}
+    numbers, shas, messages, authors, run_ids = connection.execute(_POINTS, parameters).one()
+    if numbers is None:
+        return PackedPoints(np.empty(0, dtype=POINT), [], [], [], [])
+    records = np.frombuffer(numbers, dtype=POINT).copy()
+    for moment in ("committed_at", "measured_at"):
+        records[moment] += MICROSECONDS_UNTIL_2000
+    return PackedPoints(
+        records,
+        *(texts.split("\n") for texts in (shas, messages, authors, run_ids)),
+    )
+
+
+def change_points(connection: Connection, series_id: int, first: int, last: int) -> list[ChangePointRow]:
+    """Change points that reach into a stretch of positions: begun in it, or still open or fixed in it."""
+    parameters = {"series": series_id, "first": first, "last": last}
+    return [ChangePointRow._make(row) for row in connection.execute(_CHANGE_POINTS, parameters).all()]
+
+
+def rollups(
+    connection: Connection,
+    series_id: int,
+    granularity: str,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[RollupRow]:
+    """Newest first."""
+    parameters = {
+        "series": series_id,
+        "granularity": granularity,
+        "since": since,
+        "until": until,
+        "limit": limit,
+    }
+    return [RollupRow._make(row) for row in connection.execute(_ROLLUPS, parameters).all()]
+
+
+def judgement_of(connection: Connection, series_id: int, commit: CommitRow, branches: Sequence[int]) -> Any | None:
+    """The standing judgement of a series at a commit (a row with the columns of `judgement`), and who measured it.
+
+    A commit that is not on the default branch is looked up on `branches`.
+    """
+    parameters = {"series": series_id, "commit": commit.id, "branches": list(branches)}
+    if commit.default_position is None:
+        return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
+    return connection.execute(_JUDGEMENT_DEFAULT, {**parameters, "position": commit.default_position}).one_or_none()
+
+
+def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
+    """What each run of a commit measured of a series."""
+    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id})
+    return [SampleRow._make(row) for row in rows.all()]
+
+
+def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:
+    """Positions of the points that follow a point, nearest first."""
+    parameters = {"series": series_id, "position": position, "limit": limit}
+    return list(connection.scalars(_AFTER, parameters))
+
+
+def result_of(connection: Connection, series_id: int, commit_id: int) -> tuple[str, str | None, str | None] | None:
+    """(run, status, error) of what the newest run of a commit says of a series' variant."""
+    row = connection.execute(_RESULT, {"series": series_id, "commit": commit_id}).one_or_none()
+    return None if row is None else (row[0], row[1], row[2] or row[3])
+
+
+def result_named(
+    connection: Connection, project_id: int, testbed_id: int, commit_id: int, names: Sequence[str]
+) -> tuple[str, str, str | None] | None:
+    """(run, status, error) of the newest result of a variant, by suite, benchmark, variant and preset."""
+    suite, benchmark, variant_key, preset = names
+    values = {
+        "project": project_id,
+        "testbed": testbed_id,
+        "commit": commit_id,
+        "suite": suite,
+        "benchmark": benchmark,
+        "variant": variant_key,
+        "preset": preset,
+    }
+    row = connection.execute(_RESULT_NAMED, values).one_or_none()
+    return None if row is None else (row[0], row[1], row[2])
+
+
+def environment_of_run(connection: Connection, run_id: str) -> dict[str, Any]:
+    fingerprint: dict[str, Any] | None = connection.scalar(_ENVIRONMENT, {"run": run_id})
+    return fingerprint or {}
+
+
+def commit_names(connection: Connection, branch_id: int, positions: Sequence[int]) -> dict[int, str]:
+    """Shas of positions of a branch."""
+    rows = connection.execute(_NAMES, {"branch": branch_id, "positions": list(positions)})
+    return {row[0]: row[1] for row in rows.all()}

@@ -1,0 +1,437 @@
+"""The tables of what is watched, run and judged, as SQLAlchemy Core; the migrations create exactly these.
+
+The others stand beside them on the same `metadata`: `access_tables`, `fleet_tables`, `github_tables`,
+`regression_tables`, `session_tables`.
+
+Two tables grow without bound, `measurement` and `judgement`; both are partitioned by month of `measured_at` (the start
+of the run), and hot reads touch one covering index of the judgements that stand (`superseded_at IS NULL`).
+A judgement is never overwritten: judging again sets `superseded_at` on the old row and inserts a new one.
+"""
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+TIMESTAMP = DateTime(timezone=True)
+NOW = text("now()")
+EMPTY_OBJECT = text("'{}'::jsonb")
+EMPTY_ARRAY = text("'{}'")
+
+
+def at(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
+    return Column(name, TIMESTAMP, nullable=nullable, server_default=NOW if default else None)
+
+
+# --- what is watched -------------------------------------------------------------------------------------------------
+
+project = Table(
+    "project",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("slug", Text, nullable=False, unique=True),  # "northsea/loom"
+    Column("default_branch", Text, nullable=False, server_default="main"),
+    Column("repository_url", Text),
+    Column("trusted", Boolean, nullable=False, server_default=text("false")),  # its commits may run without isolation
+    Column("policy", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # overrides of backend.regression.policy
+    Column("settings", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    Column("sync_requested_at", TIMESTAMP),
+    Column("synced_at", TIMESTAMP),
+    Column("sync_error", Text),
+    at("created_at", default=True),
+)
+
+branch = Table(
+    "branch",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("head_sha", Text),
+    at("updated_at", default=True),
+    Column("deleted_at", TIMESTAMP),
+    UniqueConstraint("project_id", "name"),
+)
+
+commit = Table(
+    "commit",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("sha", Text, nullable=False),
+    Column("parents", ARRAY(Text), nullable=False, server_default=EMPTY_ARRAY),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("author_name", Text, nullable=False, server_default=""),
+    Column("author_email", Text, nullable=False, server_default=""),
+    Column("authored_at", TIMESTAMP),
+    Column("committed_at", TIMESTAMP),
+    Column("changed_paths", ARRAY(Text)),  # null: not known (yet)
+    Column("pull_request", Integer),
+    Column("skipped_reason", Text),  # why no run was requested, e.g. only documentation changed
+    Column("manifest_error", Text),  # what is wrong with its tidemark.toml
+    at("recorded_at", default=True),
+    UniqueConstraint("project_id", "sha"),
+    Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
+)
+
+# First-parent order of a branch: the root has position 0. Order is never a date.
+branch_commit = Table(
+    "branch_commit",
+    metadata,
+    Column("branch_id", ForeignKey("branch.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
+    UniqueConstraint("branch_id", "commit_id"),
+)
+
+testbed = Table(
+    "testbed",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("description", Text, nullable=False, server_default=""),
+    at("created_at", default=True),
+)
+
+worker = Table(
+    "worker",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False, index=True),
+    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),  # the one that its token is limited to
+    Column("version", Text, nullable=False, server_default=""),
+    Column("capabilities", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    Column("protection", Text, nullable=False, server_default="none"),  # none | user | container
+    Column("wanted_state", Text, nullable=False, server_default="ok"),  # ok | pause | drain | quarantine
+    at("started_at", default=True),
+    at("last_seen_at", nullable=True, default=True),  # null: results name it, and it never spoke to us (CI)
+    CheckConstraint("wanted_state IN ('ok', 'pause', 'drain', 'quarantine')", name="wanted_state"),
+)
+
+environment = Table(
+    "environment",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("fingerprint", JSONB, nullable=False),
+    at("first_seen_at", default=True),
+)
+
+# --- runs: the queue and what came of it -----------------------------------------------------------------------------
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Text, primary_key=True),  # ULID
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("suite_version", Text),
+    Column("branch_name", Text),
+    Column("pull_request", Integer),
+    # the queue entry
+    Column("state", Text, nullable=False),
+    # confirm | pull_request | main | scheduled | backfill | submitted
+    Column("kind", Text, nullable=False, server_default="main"),
+    Column("priority", SmallInteger, nullable=False, server_default=text("0")),
+    Column("spec", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # the suite as its tidemark.toml declares it
+    Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
+    # earlier attempts: [{attempt, worker, ended_at, reason}]
+    Column("attempts", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("session_id", Text),  # the session it is a round of: queued like a run, and no run of its commit
+    # the worker that raised the suspect: a session is for another one, where there is one
+    Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
+    Column("requested_by", Text, nullable=False, server_default=""),
+    at("requested_at", default=True),
+    Column("published_at", TIMESTAMP),  # last time a message for it went to the broker
+    Column("worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
+    Column("lease_hash", LargeBinary),
+    Column("lease_expires_at", TIMESTAMP),
+    Column("leased_at", TIMESTAMP),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("progress", JSONB),  # {"done", "total", "note", "eta_s", "step"} while it runs
+    # the result
+    Column("status", Text),  # ok | failed | incomplete | quarantined
+    Column("error", Text),
+    Column("log_tail", Text),
+    Column("environment_id", ForeignKey("environment.id")),
+    Column("started_at", TIMESTAMP),
+    Column("finished_at", TIMESTAMP),
+    Column("received_at", TIMESTAMP),
+    Column("body_sha256", LargeBinary),
+    Column("document", LargeBinary),  # zlib of the run as delivered, without the samples (those are in `measurement`)
+    CheckConstraint(
+        "state IN ('queued', 'leased', 'running', 'done', 'failed', 'cancelled', 'superseded')", name="state"
+    ),
+    CheckConstraint("status IN ('ok', 'failed', 'incomplete', 'quarantined')", name="status"),
+    Index("ix_run_project_id_testbed_id_received_at", "project_id", "testbed_id", "received_at"),
+    Index("ix_run_worker_id_received_at", "worker_id", "received_at"),
+    Index(
+        "ix_run_open",
+        "project_id",
+        "testbed_id",
+        "suite",
+        postgresql_where=text("state IN ('queued', 'leased', 'running')"),
+    ),
+    Index(
+        "ix_run_broken",
+        "project_id",
+        "testbed_id",
+        "received_at",
+        postgresql_where=text("status IN ('failed', 'incomplete')"),
+    ),
+    # The queue is read in groups of one project and kind, each in the order in which its runs are to go.
+    Index(
+        "ix_run_waiting",
+        "testbed_id",
+        "project_id",
+        "kind",
+        "requested_at",
+        "id",
+        postgresql_where=text("state = 'queued'"),
+    ),
+    Index("ix_run_session_id", "session_id", postgresql_where=text("session_id IS NOT NULL")),
+    Index(
+        "ix_run_published",
+        "testbed_id",
+        "published_at",
+        postgresql_where=text("state = 'queued' AND published_at IS NOT NULL"),
+    ),
+    Index("ix_run_leases", "lease_expires_at", postgresql_where=text("state IN ('leased', 'running')")),
+)
+
+# What a group of the queue (a project's runs of one kind on a testbed) was given: who had least goes first.
+queue_share = Table(
+    "queue_share",
+    metadata,
+    Column("testbed_id", ForeignKey("testbed.id", ondelete="CASCADE"), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("served_at", TIMESTAMP),  # the last time that one of its runs was offered to a worker
+    Column("used_s", Double, nullable=False, server_default=text("0")),  # worker seconds, halved every hour
+    Column("counted_at", TIMESTAMP),
+)
+
+result = Table(
+    "result",
+    metadata,
+    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("index", SmallInteger, primary_key=True),
+    Column("benchmark", Text, nullable=False),
+    Column("variant", JSONB, nullable=False),
+    Column("variant_key", Text, nullable=False),
+    Column("preset", Text, nullable=False, server_default=""),
+    Column("status", Text, nullable=False),
+    Column("error", Text),
+    Column("correctness_state", Text),
+    Index("ix_result_not_ok", "run_id", postgresql_where=text("status <> 'ok'")),
+)
+
+run_event = Table(
+    "run_event",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
+    Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
+    at("at", default=True),
+    Column("kind", Text, nullable=False),  # state | progress | log
+    Column("detail", JSONB, nullable=False),
+    Index("ix_run_event_run_id_id", "run_id", "id"),
+)
+
+artifact = Table(
+    "artifact",
+    metadata,
+    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("content_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    at("received_at", default=True),
+)
+
+# --- series, measurements, judgements --------------------------------------------------------------------------------
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("suite_version", Text, nullable=False),
+    Column("benchmark", Text, nullable=False),
+    Column("variant", JSONB, nullable=False),
+    Column("variant_key", Text, nullable=False),  # canonical text of `variant`: "dtype=bf16,experts=64"
+    Column("preset", Text, nullable=False, server_default=""),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("exact", Boolean, nullable=False, server_default=text("false")),
+    # what the judge remembers (backend/regression/series/tail.py): a whole of a few kB, and a tail that
+    # every point rewrites; the database never looks into them, so they are bytes
+    Column("state", LargeBinary),
+    Column("state_tail", LargeBinary),
+    Column("state_position", Integer),  # position of the last point the state has seen
+    Column("profile", JSONB),  # noise, minimum detectable effect, autocorrelation, bimodality
+    Column("alarms_confirmed", Integer, nullable=False, server_default=text("0")),
+    Column("alarms_withdrawn", Integer, nullable=False, server_default=text("0")),
+    Column("last_measured_at", TIMESTAMP),
+    Column("rejudge_from", Integer),  # from here on it is still to be judged again: a point arrived very late
+    at("created_at", default=True),
+    Index("ix_series_rejudge_from", "project_id", "id", postgresql_where=text("rejudge_from IS NOT NULL")),
+    CheckConstraint("direction IN ('lower', 'higher')", name="direction"),
+    CheckConstraint("role IN ('gate', 'watch', 'derived', 'phase')", name="role"),
+    UniqueConstraint(
+        "project_id",
+        "testbed_id",
+        "benchmark",
+        "variant_key",
+        "metric",
+        "preset",
+        "suite_version",
+        name="uq_series_key",
+    ),
+    postgresql_with={"fillfactor": "70"},  # the state is updated in place (HOT)
+)
+
+measurement = Table(
+    "measurement",
+    metadata,
+    Column("series_id", Integer, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("measured_at", TIMESTAMP, primary_key=True),
+    Column("commit_id", BigInteger, nullable=False),
+    Column("result_index", SmallInteger, nullable=False),
+    Column("measurement_index", SmallInteger, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("processes", ARRAY(Double)),
+    Column("samples", ARRAY(Double)),  # of all processes, one after the other
+    Column("sample_counts", ARRAY(Integer)),  # how many of them belong to each process
+    Index("ix_measurement_run_id", "run_id"),
+    postgresql_partition_by="RANGE (measured_at)",
+)
+
+judgement = Table(
+    "judgement",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("measured_at", TIMESTAMP, primary_key=True),
+    Column("series_id", Integer, nullable=False),
+    # null: the project's default branch; others are judged against their merge base and leave the state alone
+    Column("branch_id", Integer),
+    Column("position", Integer, nullable=False),
+    Column("commit_id", BigInteger, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("onset", Boolean, nullable=False, server_default=text("false")),
+    Column("change", REAL),  # of cost, as a fraction, against the baseline
+    Column("change_low", REAL),
+    Column("change_high", REAL),
+    Column("baseline", Double),
+    Column("band_low", Double),
+    Column("band_high", Double),
+    Column("smoothed", Double),
+    Column("smoothed_low", Double),
+    Column("smoothed_high", Double),
+    Column("anchor", Double),
+    Column("anchor_change", REAL),
+    Column("have", SmallInteger),  # baseline runs it had …
+    Column("need", SmallInteger),  # … and needs, when the verdict is `insufficient`
+    Column("regression_id", Integer),  # the regression this point is part of
+    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # reason code and the numbers behind it
+    Column("policy_version", Text, nullable=False),
+    at("judged_at", default=True),
+    Column("superseded_at", TIMESTAMP),
+    CheckConstraint("verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'insufficient')", name="verdict"),
+    Index(
+        "ix_judgement_standing",
+        "series_id",
+        text("position DESC"),
+        postgresql_where=text("superseded_at IS NULL AND branch_id IS NULL"),
+        postgresql_include=[
+            "measured_at",
+            "commit_id",
+            "run_id",
+            "value",
+            "verdict",
+            "onset",
+            "change",
+            "regression_id",
+            "have",
+            "need",
+        ],
+    ),
+    Index("ix_judgement_run_id", "run_id"),
+    Index(
+        "ix_judgement_branch",
+        "branch_id",
+        "series_id",
+        "position",
+        postgresql_where=text("superseded_at IS NULL AND branch_id IS NOT NULL"),
+    ),
+    postgresql_partition_by="RANGE (measured_at)",
+)
+
+# Kept as results come in, so that a year of a series at granularity `week` reads 52 rows.
+rollup = Table(
+    "rollup",
+    metadata,
+    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), primary_key=True),
+    Column("granularity", Text, primary_key=True),  # hour | day | week
+    Column("bucket", TIMESTAMP, primary_key=True),
+    Column("runs", Integer, nullable=False),
+    Column("value_sum", Double, nullable=False),
+    Column("value_min", Double, nullable=False),
+    Column("value_max", Double, nullable=False),
+    Column("last_value", Double, nullable=False),
+    Column("last_position", Integer, nullable=False),
+    Column("worst_verdict", Text, nullable=False),
+    Column("worst_change", REAL),
+    CheckConstraint("granularity IN ('hour', 'day', 'week')", name="granularity"),
+    postgresql_with={"fillfactor": "70"},  # the newest buckets are updated in place with every run
+)
+
+# --- live ------------------------------------------------------------------------------------------------------------
+
+# Outbox of the event stream: NOTIFY carries the id, a reconnecting page asks for what it missed.
+live_event = Table(
+    "live_event",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    at("at", default=True),
+    Column("kind", Text, nullable=False),
+    Column("project_id", Integer),
+    Column("payload", JSONB, nullable=False),
+    Index("ix_live_event_at", "at"),
+)

@@ -1,0 +1,73 @@
+"""What the fleet judge told, and what it asked. Everything else it knows is read again from the stored runs."""
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from backend.store.tables.core import NOW, TIMESTAMP, metadata
+from backend.store.tables.regressions import regression
+from backend.store.tables.sessions import session
+
+fleet_incident = Table(
+    "fleet_incident",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("worker", Text),  # where it is about one
+    Column("testbeds", ARRAY(Text), nullable=False),
+    Column("series", ARRAY(Integer), nullable=False),  # those it moved, of these testbeds
+    Column("first_bad_position", Integer, nullable=False),
+    Column("range_start", Integer, nullable=False),
+    Column("range_end", Integer, nullable=False),
+    Column("magnitude", Double, nullable=False),  # logarithm of cost
+    Column("drift", Boolean, nullable=False),
+    Column("closed_position", Integer),  # the first good one again
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="SET NULL"), index=True),
+    Column("told_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
+    CheckConstraint("kind IN ('regression', 'improvement', 'infra', 'environment', 'method')", name="kind"),
+    Index("ix_fleet_incident_project_id", "project_id", "first_bad_position"),
+)
+
+# A question that a session answers; one that is not here was answered at once: no session could be had.
+fleet_ask = Table(
+    "fleet_ask",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("testbed", Text, nullable=False),
+    Column("after_run_id", Text, nullable=False),  # the run that made it necessary …
+    Column("number", SmallInteger, nullable=False),  # … and the how manieth question after it
+    Column("base_position", Integer, nullable=False),
+    Column("head_position", Integer, nullable=False),
+    Column("session_id", ForeignKey(session.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("answered_after", Text),  # the newest run when its answer was read
+    UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_fleet_ask_question"),
+)
+
+# What cannot be read together for a while, so that people are told: the judge itself knows it in memory.
+fleet_rest = Table(
+    "fleet_rest",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("suite", Text, primary_key=True),  # '': all of the project's
+    Column("since", TIMESTAMP, nullable=False),
+    Column("until", TIMESTAMP, nullable=False),
+    Column("why", Text, nullable=False),
+)

@@ -1,0 +1,100 @@
+"""The tables of what was found: change points, the regressions they are grouped into, and what happened to each."""
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
+
+regression = Table(
+    "regression",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("kind", Text, nullable=False, server_default="step"),  # step | drift
+    Column("cause", Text),
+    Column("evidence", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("first_bad_position", Integer, nullable=False),
+    Column("last_good_position", Integer),
+    Column("first_bad_commit_id", ForeignKey("commit.id")),
+    Column("last_good_commit_id", ForeignKey("commit.id")),
+    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),
+    Column("lead_change", REAL),
+    Column("lead_change_low", REAL),
+    Column("lead_change_high", REAL),
+    Column("still_bad", Boolean, nullable=False, server_default=text("true")),
+    Column("owner", Text),
+    Column("reason", Text),  # given with `expected` and `invalid`
+    Column("fixed_commit_id", ForeignKey("commit.id")),
+    at("opened_at", default=True),
+    Column("confirmed_at", TIMESTAMP),
+    Column("closed_at", TIMESTAMP),
+    at("updated_at", default=True),
+    CheckConstraint(
+        "state IN ('suspect', 'confirmed', 'acknowledged', 'fixed', 'expected', 'invalid', 'withdrawn')", name="state"
+    ),
+    CheckConstraint("cause IN ('code', 'environment', 'hardware', 'method', 'noise')", name="cause"),
+    Index("ix_regression_project_id_state_id", "project_id", "state", text("id DESC")),
+    Index("ix_regression_onset", "project_id", "testbed_id", "first_bad_position"),
+)
+
+change_point = Table(
+    "change_point",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
+    Column("regression_id", ForeignKey("regression.id", ondelete="SET NULL"), index=True),
+    Column("kind", Text, nullable=False),  # step | drift
+    Column("direction", Text, nullable=False),  # regression | improvement
+    Column("state", Text, nullable=False),  # suspect | confirmed | fixed | withdrawn
+    Column("onset_position", Integer, nullable=False),
+    Column("onset_commit_id", ForeignKey("commit.id")),
+    Column("last_good_position", Integer),
+    Column("detected_position", Integer, nullable=False),
+    Column("fixed_position", Integer),
+    Column("change", REAL, nullable=False),
+    Column("change_low", REAL),
+    Column("change_high", REAL),
+    Column("before", Double),
+    Column("after", Double),
+    at("created_at", default=True),
+    at("updated_at", default=True),
+    CheckConstraint("kind IN ('step', 'drift')", name="kind"),
+    CheckConstraint("direction IN ('regression', 'improvement')", name="direction"),
+    CheckConstraint("state IN ('suspect', 'confirmed', 'fixed', 'withdrawn')", name="state"),
+    Index("ix_change_point_series_id_onset_position", "series_id", "onset_position"),
+    Index(
+        "ix_change_point_improvement",
+        "onset_position",
+        "series_id",
+        postgresql_where=text("direction = 'improvement' AND state = 'confirmed'"),
+    ),
+)
+
+# What was announced is never edited: a relocation, a withdrawal, a fix, a note are rows here.
+regression_event = Table(
+    "regression_event",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), nullable=False, index=True),
+    at("at", default=True),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False, server_default="tidemark"),
+    Column("note", Text),
+    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+)

@@ -1,0 +1,216 @@
+"""The tables of what Tidemark measures by its own decision: sessions, bisections, backfills and schedules.
+
+They stand beside `backend.store.tables.core`, on the same metadata. What a session measured is kept here and nowhere
+else: its arms are shown, and never become part of the history of a series.
+"""
+
+from sqlalchemy import (
+    REAL,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from backend.store.tables.core import EMPTY_OBJECT, NOW, TIMESTAMP, metadata
+from backend.store.tables.regressions import regression
+
+OPEN_SESSION = "state IN ('waiting', 'running')"
+
+session = Table(
+    "session",
+    metadata,
+    Column("id", Text, primary_key=True),  # ULID
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("purpose", Text, nullable=False),  # confirm | bisect | compare | attribute
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE")),
+    Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE")),
+    Column("schedule", Text),  # the name of the schedule that asked for it
+    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),  # whose change it is to decide
+    Column("base_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    Column("head_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    Column("base_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # {"pip": …, "setup": …, "env": {…}}
+    Column("head_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    Column("spec", JSONB, nullable=False),  # the suite, reduced to what is asked about
+    Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
+    Column("state", Text, nullable=False),
+    Column("decision", Text),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("worker", Text),  # that took the last round
+    Column("rounds_done", SmallInteger, nullable=False, server_default=text("0")),
+    Column("rounds_spoiled", SmallInteger, nullable=False, server_default=text("0")),
+    Column("max_rounds", SmallInteger, nullable=False),
+    Column("requested_by", Text, nullable=False),
+    Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("decided_at", TIMESTAMP),
+    CheckConstraint("purpose IN ('confirm', 'bisect', 'compare', 'attribute')", name="purpose"),
+    CheckConstraint("state IN ('waiting', 'running', 'decided', 'cancelled', 'quarantined', 'failed')", name="state"),
+    CheckConstraint("decision IN ('confirmed', 'withdrawn', 'undecided')", name="decision"),
+    Index("ix_session_project_id_requested_at", "project_id", text("requested_at DESC")),
+    Index("ix_session_regression_id", "regression_id"),
+    Index("ix_session_bisection_id", "bisection_id"),
+    Index("ix_session_open", "requested_at", postgresql_where=text(OPEN_SESSION)),
+    Index(
+        "uq_session_confirming",
+        "regression_id",
+        unique=True,
+        postgresql_where=text(f"purpose = 'confirm' AND {OPEN_SESSION}"),
+    ),
+)
+
+# One fresh process of one arm, in the order in which they ran.
+session_turn = Table(
+    "session_turn",
+    metadata,
+    Column("session_id", ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", SmallInteger, primary_key=True),
+    Column("arm", Text, nullable=False),
+    Column("run_id", Text, nullable=False),  # the queue entry of its round
+    Column("counted", Boolean, nullable=False),  # false: its round was spoiled
+    Column("status", Text, nullable=False),
+    Column("error", Text),
+    Column("worker", Text),
+    Column("document", LargeBinary),  # zlib of its tidemark.run/1
+    CheckConstraint("arm IN ('base', 'head')", name="arm"),
+)
+
+# What a session says of one metric of one variant so far.
+session_series = Table(
+    "session_series",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("session_id", ForeignKey("session.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("series_id", ForeignKey("series.id", ondelete="SET NULL")),
+    Column("benchmark", Text, nullable=False),
+    Column("variant_key", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("base", ARRAY(Double), nullable=False),  # one value of each process, in order
+    Column("head", ARRAY(Double), nullable=False),
+    Column("change", REAL),
+    Column("low", REAL),
+    Column("high", REAL),
+    Column("decision", Text, nullable=False),
+    Column("processes_a_side", SmallInteger, nullable=False),
+    Column("needed_a_side", Integer, nullable=False),
+    Column("spread", REAL),
+    # where its outcome became part of the story of the series: which change it is about, and the newest point then
+    Column("onset_position", Integer),
+    Column("judged_position", Integer),
+)
+
+bisection = Table(
+    "bisection",
+    metadata,
+    Column("id", Text, primary_key=True),  # ULID
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("last_good_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    Column("first_bad_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    # [{"sha", "commit_id", "position", "on": "trunk" | "side", "untouched", "probability"}], oldest first
+    Column("candidates", JSONB, nullable=False),
+    Column("shift", Double, nullable=False),  # of the logarithm of cost, from good to bad
+    Column("spread", Double, nullable=False),  # of one process
+    Column("good_level", Double, nullable=False),  # logarithm of cost
+    Column("side_of", Text),  # the merge commit whose merged side is searched
+    Column("side_base_sha", Text),  # where that side began
+    Column("culprit_sha", Text),
+    Column("confidence", REAL, nullable=False, server_default=text("0")),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("requested_by", Text, nullable=False),
+    Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("finished_at", TIMESTAMP),
+    CheckConstraint("state IN ('running', 'done', 'gave_up', 'cancelled')", name="state"),
+    Index("uq_bisection_running", "regression_id", unique=True, postgresql_where=text("state = 'running'")),
+)
+
+bisection_step = Table(
+    "bisection_step",
+    metadata,
+    Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", SmallInteger, primary_key=True),
+    Column("sha", Text, nullable=False),
+    Column("position", Integer),  # on the default branch; null: on a merged side
+    Column("state", Text, nullable=False),
+    Column("change", REAL),  # of cost against the good level, as a fraction
+    Column("processes", SmallInteger),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("run_id", Text),
+    Column("session_id", Text),
+    Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("finished_at", TIMESTAMP),
+    CheckConstraint("state IN ('waiting', 'running', 'good', 'bad', 'skipped')", name="state"),
+)
+
+backfill = Table(
+    "backfill",
+    metadata,
+    Column("id", Text, primary_key=True),  # ULID
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("first_position", Integer, nullable=False),
+    Column("last_position", Integer, nullable=False),
+    Column("runs_wanted", Integer, nullable=False),  # how many commits of the range, at most
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("requested_by", Text, nullable=False),
+    Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("finished_at", TIMESTAMP),
+    CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
+    Index("ix_backfill_project_id_requested_at", "project_id", text("requested_at DESC")),
+)
+
+backfill_run = Table(
+    "backfill_run",
+    metadata,
+    Column("backfill_id", ForeignKey("backfill.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("run_id", Text, nullable=False, index=True),
+    Column("created", Boolean, nullable=False),  # false: the run stood already
+    Column("why", Text, nullable=False),  # thin | refine
+)
+
+# As the newest commit of the default branch declares them.
+schedule = Table(
+    "schedule",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("definition", JSONB, nullable=False),
+    Column("next_at", TIMESTAMP, nullable=False, index=True),
+    Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
+)
+
+# One row a slot that was served: its key is what lets two beats serve it once.
+schedule_slot = Table(
+    "schedule_slot",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("slot_at", TIMESTAMP, primary_key=True),
+    Column("served_at", TIMESTAMP, nullable=False),
+    Column("outcome", Text, nullable=False, server_default=""),
+    Column("run_ids", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("session_ids", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+)

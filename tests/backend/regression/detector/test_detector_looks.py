@@ -1,0 +1,98 @@
+"""When the detector looks again, refits its model, and takes back a baseline: both sides of each choice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from backend.regression.detector.close_look import look
+from backend.regression.detector.density import NAT
+from backend.regression.detector.detector import BOTH_WAYS, PATIENCE, SUSPECT_RUNS, Detector
+from backend.regression.detector.evidence import gains
+from backend.regression.detector.memory import NOTICE
+from backend.regression.policy import Policy
+
+NOISE = 0.01
+POLICY = Policy()
+
+
+def quiet(n, seed=0, noise=NOISE):
+    """Noise that is exactly as wide as said, whatever the seed."""
+    e = np.random.default_rng(seed).standard_normal(n)
+    return noise * (e - np.median(e)) / e.std()
+
+
+def fed(x):
+    detector = Detector(assumed_noise=POLICY.prior_noise)
+    return detector, detector.feed(np.asarray(x, dtype=np.float64), np.arange(len(x)), POLICY)
+
+
+def refused():
+    """A detector that has just looked at a bump and refused, and how many nats were missing."""
+    detector, _ = fed(quiet(60))
+    for x in 0.02 + quiet(12, 5):
+        before = detector.next_look
+        detector.feed(np.array([x]), np.array([len(detector.segment)]), POLICY)
+        if detector.next_look != before and detector.notice > NOTICE:
+            break
+    began = int(detector.started[detector.cusum.argmax()])
+    _, missing = look(detector, detector.segment, detector.places, began, 1, POLICY)
+    return detector, missing
+
+
+@pytest.mark.parametrize(("short", "looks"), [(1, False), (0, True)])
+def test_after_a_refusal_the_evidence_must_rise_by_a_share_of_what_was_missing(short, looks):
+    detector, missing = refused()
+    assert missing > 0
+    wanted = int(detector.cusum.max()) + int(PATIENCE * NAT * missing)
+    x = np.array([0.02])
+    bank = int(detector.cusum.argmax())
+    detector.cusum[:] = 0
+    detector.cusum[bank] = wanted - short - int(gains(detector.model, x, BOTH_WAYS)[bank, 0])
+    detector.next_look = before = 0
+    detector.feed(x, np.array([len(detector.segment)]), POLICY)
+    assert (detector.next_look != before) is looks
+
+
+@pytest.mark.parametrize(("ago", "refitted"), [(SUSPECT_RUNS, False), (SUSPECT_RUNS + 1, True)])
+def test_the_model_is_not_refitted_on_the_first_runs_of_what_looks_like_a_change(ago, refitted):
+    detector, _ = fed(quiet(60))
+    n, detector.fitted = len(detector.segment), 50
+    detector.cusum[0], detector.started[0] = NOTICE, n - ago
+    detector._refit_unless_suspect(POLICY)
+    assert (detector.fitted == n) is refitted
+    assert detector.next_fit > n
+
+
+@pytest.mark.parametrize(("suspicion", "refitted"), [(NOTICE - 1, True), (NOTICE, False)])
+def test_only_what_is_suspect_puts_a_refit_off(suspicion, refitted):
+    detector, _ = fed(quiet(60))
+    n, detector.fitted = len(detector.segment), 50
+    detector.cusum[:], detector.started[:] = 0, n - 1
+    detector.cusum[0] = suspicion
+    detector._refit_unless_suspect(POLICY)
+    assert (detector.fitted == n) is refitted
+
+
+REGRESSED = np.concatenate((quiet(60), 0.3 + quiet(20, 1)))
+
+
+@pytest.mark.parametrize(
+    ("back_to", "fixed", "earlier_runs"),
+    [(0.0, True, True), (0.03, True, False), (0.1, False, False)],
+)
+def test_a_fix_brings_the_earlier_runs_back_only_where_the_level_is_theirs(back_to, fixed, earlier_runs):
+    """0.03 is under the gate, so people are told that it is fixed; but it is another level than before."""
+    detector, changes = fed(np.concatenate((REGRESSED, back_to + quiet(8, 2, 0.002))))
+    assert bool(changes[-1].fixed) is fixed
+    assert (detector.borrowed > 0) is earlier_runs
+
+
+@pytest.mark.parametrize(("drift", "earlier_runs"), [(False, True), (True, False)])
+def test_the_runs_before_a_drift_were_drifting_and_are_no_baseline(drift, earlier_runs):
+    detector, _ = fed(REGRESSED)
+    detector.opened = tuple(replace(opened, drift=drift) for opened in detector.opened)
+    back = quiet(8, 2, 0.002)
+    changes = detector.feed(back, np.arange(len(REGRESSED), len(REGRESSED) + len(back)), POLICY)
+    assert changes[-1].fixed
+    assert (detector.borrowed > 0) is earlier_runs
