@@ -28,6 +28,7 @@ test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was n
 
 lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/lint-imports --no-cache --no-logo
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/yamllint --strict docker-compose.yml

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.confirmation import processes_needed
 from backend.regression.policy import Policy, PolicyError, parse_overrides
 from backend.regression.series.history import replay
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, Point, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 
 def test_default_is_five_percent_and_three_runs():

@@ -4,12 +4,21 @@ import math
 
 import numpy as np
 import pytest
-from test_detector_rules import MODEL, NOISE, NONE, POLICY, fed, model_of, quiet, with_
 
 from backend.regression.detector import close_look
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.evidence import backwards, calm
 from backend.regression.detector.memory import Opened
+from tests.backend.regression.detector.test_detector_rules import (
+    MODEL,
+    NOISE,
+    NONE,
+    POLICY,
+    fed,
+    model_of,
+    quiet,
+    with_,
+)
 
 NOWHERE = np.empty(0, dtype=np.int64)
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.detector.density import fit
 from backend.regression.detector.evidence import LONG_HELD, backwards, known_modes
@@ -11,6 +10,7 @@ from backend.regression.series.explain import explain
 from backend.regression.series.history import replay
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import ChangeDirection, ChangeState, Direction, Reason, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 LOWER = SeriesKind(Direction.LOWER)
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, SeriesKind
+from tests.backend.regression.judge_histories import points
 
 
 def errors(estimate, truth):

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.detector.workers import LEFT_EARLY, SEEN_ONCE
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_history
 from backend.regression.terms import Direction, Point, Reason, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 LOWER = SeriesKind(Direction.LOWER)
 

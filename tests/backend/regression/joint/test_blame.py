@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fleet_project import SERIES, SIZE, Project, steps
 
 from backend.regression.joint.code import STEP_OF_DRIFT
 from backend.regression.joint.drift import AGAIN, BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
@@ -11,6 +10,7 @@ from backend.regression.joint.judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUT
 from backend.regression.joint.software import FEW, SHOWN
 from backend.regression.joint.state import Inquiry, Purpose, Upgrade
 from backend.regression.joint.terms import IncidentKind
+from tests.backend.regression.fleet_project import SERIES, SIZE, Project, steps
 
 ALL = tuple(range(SIZE))
 DIP = 0.05

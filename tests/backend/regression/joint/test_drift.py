@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fleet_project import SERIES, SIZE, Project, steps
 
 from backend.regression.joint.drift import AGAIN, BACK, EVERY, HINTS, JUDGED, TELLS, Verdict
 from backend.regression.joint.judge import FleetJudge
+from tests.backend.regression.fleet_project import SERIES, SIZE, Project, steps
 
 
 def slow_loss(step, *, phase=0.0, start=70, lasts=80):

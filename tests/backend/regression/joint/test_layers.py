@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fleet_project import SERIES, Project, steps
 
 from backend.regression.joint.state import Inquiry, Purpose
 from backend.regression.joint.terms import Action, IncidentKind, SessionResult
+from tests.backend.regression.fleet_project import SERIES, Project, steps
 
 FIRST, ALL = (0, 1), tuple(range(len(SERIES)))
 

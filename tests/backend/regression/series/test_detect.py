@@ -3,13 +3,13 @@ import json
 
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.detector.detector import Detector
 from backend.regression.policy import Policy
 from backend.regression.series.detect import detect_record, main
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import ChangeState, Direction, SeriesKind
+from tests.backend.regression.judge_histories import points
 
 
 def history(seed=0, size=0.1, noise=0.02, n=120, at=60):

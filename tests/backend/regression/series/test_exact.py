@@ -1,11 +1,11 @@
 import pytest
-from judge_histories import points
 
 from backend.regression.detector.memory import OPEN_ONES
 from backend.regression.policy import Policy
 from backend.regression.series.exact import LONG_HELD
 from backend.regression.series.judge import judge_all, judge_history
 from backend.regression.terms import ChangeState, Direction, Reason, Role, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 EXACT = SeriesKind(Direction.LOWER, Role.GATE, exact=True)
 

@@ -2,12 +2,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from judge_histories import points
 
 from backend.regression.policy import Policy
 from backend.regression.series.explain import explain
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, Reason, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 NAMES = {20: "abc1234", 26: "def5678"}
 

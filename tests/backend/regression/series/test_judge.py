@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_histories import demo_levels, points
 
 from backend.regression.policy import Policy
 from backend.regression.series.judge import SeriesState, judge, judge_all, judge_history
 from backend.regression.terms import ChangeState, Direction, Point, Reason, Role, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import demo_levels, points
 
 LOWER = SeriesKind(Direction.LOWER)
 POLICY = Policy()

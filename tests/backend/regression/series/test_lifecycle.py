@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from judge_histories import points
 
 from backend.regression.confirmation import Decision
 from backend.regression.detector.detector import Detector
@@ -10,6 +9,7 @@ from backend.regression.series.history import replay
 from backend.regression.series.judge import judge, judge_history
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.terms import ChangeDirection, ChangeState, Direction, Point, Reason, SeriesKind, Verdict
+from tests.backend.regression.judge_histories import points
 
 LOWER = SeriesKind(Direction.LOWER)
 POLICY = Policy()

@@ -33,7 +33,7 @@ from tests.backend.api.conftest import START, run_document, sha
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github.github_stand_in import BY_STRANGER, StandIn, stand_in
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "pull-request-comment.md"
+GOLDEN = Path(__file__).parents[3] / "golden" / "pull-request-comment.md"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HISTORY = 8
 HEAD, FIX = "e" * 40, "f" * 40
