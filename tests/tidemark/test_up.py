@@ -20,8 +20,11 @@ from helpers_tidemark import ORDINARY, Background, all_gone, as_ordinary_user, p
 
 from tidemark import ports
 from tidemark.datadir import DataDirectory, Running
+from tidemark.settings import Settings
+from tidemark.up import _Servers
 
 CHILDREN = {"postgres", "valkey", "api", "beat", "worker"}
+WORKER_VARIABLES = {"TIDEMARK_DATA_DIR", "TIDEMARK_REDIS_URL", "TIDEMARK_TOKEN", "TIDEMARK_URL"}
 
 
 class Service:
@@ -180,12 +183,31 @@ def test_a_taken_port_is_one_line_and_starts_nothing(service: Service, data_plac
     assert not (data_place / "postgres").exists()
 
 
-def test_the_worker_has_no_way_to_the_database(service: Service) -> None:
-    variables = psutil.Process(service.children()["worker"]).environ()
-    assert {name for name in variables if name.startswith("TIDEMARK_")} == {
-        "TIDEMARK_DATA_DIR", "TIDEMARK_REDIS_URL", "TIDEMARK_TOKEN", "TIDEMARK_URL",
-    }  # fmt: skip
-    assert variables["TIDEMARK_TOKEN"] != (service.data / "admin-token").read_text().strip()
+def test_the_worker_is_told_nothing_of_the_database(data_place: Path) -> None:
+    database, broker = "postgresql://tidemark:hunter2@db.example.org/tidemark", "redis://broker.example.org/0"
+    chosen = Settings(data_dir=data_place, database_url=database, redis_url=broker)
+    servers = _Servers(chosen, DataDirectory.prepare(data_place))
+    variables = servers.worker_environment("http://127.0.0.1:1", "tm_worker")
+    assert {name for name in variables if name.startswith("TIDEMARK_")} == WORKER_VARIABLES
+    assert "hunter2" not in "".join(variables.values())
+
+
+def test_nobody_but_root_reads_the_token_of_a_running_worker_which_is_not_the_admins(service: Service) -> None:
+    worker = psutil.Process(service.children()["worker"])
+    if os.geteuid() == 0:
+        variables = worker.environ()
+        assert {name for name in variables if name.startswith("TIDEMARK_")} == WORKER_VARIABLES
+        assert variables["TIDEMARK_TOKEN"] != (service.data / "admin-token").read_text().strip()
+    else:
+        assert until(lambda: _is_closed_to_its_own_user(worker), 30)
+
+
+def _is_closed_to_its_own_user(process: psutil.Process) -> bool:
+    try:
+        process.environ()
+    except psutil.AccessDenied:
+        return True
+    return False
 
 
 def test_doctor_finds_a_running_service_well(service: Service) -> None:
