@@ -5,10 +5,12 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 python3.12 python3.11 python; do \
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-PIP    := $(PYTHON) deploy/pip_with_progress.py
+PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
+
+LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint bench soak simulate docs screenshots clean
+.PHONY: help up demo setup test lint format lock bench soak simulate docs screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -34,6 +36,8 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/yamllint --strict docker-compose.yml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
 	@$(VENV)/bin/hadolint deploy/Dockerfile deploy/worker.Dockerfile
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
@@ -43,6 +47,14 @@ soak: $(VENV)/installed-dev  ## ten minutes of pushes while something is killed 
 
 simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through the real queue (ARGS="--claims", "--load 1.5")
 	@$(PYTHON) -m tests.scale.simulate $(ARGS)
+
+format: $(VENV)/installed-dev  ## put every file into the common format
+	@$(VENV)/bin/ruff check --fix --quiet --select I .
+	@$(VENV)/bin/ruff format .
+
+lock: $(VENV)/installed-dev  ## write requirements/ anew: the newest versions that fit pyproject.toml, with hashes
+	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --output-file requirements/server.txt
+	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --extra dev --output-file requirements/dev.txt
 
 docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings)
 	@$(PYTHON) docs/generate.py
@@ -60,14 +72,16 @@ $(VENV)/bin/python:
 	@[ -n "$(BASE_PYTHON)" ] || { echo "tidemark needs Python 3.11 or newer; found: $$(python3 --version 2>/dev/null || echo none). Install one and run make again (PYTHON_FOR_TIDEMARK=/path/to/python3.12 names one)" >&2; exit 1; }
 	@$(BASE_PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments (Debian: apt install python3-venv), then run make again" >&2; exit 1; }
 
-# The build of torch is chosen by an exact pin: an open range pulls several gigabytes more on some indexes.
-$(VENV)/installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
+# Everything is installed as requirements/ locks it, by hash. The exception is torch: which build fits is the machine's matter
+# (CPU, CUDA, Arm), and an exact pin keeps pip from choosing one that is several gigabytes larger.
+$(VENV)/installed-run: pyproject.toml requirements/server.txt | $(VENV)/bin/python
 	@echo "setting up $(VENV) (one to three minutes the first time)"
 	@$(PIP) install torch==2.13.0
-	@$(PIP) install --constraint constraints.txt --editable '.[server,torch]'
+	@$(PIP) install --require-hashes --no-deps --requirement requirements/server.txt
+	@$(PIP) install --no-deps --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed-run
+$(VENV)/installed-dev: $(VENV)/installed-run requirements/dev.txt
 	@echo "setting up the development tools"
-	@$(PIP) install --constraint constraints.txt --editable '.[server,torch,dev]'
+	@$(PIP) install --require-hashes --no-deps --requirement requirements/dev.txt
 	@touch $@

@@ -11,14 +11,16 @@ RUN apt-get update \
 
 WORKDIR /app
 RUN pip install --no-cache-dir torch==2.13.0
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
 COPY tidemark tidemark
 COPY backend backend
 COPY frontend frontend
 COPY worker worker
 COPY benchmarks benchmarks
 COPY migrations migrations
-RUN pip install --no-cache-dir --constraint constraints.txt --editable '.[server,torch]'
+RUN pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/server.txt \
+    && pip install --no-cache-dir --no-deps --editable .
 
 USER 10001
 ENV PYTHONUNBUFFERED=1
