@@ -15,6 +15,7 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from benchmarks.spec import Status
 # Wall seconds of measuring per process; warm-up is a third of it on a CPU.
 CPU_MEASURE_S = 1.1
 CPU_WARM_UP_S = 0.3
+
+RAN_EAGERLY = (
+    "the variant is compiled, and the timed steps entered no compiled region: the compiler fell back to eager code; "
+    "TORCH_LOGS=dynamo says why"
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -97,8 +103,6 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
             return
         forget_compiled()
     workload.prepare()
-    if "count" in job.tasks:
-        report["counters"] = [dataclasses.asdict(counter) for counter in workload.counters()]
     report["work"] = dataclasses.asdict(workload.work)
     _forget_peaks(job)
     report["measured_from_ms"] = int(time.time() * 1000)
@@ -106,6 +110,9 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
         report["overhead"] = _overhead(workload, job)
     if "time" in job.tasks:
         _time_or_let_measure(_slowed(workload, job), job, report)
+    # After timing: what counts watches every operation, and the compiler may give up on code that is watched.
+    if "count" in job.tasks and report["status"] == Status.OK:
+        _add_counters(report, workload.counters())
     if "profile" in job.tasks and not hasattr(workload, "measure"):
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
@@ -121,6 +128,23 @@ def _time_or_let_measure(workload: Any, job: Any, report: dict[str, Any]) -> Non
         _time(workload, job, report)
     if hasattr(workload, "notes") and report["status"] == Status.OK:
         report["notes"] = workload.notes()
+
+
+def _add_counters(report: dict[str, Any], counters: Iterable[Any]) -> None:
+    report.setdefault("counters", []).extend(dataclasses.asdict(counter) for counter in counters)
+
+
+def _count_compiled_regions(workload: Any, report: dict[str, Any]) -> None:
+    """What the compiler had a part in says so in every process; a variant that should be compiled and is not fails."""
+    from benchmarks.harness.counters import count_compiled_regions
+    from benchmarks.harness.marks import NoMarks
+    from benchmarks.harness.workload import Counter
+
+    regions = count_compiled_regions(lambda: workload.step(NoMarks()))
+    if regions:
+        _add_counters(report, [Counter(metric="compiled_regions", value=regions)])
+    elif workload.compiles:
+        report |= {"status": Status.FAILED, "error": RAN_EAGERLY}
 
 
 def _slowed(workload: Any, job: Any) -> Any:
@@ -236,6 +260,7 @@ def _time(workload: Any, job: Any, report: dict[str, Any]) -> None:
         "steps_per_sample": times.steps_per_sample,
         "settled": times.settled,
     }
+    _count_compiled_regions(workload, report)
 
 
 def _time_on_device(workload: Any, job: Any, report: dict[str, Any]) -> None:
@@ -249,6 +274,7 @@ def _time_on_device(workload: Any, job: Any, report: dict[str, Any]) -> None:
         return
     report["times"] = {"clock": "device_events", **dataclasses.asdict(times)}
     report["memory"] = _device_memory()
+    _count_compiled_regions(workload, report)
 
 
 def _device_memory() -> dict[str, float]:

@@ -30,6 +30,9 @@ _START = (
     "from benchmarks import child; child.leave(child.main(sys.argv[1:]))"
 )
 
+QUIET = {"KINETO_LOG_LEVEL": "99"}
+"""The profiler's library would tell of every start and stop, among what the measured code prints."""
+
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -69,7 +72,7 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **QUIET, **environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )
             self._running = process

@@ -1,4 +1,8 @@
-"""Exact counters of one untimed step: dispatched operations, and bytes of activations kept for the backward pass."""
+"""Exact counters of one untimed step: dispatched operations, compiled regions, bytes kept for the backward pass.
+
+All of them watch from outside, and some of what watches keeps torch's compiler away. So a step is counted after it was
+timed, never before.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.harness.start_up import graphs_compiled
 from benchmarks.harness.workload import Counter as Figure
 
 _FREE = frozenset(
@@ -23,7 +28,12 @@ _SYNCING = frozenset("_local_scalar_dense nonzero masked_select _unique2 item re
 
 
 class OperationCounter(TorchDispatchMode):
-    """Counts every operation that reaches a kernel. Views cost no kernel and are left out."""
+    """Counts every operation that reaches a kernel. Views cost no kernel and are left out.
+
+    Of a compiled region it sees the library kernels that the region calls, not those that the compiler generated.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,14 +41,16 @@ class OperationCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Eager code only is counted.
-
-        Asking torch's compiler to look away would import it, a second of a fresh process.
-        """
+        """The compiler need not be told to leave this class alone, which would import it, a second of a process."""
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code stays compiled while it is counted; a mode that says no makes the compiler skip it for good."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
+        name = getattr(func, "overloadpacket", func).__name__
         if name not in _FREE:
             self.by_name[name] += 1
         return func(*args, **(kwargs or {}))
@@ -47,6 +59,18 @@ class OperationCounter(TorchDispatchMode):
     def total(self) -> int:
         """Operations in all."""
         return sum(self.by_name.values())
+
+
+COMPILED_REGION = "Torch-Compiled Region"
+
+
+def count_compiled_regions(step: Callable[[], object]) -> int:
+    """How many compiled regions one step enters, by the compiler's own marks; 0 where everything ran eagerly."""
+    if graphs_compiled() == 0:
+        return 0
+    with torch.autograd.profiler.profile() as profiler:
+        step()
+    return sum(event.name.startswith(COMPILED_REGION) for event in profiler.function_events or ())
 
 
 def count_operations(step: Callable[[], object]) -> OperationCounter:
@@ -94,7 +118,11 @@ def count_activation_bytes(forward: Callable[[], torch.Tensor], parameters: Iter
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    def as_it_was(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    hooks = [torch.compiler.disable(hook) if graphs_compiled() else hook for hook in (note, as_it_was)]
+    with torch.autograd.graph.saved_tensors_hooks(*hooks):
         loss = forward()
     total = sum(kept.values())
     del loss

@@ -68,6 +68,7 @@ class Differentiable(ABC):
     """A workload around one differentiable function. Families fill in the four methods below the line."""
 
     forward_only = False
+    compiles = False
     work: Work
 
     def __init__(self, job: Job) -> None:
@@ -109,7 +110,8 @@ class Differentiable(ABC):
 
     def prepare(self) -> None:
         self.tensors = self.inputs(reduced=False).to(DTYPES[self.dtype], self.device)
-        with torch.no_grad():
+        # With gradients where the step takes them: a compiler makes another graph without.
+        with torch.set_grad_enabled(not self.forward_only):
             output = self.function(self.tensors)
         scale = self.normal(*output.shape) / output.numel() ** 0.5
         self.upstream = scale.to(output.dtype)

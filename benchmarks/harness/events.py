@@ -34,6 +34,8 @@ class StepBudget:
     warm_up_s: float = 3.0
     settle_within: float = 0.005
     longest_warm_up_s: float = 60.0
+    longest_compiling_s: float = 600.0
+    """Warm-up begins again when something was compiled; code that never stops compiling is measured after so long."""
     steps: int = 100
     measure_s: float = 10.0
 
@@ -83,11 +85,12 @@ def steps_to_time(budget: StepBudget, typical_s: float) -> int:
 
 
 def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes, device: Device) -> float:
-    """Steps until enough of them agree; a step in which something was compiled starts the agreement anew.
+    """Steps until enough of them agree; a step in which something was compiled starts the warm-up anew, its clock too.
 
     Returns what a step took in the end.
     """
-    began, graphs = device.now(), graphs_compiled()
+    first = began = device.now()
+    graphs = graphs_compiled()
     since_compiled: list[float] = []
     while True:
         start = device.record()
@@ -95,13 +98,14 @@ def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes
         end = device.record()
         device.synchronize()
         since_compiled.append(device.seconds(start, end))
-        if graphs_compiled() != graphs:
-            graphs, since_compiled = graphs_compiled(), []
         times.warm_up_steps += 1
+        if graphs_compiled() != graphs:
+            graphs, since_compiled, began = graphs_compiled(), [], device.now()
         times.settled = settled(since_compiled, budget.settle_within)
         passed = device.now() - began
-        enough = times.warm_up_steps >= budget.warm_up_steps and passed >= budget.warm_up_s
-        if (enough and times.settled) or passed >= budget.longest_warm_up_s:
+        enough = len(since_compiled) >= budget.warm_up_steps and passed >= budget.warm_up_s
+        too_long = passed >= budget.longest_warm_up_s or device.now() - first >= budget.longest_compiling_s
+        if (enough and times.settled) or too_long:
             return median(since_compiled[-5:]) if since_compiled else device.seconds(start, end)
 
 

@@ -76,6 +76,8 @@ class Workload(Protocol):
     """One variant of a benchmark. Constructed with the job; nothing heavy happens before `prepare`."""
 
     work: Work
+    compiles: bool
+    """Whether the step is meant to run compiled; where no compiled region is entered, its speed is another's."""
 
     def check(self) -> Correctness:
         """Compares with a reference on a reduced copy of the inputs, before anything is timed."""

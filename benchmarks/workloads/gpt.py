@@ -96,6 +96,7 @@ class GptWorkload(ABC):
 
     dtype: str
     pinned = False
+    compiles = False
 
     def __init__(self, job: Job, config: GptConfig, vocabulary: int) -> None:
         self.job, self.config, self.vocabulary = job, config, vocabulary
@@ -402,6 +403,7 @@ class GptLadder(GptWorkload):
             config = dataclasses.replace(config, batch_size=largest_batch(config))
         super().__init__(job, config, vocabulary)
         self.pinned = self.rung.pinned_memory and config.device == "cuda"
+        self.compiles = self.rung.compiled and config.device == "cuda"
         if self.rung.tf32 and config.device == "cuda":
             torch.set_float32_matmul_precision("high")
 
@@ -418,7 +420,7 @@ class GptLadder(GptWorkload):
         return gradients_by_name(model)
 
     def finish(self, model: nn.Module) -> nn.Module:
-        if self.rung.compiled and self.config.device == "cuda":
+        if self.compiles:
             return torch.compile(model)  # type: ignore[return-value]
         return model
 

@@ -81,6 +81,7 @@ class LlamaBlock(Differentiable):
             raise NotApplicable(f"fp8 products need compute capability 8.9; this GPU has {here}")
         self.product = fp8.product if self.fp8 else torch.matmul
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
+        self.compiles = self.compile_mode != "eager" and self.plugin is None
         kv = self.G * (self.C // self.H)
         self.matmul_parameters = 2 * self.C**2 + 2 * self.C * kv + 3 * self.C * self.F
         tokens = self.B * self.T

@@ -93,6 +93,7 @@ class MoeModel(GptWorkload):
         sizes = dict(job.config)
         self.moe = {key: sizes.pop(key) for key in ("expert_width", "experts", "top_k")}
         self.how, self.compile_mode = str(sizes.pop("impl")), str(sizes.pop("compile"))
+        self.compiles = self.compile_mode not in ("eager", "cuda_graph")
         config = GptConfig(**sizes)
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         super().__init__(job, config, config.vocab_size)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
+import random
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -11,11 +14,14 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.harness import start_up  # noqa: E402
+from benchmarks import child  # noqa: E402
+from benchmarks.harness import counters, paired, start_up  # noqa: E402
+from benchmarks.harness.clock import HostClock  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
+from benchmarks.launch import CPU_ENVIRONMENT, Launcher  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads import compile_cold, gpt_model  # noqa: E402
+from benchmarks.workloads import attention, compile_cold, gpt_model  # noqa: E402
 from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
 from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
 from benchmarks.workloads.moe_model import MoeModel  # noqa: E402
@@ -99,3 +105,89 @@ def test_graphs_are_counted_and_forgotten_so_that_the_timed_sizes_are_compiled_f
     start_up.forget_compiled()
     double(torch.ones(5))
     assert shapes == [[(3,)], [(5,)]], "after forgetting, the second size is no symbolic shape"
+
+
+# counting what was compiled
+
+
+def doubled_and_summed():
+    weight = torch.randn(8, 8, requires_grad=True)
+    compiled = torch.compile(lambda x: (torch.sin(x @ weight) * 2).sum(), backend="aot_eager")
+    x = torch.randn(4, 8)
+    return lambda: compiled(x).backward()
+
+
+def test_counting_does_not_keep_the_compiler_away():
+    step, before = doubled_and_summed(), start_up.graphs_compiled()
+    assert counters.count_operations(step).by_name["mm"] == 2
+    assert start_up.graphs_compiled() == before + 1, "compiled under the counter's eyes"
+    step()
+    assert counters.count_compiled_regions(step) == 1
+    assert start_up.graphs_compiled() == before + 1, "and found again without it"
+
+
+def test_what_a_compiled_region_keeps_for_the_backward_pass_is_counted_as_it_is_kept():
+    """Eager code keeps the input of each operation; the compiler computes what is cheap again."""
+    weight, x = torch.randn(8, 8, requires_grad=True), torch.randn(4, 8)
+
+    def forward():
+        return torch.cos(torch.sin(torch.cos(torch.sin(x @ weight)))).sum()
+
+    compiled = torch.compile(forward, backend="aot_eager_decomp_partition")
+    compiled()
+    # 4·8 numbers of four bytes each: the left operand and four inputs; then the left operand and one input.
+    assert counters.count_activation_bytes(forward, [weight]) == 5 * 128
+    assert counters.count_activation_bytes(compiled, [weight]) == 2 * 128
+
+
+def test_flex_attention_can_be_counted():
+    q = torch.randn(1, 2, 32, 16)
+    flex = attention.FlexAttention("cpu", gqa=False)
+    found = counters.count_operations(lambda: flex(q, q, q, (None, 32), lambda b, h, i, j: i >= j))
+    assert found.by_name["flex_attention"] == 1
+
+
+PLUGGED_IN = """
+    import torch
+    from benchmarks.workloads import gpt_model
+
+    def build(config):
+        model = gpt_model.build(config)
+        model.compile(backend="aot_eager")
+        return model
+"""
+
+
+def reports_of(name, *, processes, environment=(), **fields):
+    """What fresh processes report of one case: the first checks and counts too, as in a run."""
+    tasks = [["time", "check", "count"], *[["time"]] * (processes - 1)]
+    job = {"benchmark": name, "workload": BY_ID[name].workload, "variant": {}, "preset": "cpu", "extra": {}}
+    job |= {"implementation": None, "builtin": None, "processes": processes, "seed": 1, **fields}
+    numbered = [job | {"process": number, "tasks": what} for number, what in enumerate(tasks)]
+    return [Launcher().run(one, 120, {**CPU_ENVIRONMENT, **dict(environment)}).report for one in numbered]
+
+
+def test_every_process_of_a_plug_in_that_compiles_times_compiled_code(tmp_path, monkeypatch):
+    (tmp_path / "plugged.py").write_text(textwrap.dedent(PLUGGED_IN))
+    monkeypatch.chdir(tmp_path)
+    config = {**SMALL, "dtype": "fp32", "device": "cpu"}
+    reports = reports_of("gpt.train", processes=2, config=config, implementation="plugged:build")
+    assert [report["error"] for report in reports] == [None, None]
+    regions = [{c["metric"]: c["value"] for c in report["counters"]}["compiled_regions"] for report in reports]
+    assert regions == [1, 1]
+
+
+def test_a_compiled_variant_that_ran_eagerly_fails_with_that_reason():
+    config = {"width": 32, "heads": 2, "kv_heads": 1, "inner": 32, "context": 32, "batch_size": 1}
+    config |= {"compile": "default", "dtype": "fp32", "device": "cpu"}
+    never = {"TORCH_COMPILE_DISABLE": "1"}.items()
+    reports = reports_of("llama.block", processes=2, config=config, environment=never)
+    assert [(report["status"], report["error"]) for report in reports] == [("failed", child.RAN_EAGERLY)] * 2
+    assert "counters" not in json.dumps(reports)
+
+
+def test_warm_up_on_a_cpu_begins_when_nothing_is_compiled_any_more():
+    step = doubled_and_summed()
+    budget = paired.Budget(warm_up_s=0.0, measure_s=0.0)
+    times = paired.measure(lambda marks: step(), HostClock(), budget, random.Random(1))
+    assert times.warm_up_steps == 4, "the one that compiled, and the least number of steps after it"

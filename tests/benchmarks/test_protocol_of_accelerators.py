@@ -133,7 +133,21 @@ def test_steady_state_begins_only_when_nothing_is_compiled_any_more():
 
     times = events.measure_steps(step, events.StepBudget(warm_up_s=14.5, measure_s=0.1, steps=1), device)
     torch._dynamo.reset()
-    assert times.warm_up_steps == compiled_at + 1 + 10, "ten steps after the one that compiled"
+    assert times.warm_up_steps == compiled_at + 1 + 15, "the whole warm-up after the one that compiled"
+
+
+def test_what_the_compiler_takes_is_no_part_of_the_warm_up():
+    """A minute of compiling used up the longest warm-up: the second step was measured."""
+    device, count = SimulatedDevice(), iter(range(10**9))
+    add_one = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+
+    def step(marks):
+        add_one(torch.ones(5))
+        device.work(90.0 if next(count) == 0 else 1.0)
+
+    times = events.measure_steps(step, events.StepBudget(measure_s=0.1, steps=1), device)
+    torch._dynamo.reset()
+    assert (times.warm_up_steps, times.settled) == (1 + 10, True)
 
 
 BYTES, KERNEL_S = 2**20, 9e-6
