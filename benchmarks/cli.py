@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     describing.set_defaults(action=_describe)
 
     running = commands.add_parser("run", help="measure, and write run.json")
-    running.add_argument("patterns", nargs="+", metavar="ID|GLOB", help="what to run, e.g. gpt.train 'attn.*'")
+    running.add_argument(
+        "patterns", nargs="+", metavar="ID|GLOB", help="what to run: gpt.train 'attn.*', or one case: 'gpt.ladder/r07*'"
+    )
     running.add_argument("--preset", choices=[str(p) for p in Preset], default="cpu", help="how large (default: cpu)")
     running.add_argument("--out", type=Path, help="where run.json goes (default: $TIDEMARK_RUN_JSON, else run.json)")
     running.add_argument(
@@ -253,7 +255,7 @@ def _precision(options: argparse.Namespace, preset: Preset) -> float | None:
 
 def _request(options: argparse.Namespace, out: Path) -> Request:
     preset = Preset(options.preset)
-    benchmarks, unknown = registry.find_all(options.patterns)
+    selection, unknown = registry.choose(options.patterns, preset, registry.parse_filters(options.variant))
     for error in unknown:
         print(f"benchmarks: {error}", file=sys.stderr)
     processes = PROCESSES[preset] if options.processes is None else options.processes
@@ -262,11 +264,10 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
     if options.timeout is not None and options.timeout <= 0:
         raise WrongCall(f"--timeout is {options.timeout:g}; it is a number of seconds above 0")
     if options.implementation:
-        closed = [b.id for b in benchmarks if not b.signature]
+        closed = dict.fromkeys(one.benchmark.id for one in selection if not one.benchmark.signature)
         if closed:
             open_ones = ", ".join(b.id for b in registry.BY_ID.values() if b.signature)
             raise WrongCall(f"{', '.join(closed)} takes no --implementation; these do: {open_ones}")
-    selection = registry.select(benchmarks, preset, registry.parse_filters(options.variant))
     if options.processes is not None:
         selection = tuple(replace(one, case=replace(one.case, processes=None)) for one in selection)
     return Request(

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -28,8 +29,8 @@ def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:
     """
     environment: dict[str, Any] = {
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "triton": _version("triton"),
+        "torch": version("torch"),
+        "triton": version("triton"),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()).strip() or None,
@@ -45,7 +46,8 @@ def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:
     return environment | {"hash": "sha256:" + hashlib.sha256(hashed.encode()).hexdigest()}
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Of an installed package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -59,6 +61,13 @@ def cpu_name() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def accelerator_name() -> str | None:
+    """The first accelerator's name, asked of torch in a process of its own; None where torch sees none."""
+    asked = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
+    done = subprocess.run([sys.executable, "-P", "-c", asked], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def _driver(root: Path = Path("/")) -> str | None:

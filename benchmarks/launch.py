@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Outcome:
 
     report: dict[str, Any]
     output_tail: str
+    seconds: float
+    """Of wall time, the start of the process included."""
 
 
 class Launcher:
@@ -67,6 +70,7 @@ class Launcher:
             job_file.write_text(json.dumps(job))
             command = [sys.executable, "-P", "-c", _START, str(PACKAGE_PARENT), str(job_file), str(report_file)]
             tail: deque[str] = deque(maxlen=TAIL_LINES)
+            began = time.monotonic()
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -88,8 +92,9 @@ class Launcher:
                 _end_group(process)
                 self._running = None
             reader.join(timeout=2)
-            text = "".join(tail)[-4000:]
-            return Outcome(_report(report_file, process.returncode, timed_out, timeout_s, text, self.stopped), text)
+            text, seconds = "".join(tail)[-4000:], time.monotonic() - began
+            report = _report(report_file, process.returncode, timed_out, timeout_s, text, self.stopped)
+            return Outcome(report, text, seconds)
 
     def stop(self) -> None:
         """Ends the running process and its children; safe in a signal handler."""

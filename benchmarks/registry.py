@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.catalog import ALL
-from benchmarks.spec import Benchmark, Case, Preset
+from benchmarks.spec import Benchmark, Case, Preset, slug_of
 
 
 class UnknownBenchmark(ValueError):
@@ -26,6 +26,11 @@ class Selected:
     benchmark: Benchmark
     case: Case
 
+    @property
+    def name(self) -> str:
+        """`ID/CASE`, what `run` takes to measure this case alone: `gpt.ladder/r07_flash_attention`."""
+        return f"{self.benchmark.id}/{slug_of(self.case.variant)}"
+
 
 BY_ID: Mapping[str, Benchmark] = {benchmark.id: benchmark for benchmark in ALL}
 
@@ -42,16 +47,33 @@ def find(pattern: str) -> tuple[Benchmark, ...]:
     )
 
 
-def find_all(patterns: Iterable[str]) -> tuple[tuple[Benchmark, ...], tuple[UnknownBenchmark, ...]]:
-    """Every benchmark the patterns name, once each and in registry order, and the errors of those that name nothing."""
+def choose(
+    patterns: Sequence[str], preset: Preset, filters: Mapping[str, set[str]]
+) -> tuple[tuple[Selected, ...], tuple[UnknownBenchmark, ...]]:
+    """The cases that `ID`, `ID/CASE` and globs of either name, once each and in registry order, and what names nothing.
+
+    Raises `UnknownVariant` where an `ID/CASE` fits no case of its benchmark, or the filters fit none at all.
+    """
     wanted: set[str] = set()
     unknown: list[UnknownBenchmark] = []
     for pattern in patterns:
         try:
-            wanted.update(b.id for b in find(pattern))
+            wanted |= _named(pattern, preset)
         except UnknownBenchmark as error:
             unknown.append(error)
-    return tuple(b for b in ALL if b.id in wanted), tuple(unknown)
+    benchmarks = [b for b in ALL if any(name.startswith(f"{b.id}/") for name in wanted)]
+    chosen = select(benchmarks, preset, filters)
+    return tuple(one for one in chosen if one.name in wanted), tuple(unknown)
+
+
+def _named(pattern: str, preset: Preset) -> set[str]:
+    """Names of the cases that one pattern means."""
+    benchmark, _, case = pattern.partition("/")
+    known = [Selected(b, one).name for b in find(benchmark) for one in b.cases(preset)]
+    fit = {name for name in known if fnmatch.fnmatchcase(name.partition("/")[2], case or "*")}
+    if not fit:
+        raise UnknownVariant(f"no case '{case}' of {benchmark} with preset {preset}; known: {', '.join(known)}")
+    return fit
 
 
 def parse_filters(texts: Sequence[str]) -> dict[str, set[str]]:

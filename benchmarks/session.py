@@ -52,6 +52,8 @@ class CaseState:
 
     selected: Selected
     reports: list[dict[str, Any]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    """Wall time of each process: what `expected` learns from."""
     status: Status | None = None
     error: str | None = None
     output_tail: str = ""
@@ -182,6 +184,7 @@ class Session:
         if status is Status.INCOMPLETE or self.interrupted:
             return
         state.reports.append(report)
+        state.seconds.append(round(outcome.seconds, 2))
         if status is not Status.OK:
             state.status, state.error = status, report["error"]
 
@@ -259,6 +262,7 @@ class Session:
             result["output_tail"] = state.output_tail
         if result["status"] in (Status.OK, Status.INCOMPLETE) and state.reports:
             self._add_figures(result, state.reports, self.device_busy.get(_key(state.selected)))
+            result["harness"]["process_seconds"] = list(state.seconds)
         return result
 
     def _add_figures(

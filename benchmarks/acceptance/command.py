@@ -3,204 +3,325 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.acceptance import plan, sessions, targets
+from benchmarks.acceptance.archive import LONGEST_SHARE, Archive, Call, Ended, Record, code_digest, opened
 from benchmarks.acceptance.page import Measured, page
-from benchmarks.acceptance.plan import Stage, Unit
+from benchmarks.acceptance.plan import Part, Unit
+from benchmarks.environment import accelerator_name
 from benchmarks.launch import PACKAGE_PARENT
 from benchmarks.output.run_record import make_sure_writable
-from benchmarks.spec import Preset, WrongCall
+from benchmarks.spec import Preset, Status, WrongCall
 
 ENDING_S = 15.0
-"""Kept free at the end: a run that is interrupted still writes what it has."""
+"""Kept free at the end of a call: what is interrupted still writes what it has, and the archive is packed."""
+LEAST_S = 20.0
+"""Nothing is begun when less time than this is left."""
+TAIL_LINES = 40
 
 
 def add_to(commands: Any) -> None:
     """Adds the command to the parser."""
     accepting = commands.add_parser(
-        "acceptance", help="measure every target of the suite within a lease of a GPU, and write a results page"
+        "acceptance",
+        help="measure what the suite promises of a GPU, in calls of some minutes, and write a results page",
     )
     accepting.add_argument(
         "--out",
         type=Path,
-        required=True,
         metavar="PAGE.md",
-        help="the page; the runs go to a folder of its name beside it, and what is there already is not measured again",
+        help="the page (default: docs/results/gpu-DEVICE.md); all runs are in one archive beside it, PAGE.tar.gz, and "
+        "what is in there is not measured again",
     )
     accepting.add_argument(
-        "--preset", choices=["full", "cpu"], default="full", help="cpu exercises the command and claims nothing"
+        "--preset", choices=["full", "cpu"], default="full", help="cpu rehearses all of it, small, and claims nothing"
     )
-    accepting.add_argument("--quick", action="store_true", help="few rungs, lengths, shapes and sessions")
-    accepting.add_argument("--minutes", type=float, default=10.0, help="of this call (default: 10); the next goes on")
+    accepting.add_argument("--minutes", type=float, default=9.0, help="of this call (default: 9); the next one goes on")
     accepting.add_argument(
-        "--stage", action="append", default=[], choices=[str(s) for s in Stage], help="only this; repeatable"
+        "--part", action="append", default=[], choices=[str(part) for part in Part], help="only this; repeatable"
     )
     accepting.set_defaults(action=run)
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    """How much of the time is left."""
+class Watch:
+    """How much of a call's time is left."""
 
-    until: float
+    began: float
+    seconds: float
 
     def left_s(self) -> float:
-        return self.until - time.monotonic()
+        """Until the call must write what it has."""
+        return self.began + self.seconds - ENDING_S - time.monotonic()
+
+    def share_left(self) -> float:
+        """The same, of the whole call."""
+        return self.left_s() / self.seconds
 
 
 def run(options: argparse.Namespace) -> int:
     """Goes through the plan; 0 when no measured target is missed, 1 when one is, or when something failed."""
+    watch = Watch(time.monotonic(), 60 * options.minutes)
     if options.minutes <= 0:
         raise WrongCall(f"--minutes is {options.minutes:g}; it is a number above 0")
-    out: Path = options.out
+    preset = Preset(options.preset)
+    out: Path = options.out or Path("docs", "results", f"{_name_of_the_machine(preset)}.md")
     make_sure_writable(out)
-    folder, preset = out.with_suffix(""), Preset(options.preset)
-    stages = {Stage(name) for name in options.stage} or set(Stage)
-    watch = _Watch(time.monotonic() + 60 * options.minutes)
-    units = plan.units(preset, quick=options.quick)
-    wanted = plan.sessions(preset, quick=options.quick)
-    kept = folder / "sessions.json"
-    for stage in Stage:
-        if stage not in stages:
-            continue
-        for unit in (unit for unit in units if unit.stage is stage):
-            _measure(unit, folder / unit.name, watch)
-        if stage is Stage.SESSIONS:
-            one = sessions.of_benchmark(wanted, preset)
-            sessions.measure(wanted, one, kept, lambda: watch.left_s() - ENDING_S, _tell)
-    measured = _gather(options, folder, units, wanted, sessions.load(kept))
+    parts = [part for part in Part if not options.part or part in options.part]
+    with opened(out.with_suffix(".tar.gz")) as archive, _ended_by_a_signal():
+        archive.begin(Call(date=_now(), command=_command(options), seconds=0.0, ended="killed"))
+        ended = _go_through(parts, preset, archive, watch)
+        archive.end(time.monotonic() - watch.began, ended)
+        measured = _gather(preset, archive)
     out.write_text(page(measured))
-    _tell(f"written: {out}")
+    _tell(f"{ended}; written: {out} and {archive.path.name}")
     missed = [] if measured.cpu else [target for target in measured.targets if target.met is False]
-    failed = any(result["status"] not in _FINE for run in measured.runs.values() for result in run["results"])
-    return 1 if missed or failed else 0
+    return 1 if missed or any(record.ended is Ended.FAILED for record in archive.records.values()) else 0
 
 
-_FINE = ("ok", "not_applicable")
+def _name_of_the_machine(preset: Preset) -> str:
+    if preset is Preset.CPU:
+        return "cpu-rehearsal"
+    name = accelerator_name()
+    if name is None:
+        raise WrongCall("no GPU answers here, so the page has no name; give --out, or --preset cpu for a rehearsal")
+    return "gpu-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
 
 
 def _tell(text: str) -> None:
-    print(f"acceptance: {text}", file=sys.stderr)
+    print(f"acceptance: {text}", file=sys.stderr, flush=True)
 
 
-def _measure(unit: Unit, folder: Path, watch: _Watch) -> None:
-    """One unit in its folder, unless it is there; ended in time to write what it has."""
-    if _is_done(folder):
-        _tell(f"{unit.name}: there already")
-        return
-    if watch.left_s() < unit.at_least_s:
-        _tell(f"{unit.name}: no time left for it")
-        return
+@contextlib.contextmanager
+def _ended_by_a_signal() -> Iterator[None]:
+    """A call that is asked to end takes its processes along; what it had finished is in the archive."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# what is measured
+
+
+def _go_through(parts: Sequence[Part], preset: Preset, archive: Archive, watch: Watch) -> str:
+    """The parts in their order, until the time is up or a part that must be whole fails; returns how it ended."""
+    units, wanted, code = plan.units(preset), plan.sessions(preset), code_digest()
+    for part in parts:
+        of_part = plan.of_part(units, part)
+        stopped = measure_units(of_part, archive, watch, code, lambda unit, s: _measure(unit, archive, s))
+        if stopped is not None:
+            return stopped
+        if part is Part.SESSIONS:
+            _measure_sessions(wanted, archive, watch)
+    left = [unit for part in parts for unit in _still_to_do(plan.of_part(units, part), archive, code)]
+    if left:
+        return f"out of time, {len(left)} units are left"
+    unshown = Part.SESSIONS in parts and len(sessions.load(archive.folder / "sessions.json")) < wanted.count
+    return "sessions are left" if unshown else "all is measured"
+
+
+def _measure_sessions(wanted: plan.Sessions, archive: Archive, watch: Watch) -> None:
+    kept, call = archive.folder / "sessions.json", len(archive.calls)
+    lacking = sessions.measure(wanted, sessions.of_case(wanted), kept, call, watch.left_s, _tell)
+    if lacking is not None:
+        (archive.folder / "sessions.log").write_text(lacking)
+        _tell(f"session ended: {lacking}")
+    archive.keep()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one unit ended, with the sentence and the log of a failure."""
+
+    ended: Ended
+    said: str = ""
+    log: str = ""
+
+
+def measure_units(
+    units: Sequence[Unit],
+    archive: Archive,
+    watch: Watch,
+    code: str,
+    measure: Callable[[Unit, float], Outcome],
+) -> str | None:
+    """Measures what is missing and fits the time that is left; each unit is kept as soon as it ends.
+
+    In the first part a failure ends the call, with its log: what is broken there is broken for all that follows. The
+    next call tries it again if the code has changed, and else goes on without it. Returns why the call must end.
+    """
+    for unit in _still_to_do(units, archive, code):
+        left, share = watch.left_s(), watch.share_left()
+        if left < LEAST_S or (left < unit.expected_s and share < LONGEST_SHARE):
+            _tell(f"{unit.name}: no time left for it ({left:.0f} s, it takes some {unit.expected_s:.0f} s)")
+            continue
+        _tell(f"{unit.name}: {' '.join(unit.arguments)}")
+        began = time.monotonic()
+        found = measure(unit, left)
+        seconds = round(time.monotonic() - began, 1)
+        archive.record(
+            unit.name,
+            Record(
+                ended=found.ended,
+                seconds=seconds,
+                call=len(archive.calls),
+                code=code,
+                said=found.said,
+                share=share if found.ended is Ended.CUT_SHORT else 0.0,
+            ),
+        )
+        _tell(f"{unit.name}: {found.ended} after {seconds:g} s{f': {found.said}' if found.said else ''}")
+        if found.ended is Ended.FAILED and unit.part is Part.FIRST:
+            print("\n".join(found.log.splitlines()[-TAIL_LINES:]), file=sys.stderr)
+            return f"stopped at {unit.name}, which failed"
+    return None
+
+
+def _still_to_do(units: Sequence[Unit], archive: Archive, code: str) -> list[Unit]:
+    """Units that are not begun, were cut short and may fit a call, or failed by other code than this."""
+
+    def lacks(record: Record | None) -> bool:
+        if record is None:
+            return True
+        if record.ended is Ended.CUT_SHORT:
+            return record.share < LONGEST_SHARE
+        return record.ended is Ended.FAILED and record.code != code
+
+    return [unit for unit in units if lacks(archive.records.get(unit.name))]
+
+
+def _measure(unit: Unit, archive: Archive, limit_s: float) -> Outcome:
+    """One unit as a process of its own, its run and its log kept in the unit's folder."""
+    folder = archive.of(unit.name)
     folder.mkdir(parents=True, exist_ok=True)
-    _tell(f"{unit.name}: {' '.join(unit.arguments)}")
+    out = folder / "run.json"
+    out.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "benchmarks", *unit.arguments]
-    command += ["--out", str(folder / "run.json")] if unit.arguments[0] == "run" else []
-    began = time.monotonic()
-    answer, ended = _called(command, max(5.0, watch.left_s() - ENDING_S))
-    (folder / "answer.json").write_text(answer)
-    about = {"arguments": list(unit.arguments), "seconds": round(time.monotonic() - began, 1), "ended": ended}
-    (folder / "unit.json").write_text(json.dumps(about))
+    answer, in_time, status = _called(command + (["--out", str(out)] if unit.is_run else []), folder, limit_s)
+    log = (folder / "log.txt").read_text(errors="replace")
+    if not in_time:
+        out.unlink(missing_ok=True)
+        return Outcome(Ended.CUT_SHORT, log=log)
+    if not unit.is_run:
+        (folder / "answer.json").write_text(answer)
+        return Outcome(Ended.DONE) if status == 0 else Outcome(Ended.FAILED, f"exit status {status}", log)
+    problem = _problem_of(out, unit, status)
+    return Outcome(Ended.DONE) if problem is None else Outcome(Ended.FAILED, problem, log)
 
 
-def _called(command: Sequence[str], limit_s: float) -> tuple[str, str]:
-    """What it printed, and how it ended. Out of time it is asked to end, and writes what is finished."""
+def _problem_of(out: Path, unit: Unit, status: int) -> str | None:
+    try:
+        (result,) = json.loads(out.read_text())["results"]
+    except (OSError, ValueError, KeyError):
+        return f"exit status {status} and no run.json"
+    good = (Status.OK, Status.NOT_APPLICABLE) if unit.may_lack else (Status.OK,)
+    return None if result["status"] in good else f"{result['status']}: {result['error']}"
+
+
+def _called(command: Sequence[str], folder: Path, limit_s: float) -> tuple[str, bool, int]:
+    """What it printed, whether it ended by itself, and its status. Out of time it is asked to end, then made to."""
     paths = filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        answer, _ = process.communicate(timeout=limit_s)
-        return answer, f"exit status {process.returncode}"
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
-            answer, _ = process.communicate(timeout=ENDING_S)
+            answer, _ = process.communicate(timeout=max(1.0, limit_s))
+            return answer, True, process.returncode
         except subprocess.TimeoutExpired:
-            process.kill()
-            answer, _ = process.communicate()
-        return answer, "out of time"
+            return "", False, _end(process)
+        except BaseException:
+            _end(process)
+            raise
 
 
-def _is_done(folder: Path) -> bool:
-    about = _read(folder / "unit.json")
-    return about is not None and about["ended"] != "out of time"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+def _end(process: subprocess.Popen[str]) -> int:
+    process.send_signal(signal.SIGTERM)
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return found
+        process.communicate(timeout=ENDING_S / 2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+    return process.returncode
 
 
-def _gather(
-    options: argparse.Namespace,
-    folder: Path,
-    units: Sequence[Unit],
-    wanted: plan.Sessions,
-    held: Sequence[sessions.Session],
-) -> Measured:
-    found = {unit.name: _read(folder / unit.name / "run.json") for unit in units}
-    runs: Mapping[str, Mapping[str, Any]] = {name: document for name, document in found.items() if document is not None}
-    smoke, verdicts = _read(folder / "smoke" / "unit.json"), sessions.judged(held)
-    smoke_s = None if smoke is None or smoke["ended"] == "out of time" else float(smoke["seconds"])
+# what the page is made of
+
+
+def _gather(preset: Preset, archive: Archive) -> Measured:
+    units, wanted = plan.units(preset), plan.sessions(preset)
+    runs = archive.runs([unit.name for unit in units])
+    held = sessions.load(archive.folder / "sessions.json")
+    verdicts = sessions.judged(held)
+    failed = sum(record.ended is Ended.FAILED for record in archive.records.values())
     return Measured(
-        date=time.strftime("%Y-%m-%d", time.gmtime()),
-        command=_command(options),
-        cpu=options.preset == "cpu",
+        calls=archive.calls,
+        cpu=preset is Preset.CPU,
         runs=runs,
-        targets=targets.targets(runs, verdicts, _overhead(folder), smoke_s),
+        records=archive.records,
+        targets=targets.targets(runs, held, verdicts, _overhead(archive), failed),
         attention=targets.attention(runs),
         ceilings=targets.ceilings(runs),
         sessions=held,
         verdicts=verdicts,
-        missing=[*_missing(units, folder, runs), *_missing_sessions(wanted, verdicts)],
+        archive=archive.path.name,
+        missing=[*_missing(units, archive, runs), *_missing_sessions(wanted, held)],
     )
 
 
 def _command(options: argparse.Namespace) -> str:
-    words = ["python -m benchmarks acceptance", "--out", options.out.name, "--preset", options.preset]
-    words += ["--quick"] * options.quick + [f"--minutes {options.minutes:g}"]
-    return " ".join([*words, *(f"--stage {stage}" for stage in options.stage)])
+    words = ["python -m benchmarks acceptance", f"--minutes {options.minutes:g}"]
+    words += [f"--out {options.out.name}"] if options.out else []
+    words += ["--preset cpu"] * (options.preset == "cpu")
+    return " ".join([*words, *(f"--part {part}" for part in options.part)])
 
 
-def _overhead(folder: Path) -> float | None:
+def _overhead(archive: Archive) -> float | None:
     try:
-        outcomes = json.loads((folder / "overhead" / "answer.json").read_text())
+        outcomes = json.loads((archive.of("overhead") / "answer.json").read_text())
     except (OSError, ValueError):
         return None
     return next((float(o["figures"]["overhead"]) for o in outcomes if "overhead" in o["figures"]), None)
 
 
-def _missing(units: Sequence[Unit], folder: Path, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Units never begun, cut short, or without one result that counts; each with its reason."""
+def _missing(units: Sequence[Unit], archive: Archive, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Units never begun, cut short, failed, or not applicable here; each with its reason."""
     said = []
     for unit in units:
-        about = _read(folder / unit.name / "unit.json")
-        if about is None:
-            said.append(f"`{unit.name}` ({' '.join(unit.arguments)}): not begun")
-        elif about["ended"] == "out of time":
-            said.append(f"`{unit.name}`: cut short after {about['seconds']} s")
-        elif unit.arguments[0] == "run" and unit.name not in runs:
-            said.append(f"`{unit.name}`: ended with {about['ended']} and no run.json")
-    for name, document in runs.items():
-        for result in document["results"]:
-            if result["status"] != "ok":
-                variant = " ".join(f"{key}={value}" for key, value in result["variant"].items())
-                said.append(f"`{name}`: {result['benchmark']} {variant}: {result['status']}: {result.get('error')}")
+        record = archive.records.get(unit.name)
+        if record is None:
+            said.append(f"`{unit.name}`: not begun")
+        elif record.ended is Ended.CUT_SHORT:
+            never = "; it does not fit a call" if record.share >= LONGEST_SHARE else ""
+            said.append(f"`{unit.name}`: cut short after {record.seconds:g} s{never}")
+        elif record.ended is Ended.FAILED:
+            said.append(f"`{unit.name}`: **failed** in call {record.call}: {record.said}")
+        elif unit.name in runs and (result := runs[unit.name]["results"][0])["status"] != Status.OK:
+            said.append(f"`{unit.name}`: {result['status']}: {result.get('error')}")
     return said
 
 
-def _missing_sessions(wanted: plan.Sessions, verdicts: sessions.Verdicts) -> list[str]:
-    lacking = 2 * wanted.count - verdicts.honest - verdicts.slowed
-    return [f"{lacking} of {2 * wanted.count} sessions"] if lacking > 0 else []
+def _missing_sessions(wanted: plan.Sessions, held: Sequence[sessions.Session]) -> list[str]:
+    lacking = wanted.count - len(held)
+    return [f"{lacking} of {wanted.count} sessions"] if lacking > 0 else []

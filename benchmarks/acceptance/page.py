@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from benchmarks.acceptance.archive import Call, Record
 from benchmarks.acceptance.sessions import Session, Verdicts
-from benchmarks.acceptance.targets import AttentionRow, Target, metric
+from benchmarks.acceptance.targets import AttentionRow, Target, measured
+from benchmarks.acceptance.targets import Measured as Case
 
 NO_CLAIM = (
     "**Measured on a CPU.** It shows that the command works from end to end. The targets are for one H200; nothing on "
@@ -20,28 +22,29 @@ NO_CLAIM = (
 class Measured:
     """All that a page is made of."""
 
-    date: str
-    command: str
+    calls: Sequence[Call]
     cpu: bool
     runs: Mapping[str, Mapping[str, Any]]
+    records: Mapping[str, Record]
     targets: Sequence[Target]
     attention: Sequence[AttentionRow]
     ceilings: Mapping[str, Sequence[float]]
     sessions: Sequence[Session]
     verdicts: Verdicts
+    archive: str
     missing: Sequence[str] = field(default=())
     """Units that were not measured, with the reason."""
 
 
-def page(measured: Measured) -> str:
+def page(found: Measured) -> str:
     """The page as Markdown."""
-    environment: Mapping[str, Any] = next((run["environment"] for run in measured.runs.values()), {})
+    environment: Mapping[str, Any] = next((run["environment"] for run in found.runs.values()), {})
     where = environment.get("accelerator") or environment.get("cpu", "a machine that told nothing")
-    parts = [f"# Acceptance on {where}, {measured.date}", ""]
-    parts += [NO_CLAIM, ""] if measured.cpu else [_in_short(measured.targets), ""]
-    parts += [*_facts(measured, environment), "", "## Targets", "", *_targets(measured), ""]
-    parts += [*_ladder(measured.runs), *_attention(measured.attention), *_ceilings(measured.ceilings)]
-    parts += [*_sessions(measured), *_not_measured(measured.missing)]
+    parts = [f"# Acceptance on {where}, {found.calls[-1].date[:10]}", ""]
+    parts += [NO_CLAIM, ""] if found.cpu else [_in_short(found.targets), ""]
+    parts += [*_facts(found, environment), "", "## Targets", "", *_targets(found), ""]
+    parts += [*_ladder(measured(found.runs, "gpt.ladder")), *_attention(found.attention), *_ceilings(found.ceilings)]
+    parts += [*_sessions(found), *_not_measured(found.missing), *_calls(found.calls), *_units(found)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -52,43 +55,39 @@ def _in_short(targets: Sequence[Target]) -> str:
     return said + (f" Missed: {', '.join(t.name for t in missed)}." if missed else "")
 
 
-def _facts(measured: Measured, environment: Mapping[str, Any]) -> Iterator[str]:
-    yield f"- Command: `{measured.command}`"
+def _facts(found: Measured, environment: Mapping[str, Any]) -> Iterator[str]:
     known = ("accelerator", "accelerator_count", "driver", "cuda", "rocm", "torch", "triton", "cudnn", "nccl", "python")
     told = [f"{name} {environment[name]}" for name in (*known, "cpu", "cpu_count") if environment.get(name)]
     yield f"- Machine: {', '.join(told) or 'nothing was measured'}"
-    commits = sorted({str(run["commit"])[:12] for run in measured.runs.values()})
-    versions = sorted({str(run["suite_version"]) for run in measured.runs.values()})
-    yield f"- Commit: {', '.join(commits) or 'none'}; suite {', '.join(versions) or 'unknown'}"
-    for name, run in measured.runs.items():
-        yield f"- `{name}/run.json`: {run['status']}, {run['started_at']} to {run['finished_at']}"
+    commits = sorted({str(run["commit"])[:12] for run in found.runs.values()})
+    versions = sorted({str(run["suite_version"]) for run in found.runs.values()})
+    codes = sorted({record.code for record in found.records.values()})
+    yield f"- Commit: {', '.join(commits) or 'none'}; suite {', '.join(versions) or 'unknown'}, code {', '.join(codes)}"
+    yield f"- Every run.json and log: `{found.archive}`"
 
 
-def _targets(measured: Measured) -> Iterator[str]:
+def _targets(found: Measured) -> Iterator[str]:
     yield "| target | wanted | found | |"
     yield "|---|---|---|---|"
-    for target in measured.targets:
+    for target in found.targets:
         value = "" if target.value is None else f"{target.value:.4g}"
-        yield f"| {target.name} | {target.wanted} | {value} | {_verdict(target, claims=not measured.cpu)} |"
+        yield f"| {target.name} | {target.wanted} | {value} | {_verdict(target, claims=not found.cpu)} |"
 
 
 def _verdict(target: Target, *, claims: bool) -> str:
-    if target.met is None:
+    if target.value is None:
         return "not measured"
     if not claims:
         return "not claimed"
+    if target.met is None:
+        return f"not shown: {target.not_shown}"
     by = "" if target.by is None else f" by {abs(target.by):.1%}"
     if target.met:
         return f"met{by}"
     return f"**missed{by}**" + (f"; bound: {target.bound}" if target.bound else "")
 
 
-def _ladder(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    rungs = []
-    for name in sorted(name for name in runs if name.startswith("ladder-")):
-        result = next((one for one in runs[name]["results"] if one["status"] == "ok"), None)
-        if result is not None:
-            rungs.append((result["variant"]["rung"], metric(result, "tokens_per_s"), result))
+def _ladder(rungs: Sequence[Case]) -> Iterator[str]:
     if not rungs:
         return
     yield "## Ladder"
@@ -96,12 +95,13 @@ def _ladder(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "| rung | tokens/s | over the rung before | MFU | peak reserved, GB | bound |"
     yield "|---|---|---|---|---|---|"
     before: float | None = None
-    for rung, speed, result in rungs:
+    for rung in sorted(rungs, key=lambda one: str(one.variant["rung"])):
+        speed, mfu, memory = (rung[name] for name in ("tokens_per_s", "mfu", "peak_reserved_bytes"))
         step = f"{speed / before:.3f}" if before and speed else ""
-        mfu, memory = metric(result, "mfu"), metric(result, "peak_reserved_bytes")
-        bound = result.get("roofline", {}).get("bound", "")
+        bound = rung.result.get("roofline", {}).get("bound", "")
         shares = f"{mfu:.1%}" if mfu else "", f"{memory / 1e9:.1f}" if memory else ""
-        yield f"| {rung} | {f'{speed:,.0f}' if speed else ''} | {step} | {' | '.join(shares)} | {bound} |"
+        shown = f"{speed:,.0f}" if speed else ""
+        yield f"| {rung.variant['rung']} | {shown} | {step} | {' | '.join(shares)} | {bound} |"
         before = speed
     yield ""
 
@@ -133,24 +133,22 @@ def _ceilings(ceilings: Mapping[str, Sequence[float]]) -> Iterator[str]:
     yield ""
 
 
-def _sessions(measured: Measured) -> Iterator[str]:
-    if not measured.sessions:
+def _sessions(found: Measured) -> Iterator[str]:
+    if not found.sessions:
         return
-    verdicts = measured.verdicts
+    spread = (
+        "" if found.verdicts.spread is None else f" Their changes scatter by {found.verdicts.spread:.2%} around zero."
+    )
     yield "## Interleaved sessions"
     yield ""
-    yield "ABBA in fresh processes; a change counts when it is further from zero than the other honest sessions allow"
-    spread = "" if verdicts.spread is None else f" Honest changes scatter by {verdicts.spread:.2%} around zero."
-    yield (
-        f"by a chance of one in a thousand. Honest: {verdicts.raised} of {verdicts.honest} raised. Slowed: "
-        f"{verdicts.found} of {verdicts.slowed} found.{spread}"
-    )
+    yield "ABBA in fresh processes, the head slowed down; a change counts when it is further from zero than permuted"
+    yield f"sessions allow by a chance of one in a thousand.{spread} **{found.verdicts.in_words}.**"
     yield ""
-    yield "| slowed by | changes found, head over base |"
-    yield "|---|---|"
-    for kind in sorted({session.slow_down for session in measured.sessions}):
-        changes = ", ".join(f"{s.change:+.2%}" for s in measured.sessions if s.slow_down == kind)
-        yield f"| {kind:.0%} | {changes} |"
+    yield "| call | slowed by | changes found, head over base |"
+    yield "|---|---|---|"
+    for call, slowed in sorted({(session.call, session.slow_down) for session in found.sessions}):
+        same = [s for s in found.sessions if (s.call, s.slow_down) == (call, slowed)]
+        yield f"| {call} | {slowed:.0%} | {', '.join(f'{s.change:+.2%}' for s in same)} |"
     yield ""
 
 
@@ -160,3 +158,32 @@ def _not_measured(missing: Sequence[str]) -> Iterator[str]:
     yield "## Not measured"
     yield ""
     yield from (f"- {one}" for one in missing)
+    yield ""
+
+
+def _calls(calls: Sequence[Call]) -> Iterator[str]:
+    yield "## Calls"
+    yield ""
+    yield "| | began | command | seconds | ended |"
+    yield "|---|---|---|---|---|"
+    for number, call in enumerate(calls, 1):
+        yield f"| {number} | {call.date} | `{call.command}` | {call.seconds:g} | {call.ended} |"
+    yield ""
+
+
+def _units(found: Measured) -> Iterator[str]:
+    """Every unit with what it took, so that the next plan knows; the first judged figure stands for all of them."""
+    yield "## Units"
+    yield ""
+    yield "| unit | call | seconds | ended | |"
+    yield "|---|---|---|---|---|"
+    for name, record in found.records.items():
+        told = _first_figure(found.runs.get(name))
+        yield f"| {name} | {record.call} | {record.seconds:g} | {record.ended} | {told} |"
+
+
+def _first_figure(run: Mapping[str, Any] | None) -> str:
+    for m in run["results"][0].get("measurements", ()) if run else ():
+        if m["role"] == "gate":
+            return f"{m['metric']} {m['value']:.5g} {'' if m['unit'] in ('1', 'ratio') else m['unit']}".rstrip()
+    return ""

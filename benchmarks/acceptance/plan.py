@@ -1,119 +1,148 @@
-"""What the acceptance run measures, in which order. Each unit is a run of its own, so that a lease that ends loses one.
+"""What an acceptance measures, in which order. One unit is one process of one case, so that a call that ends loses one.
 
-GPU time is short: what decides most stands first, and a unit that is done is never measured again in the same folder.
+GPU time is short: what decides most stands first, and a unit that is done is never measured again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from benchmarks import expected, registry
+from benchmarks.registry import Selected
 from benchmarks.spec import Preset
 
 
-class Stage(StrEnum):
-    """The parts of an acceptance, in their order."""
+class Part(StrEnum):
+    """The parts of an acceptance, in their order; each is made for one call of nine minutes."""
 
-    SMOKE = "smoke"
-    LADDER = "ladder"
+    FIRST = "first"
+    """The ladder's ends and last rungs, then one case of every benchmark: a fault of any of them ends the call."""
+    RUNGS = "rungs"
+    """The other rungs, and what must be steady from process to process."""
     SESSIONS = "sessions"
-    ATTENTION = "attention"
-    MOE = "moe"
-    FULL = "full"
+    """Interleaved sessions, half of whose processes are slowed down."""
+    SHAPES = "shapes"
+    """Attention, experts and decoding at the shapes of the targets, and what the harness itself costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One call of `run`, or of `experiment`, whose answer is kept in a folder of the unit's name."""
+    """One process of one case, or one experiment, kept under its name."""
 
-    stage: Stage
+    part: Part
     name: str
     arguments: tuple[str, ...]
-    at_least_s: float = 20.0
-    """Not begun when less time than this is left."""
+    expected_s: float
+    may_lack: bool = False
+    """Whether the machine may lack what the case needs: links between GPUs."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it leaves a run.json; an experiment prints its answer."""
+        return self.arguments[0] == "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """How many interleaved sessions, on what, and how large the slow-down is that half of them must find."""
+    """How many interleaved sessions of four processes, on which case, and the slow-down that they must find."""
 
-    benchmark: str = "gpt.train"
-    count: int = 20
-    injected: float = 0.02
-    rounds: int = 1
-    """Of ABBA: two processes a side each."""
+    case: str
+    preset: Preset
+    count: int
+    injected: float
 
 
+LADDER = ("r00_fp32_from_scratch", "r10_largest_batch", "r09_padded_vocabulary", "r08_compile", "r07_flash_attention")
+"""The two ends first: their quotient is a target."""
 RUNGS = (
-    *("r00_fp32_from_scratch", "r10_largest_batch", "r01_mask_on_the_fly", "r02_tf32", "r03_fused_adamw"),
-    *("r04_pinned_memory", "r05_bf16", "r06_torch_layers", "r07_flash_attention", "r08_compile"),
-    "r09_padded_vocabulary",
+    *("r01_mask_on_the_fly", "r02_tf32", "r03_fused_adamw", "r04_pinned_memory", "r05_bf16"),
+    "r06_torch_layers",
 )
-"""The two ends first: their quotient is a target, the rungs between them explain it."""
-
-STEADY = {
-    "gpt.train": (),
-    "attn.train": ("backend=sdpa_flash", "mask=causal", "length=4096", "head_dim=128"),
-    "moe.layer": ("shape=olmoe", "impl=grouped_mm", "load=uniform"),
-}
-"""What must be steady from process to process, a variant each."""
-
-
-def units(preset: Preset, *, quick: bool) -> tuple[Unit, ...]:
-    """The plan for a GPU; at the cpu preset the same stages at sizes that any machine ends within minutes."""
-    return _on_a_cpu(quick=quick) if preset is Preset.CPU else _on_a_gpu(quick=quick)
-
-
-def _run(
-    stage: Stage, name: str, what: str, preset: Preset, processes: int, *filters: str, least_s: float = 20.0
-) -> Unit:
-    chosen = tuple(part for text in filters for part in ("--variant", text))
-    arguments = ("run", *what.split(), "--preset", preset, "--processes", str(processes), *chosen)
-    return Unit(stage=stage, name=name, arguments=arguments, at_least_s=least_s)
+STEADY = ("attn.train/sdpa_flash-causal-4096-128", "moe.layer/olmoe-16384-grouped_mm-64-8-uniform-bf16")
+"""What must be steady from process to process, besides the processes of the sessions."""
+STEADY_PROCESSES = 4
+SHAPES = (
+    *(f"attn.train/{way}-causal-{length}-128" for length in (512, 8192) for way in ("sdpa_flash", "sdpa_cudnn")),
+    *(f"attn.train/{way}-causal-{length}-128" for length in (512, 8192) for way in ("flex", "best")),
+    *(f"moe.layer/olmoe-16384-{how}-64-8-uniform-bf16" for how in ("loop", "capacity")),
+    *(f"moe.layer/mixtral-16384-{how}-8-2-uniform-bf16" for how in ("grouped_mm", "loop", "capacity")),
+    *("attn.decode/8-8192", "attn.decode/8-8192-flex"),
+)
+"""Beside grouped products at OLMoE's shape, which are among what must be steady."""
+OF_EACH = {"moe.layer": "*-grouped_mm-*"}
+"""Which case stands for a benchmark where it is not the first one."""
 
 
-def _on_a_gpu(*, quick: bool) -> tuple[Unit, ...]:
-    full, smoke = Preset.FULL, Preset.SMOKE
-    found = [_run(Stage.SMOKE, "smoke", "*", smoke, 1, least_s=90)]
-    overhead = ("experiment", "overhead", "gpt.train", "--preset", "full", "--json")
-    found.append(Unit(stage=Stage.SMOKE, name="overhead", arguments=overhead))
-    found += [
-        _run(Stage.LADDER, f"ladder-{rung[:3]}", "gpt.ladder", full, 1, f"rung={rung}", least_s=30)
-        for rung in (RUNGS[:2] if quick else RUNGS)
-    ]
-    for name, filters in STEADY.items():
-        found.append(_run(Stage.SESSIONS, f"steady-{name}", name, full, 2 if quick else 5, *filters, least_s=60))
-    for length in (8192,) if quick else (8192, 512, 2048, 16384):
-        variant = ("mask=causal", "head_dim=128", f"length={length}")
-        found.append(_run(Stage.ATTENTION, f"attention-{length}", "attn.train", full, 1, *variant, least_s=60))
-    found.append(_run(Stage.ATTENTION, "decode", "attn.decode", full, 1, "batch=8", "length=8192", least_s=45))
-    for shape in ("olmoe",) if quick else ("olmoe", "mixtral", "deepseek_v3"):
-        variant = (f"shape={shape}", "load=uniform", "tokens=16384")
-        found.append(_run(Stage.MOE, f"moe-{shape}", "moe.layer", full, 1, *variant, least_s=60))
-    found.append(_run(Stage.MOE, "moe-model", "moe.model", full, 1, least_s=120))
-    rest = () if quick else ("ceiling.*", "gpt.train", "llama.block", "attn.decode", "compile.cold", "gpt.ddp coll.*")
-    found += [_run(Stage.FULL, f"full-{n}", what, full, 2, least_s=120) for n, what in enumerate(rest)]
-    return tuple(found)
+def units(preset: Preset) -> tuple[Unit, ...]:
+    """The plan for a GPU; at the cpu preset the same parts, at sizes that any machine ends within a minute."""
+    return tuple(_on_a_cpu() if preset is Preset.CPU else _on_a_gpu())
 
 
-def _on_a_cpu(*, quick: bool) -> tuple[Unit, ...]:
-    cpu = Preset.CPU
-    smoke = "ceiling.launch" if quick else "ceiling.* gpt.train coll.all_reduce"
-    rungs = (RUNGS[0], RUNGS[1]) if quick else RUNGS
-    overhead = ("experiment", "overhead", "gpt.train", "--json")
-    found = [_run(Stage.SMOKE, "smoke", smoke, cpu, 1), Unit(stage=Stage.SMOKE, name="overhead", arguments=overhead)]
-    found += [_run(Stage.LADDER, f"ladder-{rung[:3]}", "gpt.ladder", cpu, 1, f"rung={rung}") for rung in rungs]
-    steady = ("gpt.train",) if quick else tuple(STEADY)
-    kinds = {"attn.train": ("backend=sdpa_flash",), "moe.layer": ("impl=grouped_mm", "load=uniform")}
-    found += [_run(Stage.SESSIONS, f"steady-{name}", name, cpu, 2, *kinds.get(name, ())) for name in steady]
-    found.append(_run(Stage.ATTENTION, "attention", "attn.train", cpu, 1, *(("backend=best",) if quick else ())))
-    impls = "impl=loop,grouped_mm" if quick else "impl=*"
-    found.append(_run(Stage.MOE, "moe", "moe.layer", cpu, 1, "load=uniform", impls))
-    return tuple(found)
+def sessions(preset: Preset) -> Sessions:
+    """Ten on a GPU, forty processes, at a small batch: a full one runs into the power limit, and a pause cools it.
 
-
-def sessions(preset: Preset, *, quick: bool) -> Sessions:
-    """Twenty of each kind, as the target says; a cpu preset only exercises them, with a slow-down it can see."""
+    At the cpu preset two, slowed so much that any machine can see it.
+    """
     if preset is Preset.CPU:
-        return Sessions(count=2 if quick else 4, injected=0.5)
-    return Sessions(count=4 if quick else 20)
+        return Sessions(case="gpt.train/tiny-fp32", preset=Preset.CPU, count=2, injected=0.5)
+    return Sessions(case="gpt.train/gpt2-124m-bf16", preset=Preset.SMOKE, count=10, injected=0.02)
+
+
+def _on_a_gpu() -> Iterator[Unit]:
+    yield from (_unit(Part.FIRST, f"gpt.ladder/{rung}", Preset.FULL) for rung in LADDER)
+    yield from _one_of_each()
+    yield from (_unit(Part.RUNGS, f"gpt.ladder/{rung}", Preset.FULL) for rung in RUNGS)
+    yield from (_unit(Part.RUNGS, case, Preset.FULL, n) for n in range(STEADY_PROCESSES) for case in STEADY)
+    yield from (_unit(Part.SHAPES, case, Preset.FULL) for case in SHAPES)
+    yield _overhead("--preset", "smoke")
+
+
+def _one_of_each() -> Iterator[Unit]:
+    """The smoke preset's case of every benchmark; of the collectives, which are one code, of the first alone."""
+    families = set()
+    for benchmark in registry.BY_ID.values():
+        if benchmark.id == "gpt.ladder" or (benchmark.mode == "collective" and benchmark.family in families):
+            continue
+        families.add(benchmark.family)
+        chosen, _ = registry.choose([f"{benchmark.id}/{OF_EACH.get(benchmark.id, '*')}"], Preset.SMOKE, {})
+        yield _of(Part.FIRST, chosen[0], Preset.SMOKE, may_lack=benchmark.distributed)
+
+
+def _on_a_cpu() -> Iterator[Unit]:
+    """Each part by its cheapest cases: what is shown is that the command goes through all of them."""
+    first = ("gpt.ladder/r00_fp32_from_scratch", "ceiling.launch/add_one")
+    yield from (_unit(Part.FIRST, case, Preset.CPU) for case in first)
+    yield from (_unit(Part.RUNGS, "moe.layer/grouped_mm-8-2-uniform-fp32", Preset.CPU, n) for n in range(2))
+    yield _unit(Part.SHAPES, "attn.train/sdpa_flash-causal-512-64", Preset.CPU)
+    yield _overhead()
+
+
+def _unit(part: Part, case: str, preset: Preset, process: int = 0) -> Unit:
+    chosen, _ = registry.choose([case], preset, {})
+    if len(chosen) != 1:
+        raise LookupError(f"{case} names {len(chosen)} cases of the {preset} preset, and a unit is one")
+    return _of(part, chosen[0], preset, process)
+
+
+def _of(part: Part, one: Selected, preset: Preset, process: int = 0, *, may_lack: bool = False) -> Unit:
+    name = f"{one.name.replace('/', '.')}.{preset}.{process}"
+    arguments = ("run", one.name, "--preset", preset, "--processes", "1", "--seed", str(1234 + process))
+    return Unit(
+        part=part,
+        name=name,
+        arguments=arguments,
+        expected_s=expected.estimate(one, preset),
+        may_lack=may_lack,
+    )
+
+
+def _overhead(*options: str) -> Unit:
+    arguments = ("experiment", "overhead", "gpt.train", *options, "--json")
+    return Unit(part=Part.SHAPES, name="overhead", arguments=arguments, expected_s=30.0)
+
+
+def of_part(all_units: Sequence[Unit], part: Part) -> list[Unit]:
+    """The units of one part."""
+    return [unit for unit in all_units if unit.part is part]

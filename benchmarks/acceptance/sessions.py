@@ -1,14 +1,15 @@
-"""Interleaved sessions of one code against itself: honest ones must raise nothing, slowed ones must be found.
+"""Interleaved sessions of one code against itself, slowed down in half of the processes: all of them must be found.
 
-A session is ABBA in fresh processes; its change is the quotient of the arms' medians less one. Whether a change counts
-is told by how much honest sessions differ: the spread of the other ones, and a chance of one in a thousand.
+A session is ABBA in fresh processes; its change is the quotient of the arms' medians less one. What a change may be by
+chance is told by the same processes: four neighbouring ones of one arm ran the same code, so each way to divide them
+two and two is a session in which nothing changed. The three ways are independent contrasts of four values.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist, median
@@ -19,9 +20,15 @@ from benchmarks.acceptance.plan import Sessions
 from benchmarks.experiments import environment_of, job_of
 from benchmarks.interleave import abba
 from benchmarks.launch import Launcher
-from benchmarks.registry import Selected
 from benchmarks.spec import Preset, Status
 from benchmarks.summary import ALPHA
+
+WANTED = 20
+"""Sessions of each kind that the target speaks of."""
+WAYS = (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))
+"""To divide four processes of one code two and two."""
+FIRST_SESSION_S = 60.0
+"""What the first one of a call is thought to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,8 @@ class Session:
     base: tuple[float, ...]
     head: tuple[float, ...]
     metric: str
+    call: int = 0
+    """The call that measured it: two calls may have had two machines."""
 
     @property
     def change(self) -> float:
@@ -44,11 +53,27 @@ class Verdicts:
     """What all sessions together say."""
 
     honest: int
+    """Sessions in which nothing changed, by permuting processes of one arm."""
     raised: int
     slowed: int
     found: int
+    processes: int
     spread: float | None
     """Of the changes of honest sessions around zero, as a fraction."""
+
+    @property
+    def in_words(self) -> str:
+        """What was and what was not shown, in plain words."""
+        said = (
+            f"{self.found} of {self.slowed} slowed sessions were found; of {self.honest} sessions in which nothing "
+            f"changed, made by permuting the same {self.processes} processes, {self.raised} raised something"
+        )
+        if self.slowed >= WANTED:
+            return said
+        return (
+            f"{said}. {WANTED} of {WANTED} is not shown: {self.slowed} sessions were slowed, and permutations are no "
+            "sessions of their own"
+        )
 
 
 def student(degrees: int, chance: float) -> float:
@@ -60,60 +85,83 @@ def student(degrees: int, chance: float) -> float:
     return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
-def raises(change: float, others: Sequence[float]) -> bool:
-    """Whether a change is further from zero than these honest changes allow by chance."""
-    if len(others) < 2:
-        return False
-    spread = math.sqrt(sum(other * other for other in others) / len(others))
-    return abs(change) > student(len(others), ALPHA) * spread
+def raises(change: float, honest: Sequence[float]) -> bool:
+    """Whether a change is further from zero than honest ones allow by a chance of one in a thousand."""
+    spread = _spread(honest)
+    return spread is not None and abs(change) > student(len(honest), ALPHA) * spread
+
+
+def _spread(honest: Sequence[float]) -> float | None:
+    return math.sqrt(sum(one * one for one in honest) / len(honest)) if len(honest) >= len(WAYS) else None
+
+
+def permuted(sessions: Sequence[Session]) -> list[tuple[float, ...]]:
+    """Changes of the sessions in which nothing changed, a group of three for every four processes of one arm.
+
+    Two neighbouring sessions of one call give four processes of each arm.
+    """
+    return [
+        tuple(_divided(four, first, second) for first, second in WAYS)
+        for one, next_one in _neighbours(sessions)
+        for four in (one.base + next_one.base, one.head + next_one.head)
+    ]
+
+
+def _neighbours(sessions: Sequence[Session]) -> Iterator[tuple[Session, Session]]:
+    for call in dict.fromkeys(session.call for session in sessions):
+        of_call = [session for session in sessions if session.call == call]
+        yield from zip(of_call[::2], of_call[1::2], strict=False)
+
+
+def _divided(four: Sequence[float], first: Sequence[int], second: Sequence[int]) -> float:
+    return median(four[n] for n in second) / median(four[n] for n in first) - 1
 
 
 def judged(sessions: Sequence[Session]) -> Verdicts:
-    """Honest sessions are held against the other honest ones, slowed ones against all of them."""
-    honest = [session.change for session in sessions if not session.slow_down]
+    """Each slowed session against all honest ones; each honest one against those of other processes."""
+    groups = permuted(sessions)
+    honest = [change for group in groups for change in group]
+    raised = 0
+    for group in groups:
+        others = [change for other in groups if other is not group for change in other]
+        raised += sum(raises(change, others) for change in group)
     slowed = [session.change for session in sessions if session.slow_down]
-    raised = sum(raises(change, honest[:n] + honest[n + 1 :]) for n, change in enumerate(honest))
-    found = sum(change > 0 and raises(change, honest) for change in slowed)
-    spread = math.sqrt(sum(change * change for change in honest) / len(honest)) if len(honest) > 1 else None
-    return Verdicts(honest=len(honest), raised=raised, slowed=len(slowed), found=found, spread=spread)
-
-
-def rate_below(sessions: int, confidence: float = 0.95) -> float:
-    """What none in so many sessions says of the rate of false alarms: below this, with this confidence."""
-    return float(1 - (1 - confidence) ** (1 / sessions))
+    return Verdicts(
+        honest=len(honest),
+        raised=raised,
+        slowed=len(slowed),
+        found=sum(change > 0 and raises(change, honest) for change in slowed),
+        processes=sum(len(session.base) + len(session.head) for session in sessions),
+        spread=_spread(honest),
+    )
 
 
 def measure(
     wanted: Sessions,
-    one_session: Callable[[float], Session | str],
+    one_session: Callable[[int], Session | str],
     kept: Path,
+    call: int,
     time_left_s: Callable[[], float],
     tell: Callable[[str], None],
-) -> list[Session]:
-    """Measures what is missing of the wanted sessions, honest and slowed in turn, and keeps each at once.
+) -> str | None:
+    """Measures what is missing of the wanted sessions and keeps each at once; returns why one could not be.
 
-    `one_session` measures one that is slowed by so much, or says why it could not.
+    A session is begun only where all of it fits: one whose processes ran in two calls would compare two machines.
     """
     done, longest = load(kept), 0.0
-    kinds = [slow for _ in range(wanted.count) for slow in (0.0, wanted.injected)]
-    for kind in (0.0, wanted.injected):
-        have = sum(session.slow_down == kind for session in done)
-        for _ in range(have):
-            kinds.remove(kind)
-    for number, kind in enumerate(kinds):
+    while len(done) < wanted.count:
         before = time_left_s()
-        if before < max(20.0, 1.2 * longest):
-            break
-        session = one_session(kind)
+        if before < 1.2 * (longest or FIRST_SESSION_S):
+            tell(f"sessions: no time for a further one; {len(done)} of {wanted.count} are measured")
+            return None
+        session = one_session(call)
         longest = max(longest, before - time_left_s())
         if isinstance(session, str):
-            tell(f"session ended: {session}")
-            break
+            return session
         done.append(session)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps([asdict(one) for one in done]))
-        tell(f"session {number + 1} of {len(kinds)}: {'slowed' if kind else 'honest'}, {session.change:+.2%}")
-    return done
+        kept.write_text(json.dumps([asdict(one) for one in done], indent=1))
+        tell(f"session {len(done)} of {wanted.count}: {session.change:+.2%}, slowed by {session.slow_down:.0%}")
+    return None
 
 
 def load(kept: Path) -> list[Session]:
@@ -124,24 +172,26 @@ def load(kept: Path) -> list[Session]:
     return [Session(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
 
 
-def of_benchmark(wanted: Sessions, preset: Preset) -> Callable[[float], Session | str]:
-    """Measures sessions on the wanted benchmark, at its full size on a GPU."""
-    selected = registry.select(registry.find(wanted.benchmark), preset, {})[0]
-    launcher = Launcher()
-    return lambda slow_down: _session(selected, slow_down, wanted.rounds, launcher)
+def of_case(wanted: Sessions) -> Callable[[int], Session | str]:
+    """Measures sessions on the wanted case."""
+    (selected,), _ = registry.choose([wanted.case], wanted.preset, {})
+    launcher, config = Launcher(), selected.case.config
 
+    def one(call: int) -> Session | str:
+        values: dict[str, list[float]] = {"base": [], "head": []}
+        metric = ""
+        for turn in abba(1):
+            extra = {"slow_down": wanted.injected} if turn.arm == "head" else {}
+            preset = Preset.CPU if wanted.preset is Preset.CPU else Preset.SMOKE
+            job = job_of(selected, config, ["time"], preset=preset, process=turn.number, extra=extra)
+            outcome = launcher.run(job, selected.case.timeout_s, environment_of(config))
+            report: Mapping[str, Any] = outcome.report
+            if report["status"] != Status.OK:
+                return f"{report['status']}: {report['error']}\n{outcome.output_tail}"
+            first = measurements.of_reports([report])[0]
+            metric = first["metric"]
+            values[turn.arm].append(first["value"])
+        head = tuple(values["head"])
+        return Session(slow_down=wanted.injected, base=tuple(values["base"]), head=head, metric=metric, call=call)
 
-def _session(selected: Selected, slow_down: float, rounds: int, launcher: Launcher) -> Session | str:
-    values: dict[str, list[float]] = {"base": [], "head": []}
-    config, metric = selected.case.config, ""
-    for turn in abba(rounds):
-        extra = {"slow_down": slow_down} if slow_down and turn.arm == "head" else {}
-        preset = "cpu" if config.get("device", "cpu") == "cpu" else "smoke"
-        job = job_of(selected, config, ["time"], preset=preset, process=turn.number, extra=extra)
-        report: Mapping[str, Any] = launcher.run(job, selected.case.timeout_s, environment_of(config)).report
-        if report["status"] != Status.OK:
-            return f"{report['status']}: {report['error']}"
-        first = measurements.of_reports([report])[0]
-        metric = first["metric"]
-        values[turn.arm].append(first["value"])
-    return Session(slow_down=slow_down, base=tuple(values["base"]), head=tuple(values["head"]), metric=metric)
+    return one

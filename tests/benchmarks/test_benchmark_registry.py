@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import registry
 from benchmarks.cli import describe, main
-from benchmarks.registry import BY_ID, UnknownBenchmark, UnknownVariant, find, parse_filters, select
+from benchmarks.registry import BY_ID, Selected, UnknownBenchmark, UnknownVariant, choose, find, parse_filters, select
 from benchmarks.spec import Preset, slug_of
 
 ROOT_COMMAND = [sys.executable, "-P", "-m", "benchmarks"]
@@ -33,9 +32,28 @@ def test_a_glob_finds_a_family_and_nothing_else():
 
 
 def test_unknown_patterns_do_not_hide_the_known_ones():
-    found, unknown = registry.find_all(["gpt.train", "nonsense"])
-    assert [b.id for b in found] == ["gpt.train"]
+    found, unknown = choose(["gpt.train", "nonsense"], Preset.CPU, {})
+    assert [one.benchmark.id for one in found] == ["gpt.train"]
     assert len(unknown) == 1
+
+
+def test_every_case_has_a_name_that_chooses_it_alone():
+    for benchmark in BY_ID.values():
+        for case in benchmark.cases(Preset.FULL):
+            one = Selected(benchmark, case)
+            assert choose([one.name], Preset.FULL, {}) == ((one,), ()), one.name
+
+
+def test_names_of_cases_take_globs_and_add_up_once_each():
+    chosen, _ = choose(["gpt.ladder/r07*", "gpt.ladder/r0[78]_*", "ceiling.launch"], Preset.FULL, {})
+    names = ["gpt.ladder/r07_flash_attention", "gpt.ladder/r08_compile", "ceiling.launch/add_one"]
+    assert [one.name for one in chosen] == names
+
+
+def test_a_case_that_a_benchmark_does_not_have_is_told_the_known_ones():
+    with pytest.raises(UnknownVariant) as told:
+        choose(["gpt.ladder/r99"], Preset.CPU, {})
+    assert str(told.value).startswith("no case 'r99' of gpt.ladder with preset cpu; known: gpt.ladder/r00_fp32")
 
 
 def test_variants_of_every_preset_are_distinct_and_have_distinct_file_names():
