@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -13,18 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import SUITE_VERSION, registry
+from benchmarks import SUITE_VERSION, registry, tiers
 from benchmarks import commands as further
 from benchmarks.acceptance import command as acceptance
 from benchmarks.environment import fingerprint, git_state
 from benchmarks.identity import BadIdentity, identity
 from benchmarks.launch import Launcher
+from benchmarks.listing import describe_one, list_all
 from benchmarks.output import mllog
 from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
 from benchmarks.plan import PROCESSES, SCALED_DOWN
 from benchmarks.session import Request, Session, now_text
-from benchmarks.spec import Benchmark, Preset, Status, WrongCall, slug_of
+from benchmarks.spec import Preset, Status, WrongCall, slug_of
 from benchmarks.telemetry import Telemetry
+from benchmarks.tiers import TIERS
 from benchmarks.torchrun import BadPlace, for_ranks, place_of
 
 USAGE_ERROR = 2
@@ -62,20 +63,22 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="registered benchmarks and their variants")
+    listing.add_argument("--tier", choices=list(TIERS), help="the cases of this tier, each with its processes and time")
     listing.add_argument("--json", action="store_true", help="as JSON, with every variant of every preset")
-    listing.set_defaults(action=_list)
+    listing.set_defaults(action=list_all)
 
     describing = commands.add_parser(
         "describe", help="what a benchmark means, its formula, its bound, published figures"
     )
     describing.add_argument("id", help="a benchmark, e.g. gpt.ladder")
-    describing.set_defaults(action=_describe)
+    describing.set_defaults(action=describe_one)
 
     running = commands.add_parser("run", help="measure, and write run.json")
     running.add_argument(
-        "patterns", nargs="+", metavar="ID|GLOB", help="what to run: gpt.train 'attn.*', or one case: 'gpt.ladder/r07*'"
+        "patterns", nargs="*", metavar="ID|GLOB", help="what to run: gpt.train 'attn.*', or one case: 'gpt.ladder/r07*'"
     )
-    running.add_argument("--preset", choices=[str(p) for p in Preset], default="cpu", help="how large (default: cpu)")
+    running.add_argument("--preset", choices=[str(p) for p in Preset], help="how large (default: cpu)")
+    running.add_argument("--tier", choices=list(TIERS), help="the cases that fit so long on one GPU: see list")
     running.add_argument("--out", type=Path, help="where run.json goes (default: $TIDEMARK_RUN_JSON, else run.json)")
     running.add_argument(
         "--implementation", metavar="MODULE:ATTR", help="the project's own code, imported from the current directory"
@@ -109,75 +112,6 @@ def _parser() -> argparse.ArgumentParser:
     further.add_to(commands)
     acceptance.add_to(commands)
     return parser
-
-
-def _list(options: argparse.Namespace) -> int:
-    if options.json:
-        print(
-            json.dumps(
-                {"suite_version": SUITE_VERSION, "benchmarks": [_as_json(b) for b in registry.BY_ID.values()]}, indent=2
-            )
-        )
-        return 0
-    width = max(len(name) for name in registry.BY_ID)
-    for benchmark in registry.BY_ID.values():
-        counts = " ".join(f"{preset}:{len(benchmark.cases(preset))}" for preset in Preset)
-        plug = "  plug-in point" if benchmark.signature else ""
-        print(f"{benchmark.id:{width}}  {benchmark.title}  [{counts}]{plug}")
-    return 0
-
-
-def _as_json(benchmark: Benchmark) -> dict[str, Any]:
-    return {
-        "id": benchmark.id,
-        "title": benchmark.title,
-        "mode": benchmark.mode,
-        "meaning": benchmark.meaning,
-        "formula": benchmark.formula,
-        "bound": benchmark.bound,
-        "references": [{"figure": r.figure, "source": r.source} for r in benchmark.references],
-        "signature": benchmark.signature,
-        "builtin": benchmark.builtin,
-        "presets": {
-            str(preset): [
-                {"variant": dict(c.variant), "config": dict(c.config), "not_applicable": c.not_applicable}
-                for c in benchmark.cases(preset)
-            ]
-            for preset in Preset
-        },
-    }
-
-
-def _describe(options: argparse.Namespace) -> int:
-    found = registry.find(options.id)
-    for number, benchmark in enumerate(found):
-        print(("\n" if number else "") + describe(benchmark))
-    return 0
-
-
-def describe(benchmark: Benchmark) -> str:
-    """A page on one benchmark that a reader could argue with."""
-    parts = [
-        f"{benchmark.id}: {benchmark.title}",
-        "",
-        benchmark.meaning,
-        "",
-        "Formula: " + benchmark.formula,
-        "",
-        "Bound: " + benchmark.bound,
-    ]
-    if benchmark.references:
-        parts += ["", "Published figures:"] + [f"  {r.figure}\n    source: {r.source}" for r in benchmark.references]
-    if benchmark.signature:
-        parts += ["", "Plug-in point (--implementation module:attribute):", benchmark.signature]
-    parts += ["", f"Built-in: {benchmark.builtin or 'measures the machine'}", "", "Variants:"]
-    for preset in Preset:
-        shown = [
-            " ".join(f"{k}={v}" for k, v in c.variant.items()) + (" (not applicable)" if c.not_applicable else "")
-            for c in benchmark.cases(preset)
-        ]
-        parts.append(f"  {preset}: " + ("; ".join(shown) or "none"))
-    return "\n".join(parts)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -247,18 +181,19 @@ def _follow(request: Request) -> int:
 
 def _precision(options: argparse.Namespace, preset: Preset) -> float | None:
     if options.precision is None:
-        return FULL_PRECISION if preset is Preset.FULL and options.processes is None else None
+        return FULL_PRECISION if preset is Preset.FULL and options.processes is None and not options.tier else None
     if not 0 < options.precision < 1:
         raise WrongCall(f"--precision is {options.precision}; it is a fraction, e.g. 0.01 for one percent")
     return float(options.precision)
 
 
 def _request(options: argparse.Namespace, out: Path) -> Request:
-    preset = Preset(options.preset)
-    selection, unknown = registry.choose(options.patterns, preset, registry.parse_filters(options.variant))
+    preset = Preset(options.preset or (Preset.FULL if options.tier else Preset.CPU))
+    selection, unknown = _selection(options, preset)
     for error in unknown:
         print(f"benchmarks: {error}", file=sys.stderr)
-    processes = PROCESSES[preset] if options.processes is None else options.processes
+    usual = max((one.case.processes or 1 for one in selection), default=1) if options.tier else PROCESSES[preset]
+    processes = usual if options.processes is None else options.processes
     if processes < 1:
         raise WrongCall(f"--processes is {processes}; at least 1 is needed")
     if options.timeout is not None and options.timeout <= 0:
@@ -281,6 +216,21 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
         profile_into=out.parent if options.profile else None,
         unknown=tuple(map(str, unknown)),
     )
+
+
+def _selection(
+    options: argparse.Namespace, preset: Preset
+) -> tuple[tuple[registry.Selected, ...], tuple[registry.UnknownBenchmark, ...]]:
+    """What the patterns name, or the tier's part of it."""
+    if options.tier:
+        if preset is not Preset.FULL or options.variant:
+            raise WrongCall(
+                f"--tier {options.tier} is a choice of the full preset's cases; it takes an ID|GLOB besides"
+            )
+        return tiers.of_name(options.tier, options.patterns), ()
+    if not options.patterns:
+        raise WrongCall("nothing to run: name an ID|GLOB (see list), or a --tier")
+    return registry.choose(options.patterns, preset, registry.parse_filters(options.variant))
 
 
 def _interrupt_on_signals(session: Session) -> None:

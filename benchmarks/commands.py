@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import diagnose, interleave, registry
+from benchmarks import diagnose, expected, interleave, registry
+from benchmarks.acceptance.archive import opened
 from benchmarks.experiments import EXPERIMENTS, Outcome, run_experiment
 from benchmarks.output import v3
 from benchmarks.spec import Preset
@@ -54,6 +55,11 @@ def add_to(commands: Any) -> None:
     pairing.add_argument("--json", action="store_true")
     pairing.set_defaults(action=_interleave)
 
+    learning = commands.add_parser("learn", help="take over from runs how long their cases take, for list and tiers")
+    learning.add_argument("runs", nargs="+", type=Path, metavar="RUN.json|PAGE.tar.gz")
+    learning.add_argument("--into", type=Path, default=expected.FILE, metavar="FILE", help="default: the suite's own")
+    learning.set_defaults(action=_learn)
+
     exporting = commands.add_parser("export", help="a run as PyTorch benchmark database v3 records, one per line")
     exporting.add_argument("run", type=Path, metavar="RUN.json")
     exporting.add_argument("--format", choices=["v3"], default="v3")
@@ -76,6 +82,21 @@ def read_run(path: Path) -> dict[str, Any]:
 def _export(options: argparse.Namespace) -> int:
     sys.stdout.write(v3.as_lines(read_run(options.run)))
     return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    runs = [run for path in options.runs for run in _runs_in(path)]
+    times = expected.learn(expected.load(options.into) if options.into.exists() else {}, runs)
+    options.into.write_text(json.dumps(times, indent=1, sort_keys=True) + "\n")
+    print(f"{sum(len(run['results']) for run in runs)} results of {len(runs)} runs read; written: {options.into}")
+    return 0
+
+
+def _runs_in(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".json":
+        return [read_run(path)]
+    with opened(path) as archive:
+        return list(archive.runs(list(archive.records)).values())
 
 
 def _diagnose(options: argparse.Namespace) -> int:

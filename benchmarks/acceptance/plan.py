@@ -12,6 +12,7 @@ from enum import StrEnum
 from benchmarks import expected, registry
 from benchmarks.registry import Selected
 from benchmarks.spec import Preset
+from benchmarks.tiers import MACHINE
 
 
 class Part(StrEnum):
@@ -133,7 +134,7 @@ def _of(part: Part, one: Selected, preset: Preset, process: int = 0, *, may_lack
         part=part,
         name=name,
         arguments=arguments,
-        expected_s=expected.estimate(one, preset),
+        expected_s=expected.expected(one, preset, expected.load(), "cpu" if preset is Preset.CPU else MACHINE).seconds,
         may_lack=may_lack,
     )
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cli import describe, main
+from benchmarks.cli import main
+from benchmarks.listing import describe
 from benchmarks.registry import BY_ID, Selected, UnknownBenchmark, UnknownVariant, choose, find, parse_filters, select
 from benchmarks.spec import Preset, slug_of
 
