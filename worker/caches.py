@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.rundir import remove
+from worker.owned import copy_tree, remove, size_of
+from worker.processes import RunUser
 
 log = logging.getLogger("tidemark.worker")
 
-COPY_LIMIT_S = 600.0
 SIZE_FILE = "size"
 
 
@@ -69,11 +69,16 @@ class Cache:
         os.utime(entry)
         return True
 
-    def keep(self, key: str, parts: Mapping[str, Path]) -> None:
-        """Keeps copies of directories under this key, if they fit; what cannot be kept is simply not there later."""
+    def keep(self, key: str, parts: Mapping[str, Path], user: RunUser | None = None) -> None:
+        """Keeps copies of directories under this key, if they fit; what cannot be kept is simply not there later.
+        Where code of a commit has been in them, they are copied as its user."""
         if self.limit_bytes <= 0 or (self.directory / key).exists():
             return
-        size = sum(size_of(part) for part in parts.values())
+        try:
+            size = sum(size_of(part) for part in parts.values())
+        except (OSError, RecursionError) as failure:
+            log.info("nothing is kept of this run: its directories cannot be measured (%s)", type(failure).__name__)
+            return
         if size > self.limit_bytes:
             log.info("nothing is kept of this run: %.1f GB are more than the cache may hold", size / 1e9)
             return
@@ -83,7 +88,7 @@ class Cache:
             growing.mkdir(mode=0o700)
             for name, part in parts.items():
                 if part.is_dir():
-                    copy_tree(part, growing / name)
+                    copy_tree(part, growing / name, user)
             (growing / SIZE_FILE).write_text(str(size))
             growing.rename(self.directory / key)
         except (OSError, subprocess.SubprocessError) as failure:
@@ -110,31 +115,6 @@ class Cache:
             with contextlib.suppress(OSError, ValueError):
                 found.append((entry.stat().st_mtime, int((entry / SIZE_FILE).read_text()), entry))
         return found
-
-
-def copy_tree(source: Path, target: Path) -> None:
-    """An exact copy, links as links; on file systems that can, it shares its blocks until one side is written to."""
-    subprocess.run(
-        ["cp", "-a", *_REFLINK, "--", str(source), str(target)],
-        check=True, capture_output=True, timeout=COPY_LIMIT_S,
-    )  # fmt: skip
-
-
-_REFLINK = ("--reflink=auto",) if os.uname().sysname == "Linux" else ()
-
-
-def size_of(directory: Path) -> int:
-    """Bytes below a directory, links not followed."""
-    total = 0
-    unvisited = [str(directory)]
-    while unvisited:
-        with contextlib.suppress(OSError), os.scandir(unvisited.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    unvisited.append(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total
 
 
 def trim_mirrors(directory: Path, limit_bytes: int) -> list[str]:

@@ -54,6 +54,7 @@ class Mirrors:
         self.limits = limits or GitLimits()
         self.give_up = threading.Event()
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.chmod(0o700)  # the history of every project that is measured here lies in it
 
     def check_out(self, repository_url: str, commit: str, target: Path, give_up: threading.Event | None = None) -> None:
         """Puts the files of exactly this commit into `target` (which must not exist); raises CheckoutError.

@@ -91,5 +91,10 @@ class WorkerConfig:
         return self.own_dir / "cache"
 
     @property
+    def collected_dir(self) -> Path:
+        """Log and artifacts of the run in progress, copied here before they go to the spool. Closed to the run."""
+        return self.own_dir / "collected"
+
+    @property
     def runs_dir(self) -> Path:
         return self.own_dir / "runs"

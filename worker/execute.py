@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -23,18 +24,20 @@ from worker.events import EventStream
 from worker.health import gpu_trouble, look
 from worker.observe import MachineWatch
 from worker.output import LogFile, Stream, Tail, parse_progress
+from worker.owned import opened, remove, remove_in
 from worker.processes import Ending, Interrupt, Outcome, run_command
-from worker.protection import MAX_OPEN_FILES, MAX_PROCESSES, Protection, Sandbox, give_to, guarded
+from worker.protection import MAX_OPEN_FILES, MAX_PROCESSES, Sandbox, guarded
 from worker.results import (
+    LOG_ARTIFACT,
     Clock,
     Unusable,
-    artifact_files,
     failed_run,
     finished_run,
     how_it_ended,
     read_run_file,
+    take_artifacts,
 )
-from worker.rundir import RunDir, remove
+from worker.rundir import RunDir
 from worker.suite import BadSpec, Suite, run_variables
 
 log = logging.getLogger("tidemark.worker")
@@ -145,7 +148,7 @@ class Execution:
             return self._fail(f"the worker could not carry out the run: {failure or type(failure).__name__}{full}")
 
     def _accept(self) -> Suite:
-        if not self.leased.trusted and self.sandbox.protection is Protection.NONE:
+        if not self.leased.trusted and not self.sandbox.protects:
             raise RunFailed(
                 f"project {self.leased.project} is not marked trusted, and worker {self.config.name} has no protection "
                 f"to run its code under: {self.sandbox.reason}"
@@ -189,14 +192,14 @@ class Execution:
             raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
         # A quick one is as quickly run again as copied.
         if self.cache is not None and outcome.duration_s >= self.config.keep_setups_from_s:
-            remove(self.run_dir.home / ".cache")
-            self.cache.keep(key, built)
+            with contextlib.suppress(OSError), opened(self.run_dir.home) as home:
+                remove_in(home, ".cache")
+            self.cache.keep(key, built, self.sandbox.user)
         return python
 
     def _give_away(self) -> None:
         if self.sandbox.user is not None:
-            for directory in self.run_dir.all:
-                give_to(self.sandbox.user, directory)
+            self.run_dir.give_to(self.sandbox.user)
 
     def _setup_key(self, suite: Suite) -> str:
         """Everything that a setup's result depends on, as far as this worker knows it. Its paths are in it, too."""
@@ -281,7 +284,15 @@ class Execution:
         return limits
 
     def _collect(self, outcome: Outcome) -> Product:
-        body = read_run_file(self.run_dir.run_json, self.sandbox.user, self.config.max_run_bytes)
+        try:
+            with opened(self.run_dir.root, self.run_dir.out.name) as out:
+                return self._taken(outcome, out)
+        except NotADirectoryError:
+            raise RunFailed("the suite left something in the place of its directory of results") from None
+
+    def _taken(self, outcome: Outcome, out: int) -> Product:
+        user = self.sandbox.user
+        body = read_run_file(out, user, self.config.max_run_bytes)
         if body is None:
             raise RunFailed(f"the suite {self._without_result(outcome)}")
         try:
@@ -297,9 +308,10 @@ class Execution:
         except Unusable as unusable:
             and_then = "" if outcome.succeeded else f"; it {how_it_ended(outcome, self.log.tail())}"
             raise RunFailed(f"the suite {unusable}{and_then}") from None
-        artifacts, left_out = artifact_files(
-            self.run_dir.out,
-            self.sandbox.user,
+        artifacts, left_out = take_artifacts(
+            out,
+            user,
+            self._collected(),
             limit_bytes=self.config.max_artifact_bytes,
             total_limit_bytes=self.config.max_artifacts_bytes,
         )
@@ -321,14 +333,22 @@ class Execution:
         body = failed_run(self.leased, self.config.name, self._clock(), error, self.log.tail(), telemetry)
         return Product(body=body, artifacts=self._written_log())
 
+    def _collected(self) -> Path:
+        """An empty directory of the worker's, for what is kept of this run until it is in the spool."""
+        remove(self.config.collected_dir)
+        self.config.collected_dir.mkdir(mode=0o700)
+        return self.config.collected_dir
+
     def _written_log(self) -> tuple[Path, ...]:
+        """The log as a file: never in a directory that the run could put a link or a pipe into."""
+        path = self.config.collected_dir / LOG_ARTIFACT
         try:
-            self.run_dir.root.mkdir(exist_ok=True, mode=0o700)
-            self.log.write(self.run_dir.log)
+            self.config.collected_dir.mkdir(exist_ok=True, mode=0o700)
+            self.log.write(path)
         except OSError as failure:
             log.warning("the log of run %s could not be kept: %s", self.leased.run_id, failure)
             return ()
-        return (self.run_dir.log,) if self.run_dir.log.stat().st_size else ()
+        return (path,) if path.stat().st_size else ()
 
     def _clock(self) -> Clock:
         return Clock(began=self.began, duration_s=time.monotonic() - self.began_monotonic)

@@ -17,9 +17,10 @@ from worker.events import EventStream
 from worker.execute import Execution, MachineFailed, Product, RunInterrupted
 from worker.health import clock_trouble, disk_trouble
 from worker.lease import LeaseKeeper
+from worker.owned import remove
 from worker.processes import Ending, Interrupt
 from worker.protection import Sandbox
-from worker.rundir import RunDir
+from worker.rundir import RunDir, remove_stale
 from worker.session import SessionExecution, is_session
 from worker.spool import Parcel, Spool
 
@@ -84,6 +85,8 @@ class Job:
                 is_settled = self._deliver(leased, product, interrupt)
         finally:
             run_dir.remove()
+            remove_stale(self.config.runs_dir)  # also what the run left beside its own directory
+            remove(self.config.collected_dir)
             trim_mirrors(self.config.mirrors_dir, self.config.mirrors_limit_bytes)
         # A heartbeat that crossed the delivery finds the lease gone: that is no reason to stop.
         return self._next(leased.run_id) if is_settled and interrupt.reason is not Ending.STOPPED else None

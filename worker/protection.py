@@ -60,6 +60,11 @@ class Sandbox:
     """Held open as long as the user number is this worker's."""
 
     @property
+    def protects(self) -> bool:
+        """Whether commits of projects that nobody trusts may run."""
+        return self.protection is not Protection.NONE
+
+    @property
     def starts_as(self) -> RunUser | None:
         """Who a command is started as. A container gives its command the user itself."""
         return None if self.container is not None else self.user
@@ -314,19 +319,6 @@ def may_pass(directory: Path, user: RunUser) -> bool:
     if status.st_gid == user.gid:
         return bool(status.st_mode & 0o010)
     return bool(status.st_mode & 0o001)
-
-
-def give_to(user: RunUser, directory: Path) -> None:
-    """Makes everything below (links themselves, never what they point to) the user's own, and closed to others."""
-    unvisited = [str(directory)]
-    while unvisited:
-        with os.scandir(unvisited.pop()) as entries:
-            for entry in entries:
-                os.chown(entry.path, user.uid, user.gid, follow_symlinks=False)
-                if entry.is_dir(follow_symlinks=False):
-                    unvisited.append(entry.path)
-    os.chown(directory, user.uid, user.gid, follow_symlinks=False)
-    os.chmod(directory, 0o700)
 
 
 def describe(sandbox: Sandbox) -> str:

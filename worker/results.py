@@ -19,6 +19,7 @@ from typing import Any
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, parse_run
 from worker.client import LeasedRun
 from worker.output import clean
+from worker.owned import NotOfTheRun, copy_file, names_in, read_file
 from worker.processes import Ending, Outcome, RunUser, signal_name
 from worker.ranks import lost_rank
 
@@ -163,66 +164,56 @@ def _refuse_foreign(run: Run, leased: LeasedRun, worker: str) -> None:
             raise Unusable(f"wrote a result of another run: its {name} is {found!r}, but this run's is {wanted!r}")
 
 
-def read_run_file(path: Path, owner: RunUser | None, limit_bytes: int) -> bytes | None:
-    """The bytes of run.json, or None when nothing was written. Commit code may have put anything in its place."""
+def read_run_file(out: int, owner: RunUser | None, limit_bytes: int) -> bytes | None:
+    """The bytes of run.json in the directory of results, or None when nothing was written."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_file(out, "run.json", owner, limit_bytes)
     except FileNotFoundError:
         return None
-    except OSError as refusal:
-        raise Unusable(f"left a run.json that cannot be read: {refusal.strerror}") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unusable("left something in the place of run.json that is not a file")
-        if not _is_of(owner, status):
-            raise Unusable("left a run.json that belongs to another user")
-        if status.st_size > limit_bytes:
-            raise Unusable(f"wrote a result of {status.st_size} bytes; at most {limit_bytes} are accepted")
-        return _read_all(descriptor, limit_bytes)
-    finally:
-        os.close(descriptor)
+    except NotOfTheRun as flaw:
+        raise Unusable(f"left a run.json that {flaw}") from None
 
 
-def _read_all(descriptor: int, limit_bytes: int) -> bytes:
-    pieces = []
-    while limit_bytes > 0 and (piece := os.read(descriptor, min(1 << 20, limit_bytes))):
-        pieces.append(piece)
-        limit_bytes -= len(piece)
-    return b"".join(pieces)
-
-
-def artifact_files(
-    out_dir: Path, owner: RunUser | None, *, limit_bytes: int, total_limit_bytes: int
+def take_artifacts(
+    out: int, owner: RunUser | None, into: Path, *, limit_bytes: int, total_limit_bytes: int
 ) -> tuple[list[Path], list[str]]:
-    """The files beside run.json that can be delivered, and a sentence for each that cannot."""
-    chosen: list[Path] = []
+    """Copies the files beside run.json to a directory of the worker's; those copies, and a sentence for each file that
+    could not be taken."""
+    taken: list[Path] = []
     left_out: list[str] = []
-    total = 0
-    for path in sorted(out_dir.iterdir()):
-        status = path.lstat()
-        if path.name == "run.json" or stat.S_ISDIR(status.st_mode):
+    names, all_of_them = names_in(out)
+    room = total_limit_bytes
+    for name in names:
+        if name == "run.json":
             continue
-        is_plain = stat.S_ISREG(status.st_mode) and _is_of(owner, status)
-        if not is_plain or not _is_artifact_name(path.name):
-            left_out.append(f"artifact {path.name[:100]!r} left out: not a plain file with a plain name")
+        if len(taken) >= MAX_ARTIFACTS or len(left_out) >= MAX_ARTIFACTS:
+            all_of_them = False
+            break
+        try:
+            status = os.stat(name, dir_fd=out, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # a process that outlived the command has just taken it away
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not _is_artifact_name(name) or not stat.S_ISREG(status.st_mode):
+            left_out.append(f"artifact {name[:100]!r} left out: not a plain file with a plain name")
         elif status.st_size > limit_bytes:
-            left_out.append(f"artifact {path.name} left out: {status.st_size} bytes, at most {limit_bytes} are kept")
-        elif total + status.st_size > total_limit_bytes or len(chosen) >= MAX_ARTIFACTS:
-            left_out.append(f"artifact {path.name} left out: the artifacts of this run are too many or too large")
+            left_out.append(f"artifact {name} left out: {status.st_size} bytes, at most {limit_bytes} are kept")
+        elif status.st_size > room:
+            left_out.append(f"artifact {name} left out: the artifacts of this run are too many or too large")
         else:
-            chosen.append(path)
-            total += status.st_size
-    return chosen, left_out
+            try:
+                room -= copy_file(out, name, owner, into / name, status.st_size)
+                taken.append(into / name)
+            except (NotOfTheRun, FileNotFoundError) as flaw:
+                left_out.append(f"artifact {name} left out: it {flaw}")
+    if not all_of_them:
+        left_out.append("further artifacts left out: the artifacts of this run are too many or too large")
+    return taken, left_out
 
 
 def _is_artifact_name(name: str) -> bool:
     return ARTIFACT_NAME.fullmatch(name) is not None and ".." not in name and name != LOG_ARTIFACT
-
-
-def _is_of(owner: RunUser | None, status: os.stat_result) -> bool:
-    """A hard link to somebody else's file, read by root, would tell what the commit may not know."""
-    return owner is None or status.st_uid == owner.uid
 
 
 def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:

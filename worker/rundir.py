@@ -1,21 +1,21 @@
-"""The directory of one run: checkout, a home, a place for temporary files, and where results go. Gone afterwards."""
+"""The directory of one run: checkout, a home, a place for temporary files, and where results go. Gone afterwards.
+
+The directory itself is the worker's; a run owns what stands in it, and can put nothing else beside that.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-import shutil
 import site
-import subprocess
 import sys
 import tempfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-log = logging.getLogger("tidemark.worker")
-
+from worker.owned import give_to, remove
+from worker.processes import RunUser
 
 # A socket's path has room for 107 characters, and data loaders put theirs about 40 below TMPDIR.
 LONGEST_TMPDIR = 60
@@ -32,6 +32,21 @@ class RunDir:
         self.root.mkdir(mode=0o700)
         for part in (self.home, self.temporary, self.out, self.compile_cache):
             part.mkdir(mode=0o700)
+
+    def give_to(self, user: RunUser) -> None:
+        """Gives the user every part, and the way through the directory that they stand in."""
+        os.chown(self.root, -1, user.gid)
+        self.root.chmod(0o710)
+        for part in (self.checkout, self.home, self.temporary, self.out, self.compile_cache, self.venv):
+            if part.exists():
+                give_to(user, part)
+
+    def renew_out(self, user: RunUser | None) -> None:
+        """An empty place for results, instead of the one that has been used."""
+        remove(self.out)
+        self.out.mkdir(mode=0o700)
+        if user is not None:
+            give_to(user, self.out)
 
     @property
     def checkout(self) -> Path:
@@ -71,10 +86,6 @@ class RunDir:
         return self.out / "run.json"
 
     @property
-    def log(self) -> Path:
-        return self.root / "worker.log.txt"
-
-    @property
     def all(self) -> tuple[Path, ...]:
         """The directories that make up the run, each with everything below it."""
         return (self.root, self.temporary) if not self.temporary.is_relative_to(self.root) else (self.root,)
@@ -96,42 +107,6 @@ class RunDir:
         pip.write_text('#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n')
         pip.chmod(0o755)
         return python
-
-
-def remove(root: Path) -> None:
-    """Removes a run's directory whatever its code did to it; never follows a link out of it."""
-    if not root.is_symlink() and not root.exists():
-        return
-    if root.is_symlink() or not root.is_dir():
-        root.unlink()
-        return
-    _remove_what_can_be(root)
-    if root.exists():
-        _open_directories(root)
-        _remove_what_can_be(root)
-    if root.exists():
-        log.warning("%s could not be removed entirely", root)
-
-
-def _remove_what_can_be(root: Path) -> None:
-    try:
-        shutil.rmtree(root, ignore_errors=True)
-    except RecursionError:
-        # Thousands of directories inside one another; rm goes through them without recursion.
-        subprocess.run(["rm", "-rf", "--", str(root)], check=False, capture_output=True)
-
-
-def _open_directories(root: Path) -> None:
-    """A directory without write permission keeps what is in it from being removed."""
-    unvisited = [str(root)]
-    while unvisited:
-        place = unvisited.pop()
-        try:
-            os.chmod(place, 0o700)
-            with os.scandir(place) as entries:
-                unvisited += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError as failure:
-            log.warning("%s could not be opened: %s", place, failure)
 
 
 def remove_stale(runs_dir: Path) -> int:

@@ -21,9 +21,8 @@ from worker.checkout import CheckoutError, CheckoutInterrupted
 from worker.client import LeasedRun
 from worker.execute import Execution, MachineFailed, Product, RunFailed, RunInterrupted
 from worker.observe import MachineWatch
-from worker.protection import give_to
 from worker.results import Unusable
-from worker.rundir import RunDir, remove
+from worker.rundir import RunDir
 from worker.suite import BadSpec, Suite
 
 log = logging.getLogger("tidemark.worker")
@@ -116,10 +115,7 @@ class Arm(Execution):
         """Nothing of the turn before: neither its result nor its clock."""
         self.began, self.began_monotonic = datetime.now(UTC), time.monotonic()
         self.watch = MachineWatch()
-        remove(self.run_dir.out)
-        self.run_dir.out.mkdir(mode=0o700)
-        if self.sandbox.user is not None:
-            give_to(self.sandbox.user, self.run_dir.out)
+        self.run_dir.renew_out(self.sandbox.user)
 
 
 class SessionExecution(Execution):

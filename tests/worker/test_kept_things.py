@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from worker.caches import Cache, key_of, size_of, trim_mirrors
+from worker.caches import Cache, key_of, trim_mirrors
+from worker.owned import size_of
 from worker.processes import Interrupt
 
 RESULT = """

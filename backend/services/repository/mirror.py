@@ -115,8 +115,9 @@ class Mirror:
         return base, side
 
     def _initialise(self) -> None:
+        private_directory(self.path.parent)
+        private_directory(self.path)
         if not self.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
             self._git("init", "--quiet", "--bare", ".")
 
     def _remove_stale_locks(self) -> None:
@@ -247,6 +248,13 @@ class Mirror:
         told = [line for line in lines if line.startswith(("fatal:", "error:", "ssh:", "remote:"))] or lines
         reason = f"git {verb}: " + "; ".join(told)
         return reason.replace(self.url, without_credentials(self.url)).replace("\x00", "\ufffd")[:500]
+
+
+def private_directory(path: Path) -> None:
+    """The directory, closed to every other user: the history of a private project lies in it. One that an earlier
+    version left open is closed."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
 
 
 def without_credentials(url: str) -> str:

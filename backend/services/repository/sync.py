@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
@@ -139,7 +138,6 @@ def mirror_of(config: ServiceConfig, project: ProjectRow, is_stopping: Callable[
 def read(engine: Engine, config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool]) -> Reading:
     """Fetch, and compare with the store."""
     mirror = mirror_of(config, project, is_stopping)
-    Path(config.mirrors_dir).mkdir(parents=True, exist_ok=True)
     mirror.fetch()
     heads = mirror.heads()
     if project.default_branch not in heads:
