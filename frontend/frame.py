@@ -9,10 +9,11 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import Connection, Engine
 
-from backend.regression.policy import Policy
+from backend.regression.policy import Policy, PolicyBook
 from backend.services.base import access
 from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
+from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.overview import Project
 from frontend import numbers
@@ -51,9 +52,8 @@ class Frame:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-def rule_in_short() -> str:
-    """The rule in one line, from the policy object."""
-    policy = Policy()
+def rule_in_short(policy: Policy) -> str:
+    """The rule in one line."""
     size, runs = numbers.threshold(policy.min_change), policy.sustained_runs
     return f"≥ {size} and outside this series’ noise, sustained over {runs} runs"
 
@@ -93,7 +93,7 @@ def theme_of(request: Request) -> str | None:
 def bare_frame(request: Request) -> Frame:
     """For pages that must come without the database: errors."""
     config = cast(ServiceConfig, request.app.state.config)
-    return Frame(theme=theme_of(request), version=config.version, rule=rule_in_short())
+    return Frame(theme=theme_of(request), version=config.version, rule=rule_in_short(Policy()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +115,10 @@ class Visit:
             return wanted
         newest = max(self.projects, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
         return newest.slug if newest is not None else None
+
+    def policies(self, project: str | None) -> PolicyBook:
+        """By which the series of a project are judged; the built-in ones where there is no project yet."""
+        return policy_book(self.c, project) if project else PolicyBook("")
 
     def check_action(self, csrf_token: str) -> None:
         """Refuse a form that is not one of our own, or comes from who may not change anything."""
@@ -153,7 +157,7 @@ class Visit:
             signed_in=self.principal.name if signed_in else None,
             may_write=self.principal.may(Scope.WRITE),
             version=self.config.version,
-            rule=rule_in_short(),
+            rule=rule_in_short(self.policies(project).general),
             now=self.now,
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
 from backend.regression.compare import Comparison, Failure, Measured, Row, compare
-from backend.regression.policy import Policy
+from backend.regression.policy import Override, Policy, PolicyBook, PolicyError, parse_overrides
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.base.metric_words import change_word
 from frontend.numbers import THIN, quantity
@@ -99,10 +100,35 @@ class FileComparison:
         return "\n".join(lines)
 
 
-def compare_files(base: Path, head: Path) -> FileComparison:
-    """Compares two run.json files under the default policy."""
+def compare_files(base: Path, head: Path, manifest: Path | None = None) -> FileComparison:
+    """Compares two run.json files by the policy of a tidemark.toml, or by the built-in one where none is given."""
     left, right = read_file(base), read_file(head)
-    return FileComparison(base=left, head=right, result=compare(measured(left), measured(right), Policy()))
+    overrides = () if manifest is None else _overrides(manifest)
+    return FileComparison(
+        base=left, head=right, result=compare(measured(left), measured(right), _policies(overrides, left, right))
+    )
+
+
+def _overrides(manifest: Path) -> tuple[Override, ...]:
+    try:
+        return parse_overrides(tomllib.loads(manifest.read_text()).get("policy", {}))
+    except OSError as error:
+        raise Refusal(f"cannot read {manifest}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, PolicyError) as error:
+        raise Refusal(f"{manifest}: {error}") from None
+
+
+def _policies(overrides: tuple[Override, ...], *runs: Run) -> dict[str, Policy]:
+    """The policy of every measurement, by its key."""
+    found = {}
+    for run in runs:
+        book = PolicyBook(run.project, overrides)
+        for result in run.results:
+            for measurement in result.measurements:
+                found[_key(result, measurement.metric)] = book.of(
+                    suite=run.suite, benchmark=result.benchmark, metric=measurement.metric, testbed=run.testbed
+                )
+    return found
 
 
 def read_file(path: Path) -> Run:
@@ -121,7 +147,7 @@ def measured(run: Run) -> list[Measured]:
     for result in run.results:
         found += [
             Measured(
-                key=f"{_name(result)} {measurement.metric}",
+                key=_key(result, measurement.metric),
                 metric=measurement.metric,
                 unit=measurement.unit,
                 direction=Direction(measurement.direction.value),
@@ -134,6 +160,10 @@ def measured(run: Run) -> list[Measured]:
             for measurement in result.measurements
         ]
     return found
+
+
+def _key(result: Result, metric: str) -> str:
+    return f"{_name(result)} {metric}"
 
 
 def _name(result: Result) -> str:

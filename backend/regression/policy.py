@@ -254,6 +254,39 @@ class Override:
         return all(fnmatch.fnmatchcase(names[scope], getattr(self, scope)) for scope in SCOPES)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyBook:
+    """The policies of all series of one project.
+
+    `overrides`: in the order in which they were said, the later ones winning. `points_per_week`: what the project
+    judges in a week; its false-alarm budget is spread over them.
+    """
+
+    project: str
+    overrides: tuple[Override, ...] = ()
+    points_per_week: float = 0.0
+    _found: dict[tuple[str, ...], Policy] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, *, suite: str = "", benchmark: str = "", metric: str = "", testbed: str = "") -> Policy:
+        """The policy that a series of these names is judged by. A name left out matches the pattern `*` only."""
+        names = suite, benchmark, metric, testbed
+        policy = self._found.get(names)
+        if policy is None:
+            policy = self._found[names] = self.before_load(*names).for_load(self.points_per_week)
+        return policy
+
+    def before_load(self, suite: str = "", benchmark: str = "", metric: str = "", testbed: str = "") -> Policy:
+        """The same as it was written, before the project's load asks for more evidence."""
+        return Policy.resolve(
+            self.overrides, project=self.project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
+        )
+
+    @property
+    def general(self) -> Policy:
+        """The policy of a series that no scoped override matches."""
+        return self.of()
+
+
 # Any increase of these counters is a regression: each is a stall or a lost fusion, however many there were before.
 BUILT_IN = (
     Override({"exact_min_change": 0.0}, metric="*graph_breaks"),

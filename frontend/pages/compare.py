@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.regression.policy import Policy
 from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, Scope, find_commit, find_scope
 from backend.services.reports import comparison as service
@@ -89,7 +88,11 @@ def compare_page(visit: Visiting) -> Response:
     )
     # What no gate watches and too few processes measured says nothing about a change.
     shown = [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
-    gate = Policy().min_change
+    policies = visit.policies(project)
+
+    def gate(**names: str) -> float:
+        return policies.of(**names, testbed=scope.testbed.name if scope.testbed else "").min_change
+
     sentence = sentence_of(result)
     return visit.page(
         "compare.html",
@@ -98,15 +101,16 @@ def compare_page(visit: Visiting) -> Response:
         base=base,
         result=result,
         sentence=sentence,
-        suites=[suite_row(mean, gate) for mean in (*result.suites, result.overall)]
-        if len(result.suites) > 1
-        else [suite_row(mean, gate) for mean in result.suites],
-        metrics=[metric_row(row, gate) for row in shown],
+        suites=[
+            suite_row(mean, gate(suite=mean.suite or ""))
+            for mean in (*result.suites, *([result.overall] if len(result.suites) > 1 else []))
+        ],
+        metrics=[metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric)) for row in shown],
         hidden=result.hidden + len(result.rows) - len(shown),
         only=only,
         phases=phase_panels(result),
         kernels=kernel_panels(visit, result),
-        gate=numbers.threshold(gate),
+        gate=numbers.threshold(gate()),
         diff_href=diff_url(visit.repository_url(project), result.base.sha, result.head.sha),
         swap=here(base=result.head.sha, head=result.base.sha),
         markdown=markdown(result),

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
-from backend.regression.policy import Policy
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.base.projects import check_regression
@@ -121,7 +120,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         evidence=detail.evidence,
         gained=gained(detail.traded_for),
         cause_title=cause_title(it),
-        sustained_runs=Policy().sustained_runs,
+        sustained_runs=sustained_runs(visit, it, face),
         commits=commits_of(detail, it, bisected),
         bisection_says=None if bisected is None else bisection_says(bisected),
         commits_note=commits_note(it),
@@ -293,6 +292,15 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
     onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
     label = f"{face.metric} per commit: {before} before, {after} since {onset}"
     return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
+
+
+def sustained_runs(visit: Visit, it: service.Regression, face: AffectedSeries | None) -> int:
+    """So many runs must agree before the series on show is a regression."""
+    policies = visit.policies(it.project)
+    if face is None:
+        return policies.general.sustained_runs
+    names = {"suite": face.suite, "benchmark": face.benchmark, "metric": face.metric, "testbed": it.testbed or ""}
+    return policies.of(**names).sustained_runs
 
 
 def profiles_of(visit: Visit, it: Regression, face: AffectedSeries | None) -> profiles.ProfileChange:

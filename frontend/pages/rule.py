@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from backend.regression.policy import BUILT_IN, Policy, PolicyRow
+from backend.regression.policy import BUILT_IN, PolicyRow
 from frontend import numbers
 from frontend.frame import Visiting
 
@@ -45,14 +45,15 @@ def threshold(row: PolicyRow) -> Threshold:
 
 @router.get("/rule")
 def rule_page(visit: Visiting) -> Response:
-    policy = Policy()
+    project = visit.project()
+    policy = visit.policies(project).general
     return visit.page(
         "rule.html",
         page="rule",
         title="The rule",
         description="When a change counts as a regression: at least "
         f"{numbers.threshold(policy.min_change)} more cost, and more than this series’ noise.",
-        project=visit.project(),
+        project=project,
         policy=policy,
         min_change=numbers.threshold(policy.min_change),
         thresholds=[threshold(row) for row in policy.describe()],

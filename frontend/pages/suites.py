@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from backend.regression.policy import Policy
+from backend.regression.policy import PolicyBook
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.joint.status import standing
 from backend.services.reports import suites as service
@@ -101,13 +101,13 @@ def suite_page(visit: Visiting, suite: str) -> Response:
         path="/suites",
         view=view,
         fleet_says=standing(visit.c, project, visit.now),
-        panels=panels(view, whole),
+        panels=panels(view, whole, visit.policies(project)),
         whole=whole,
         benchmarks=[("All", here(benchmark=None), view.benchmark is None)]
         + [(name, here(benchmark=name), view.benchmark == name) for name in view.benchmarks],
         several_testbeds=len(view.testbeds) > 1,
         alone=len(view.benchmarks) == 1 or view.benchmark is not None,
-        gate=numbers.threshold(Policy().min_change),
+        gate=numbers.threshold(visit.policies(project).of(suite=suite).min_change),
         board_href=link("/board", project=project, suite=view.suite, lens="all"),
     )
 
@@ -116,7 +116,7 @@ def suite_href(project: str, suite: str, benchmark: str | None = None) -> str:
     return link(f"/suites/{quote(suite)}", project=project, benchmark=benchmark)
 
 
-def panels(view: SuiteView, whole: bool) -> list[Panel]:
+def panels(view: SuiteView, whole: bool, policies: PolicyBook) -> list[Panel]:
     """Each benchmark with its curve and its table."""
     curves = {sweep.benchmark: sweep for sweep in view.sweeps}
     by_benchmark: dict[str, list[Standing]] = {}
@@ -134,7 +134,16 @@ def panels(view: SuiteView, whole: bool) -> list[Panel]:
                 benchmark=benchmark,
                 href=suite_href(view.project, view.suite, benchmark),
                 shared=", ".join(f"{name}={value}" for name, value in same.items() if value != ""),
-                rows=[metric_row(each, same) for each in shown],
+                rows=[
+                    metric_row(
+                        each,
+                        same,
+                        policies.of(
+                            suite=view.suite, benchmark=benchmark, metric=each.metric, testbed=each.testbed
+                        ).min_change,
+                    )
+                    for each in shown
+                ],
                 hidden=len(mine) - len(shown),
                 chart=chart,
             )
@@ -194,7 +203,7 @@ def telling(each: Standing, of: Sequence[Standing]) -> bool:
     return each.metric in service.QUOTED and all(other.exact for other in of if other.role == "gate")
 
 
-def metric_row(it: Standing, same: Mapping[str, Any]) -> MetricRow:
+def metric_row(it: Standing, same: Mapping[str, Any], gate: float) -> MetricRow:
     varying = [(name, value) for name, value in it.variant.items() if name not in same]
     own = [str(value) if isinstance(value, str) else f"{name}={value}" for name, value in varying]
     own += [] if service.PRESET in same else [it.preset]
@@ -215,7 +224,7 @@ def metric_row(it: Standing, same: Mapping[str, Any]) -> MetricRow:
             it.change,
             it.low,
             it.high,
-            Policy().min_change,
+            gate,
             "" if it.change is None else change_word(it.unit, it.direction, it.change),
             it.verdict,
             width=150,

@@ -35,6 +35,12 @@ def run_here(
     raise typer.Exit(status)
 
 
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="tidemark.toml", help="Compare two files by the [policy] of this file."),
+]
+
+
 @app.command()
 def submit(
     file: Annotated[Path, typer.Argument(help="A run.json (tidemark.run/1); - reads standard input.")],
@@ -107,6 +113,7 @@ def import_files(
 @app.command()
 def gate(
     files: Annotated[list[Path], typer.Argument(help="One run.json to be judged by the service, or base and head.")],
+    policy: PolicyFile = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -117,22 +124,24 @@ def gate(
     the service judges it against its history. With two, head is compared with base here and nothing is sent.
     """
     try:
-        worse = _got_worse(files, url, token, as_json=as_json)
+        worse = _got_worse(files, policy, url, token, as_json=as_json)
     except Refusal as refusal:
         refusal.exit_status = 2
         raise
     raise typer.Exit(1 if worse else 0)
 
 
-def _got_worse(files: list[Path], url: str | None, token: str | None, *, as_json: bool) -> bool:
+def _got_worse(files: list[Path], policy: Path | None, url: str | None, token: str | None, *, as_json: bool) -> bool:
     from tidemark import local, remote
 
     if len(files) > 2:
         raise Refusal(f"gate takes one run, or base and head; {len(files)} files were given")
     if len(files) == 2:
-        comparison = local.compare_files(files[0], files[1])
+        comparison = local.compare_files(files[0], files[1], policy)
         print(json.dumps(comparison.as_dict()) if as_json else comparison.report())
         return bool(comparison.slower)
+    if policy is not None:
+        raise Refusal("--policy belongs to two files; of one run the service judges by the policy of its project")
     answer = remote.service(url, token).submit(remote.read_run(files[0]))
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
     return remote.regressed(answer)
@@ -142,10 +151,11 @@ def _got_worse(files: list[Path], url: str | None, token: str | None, *, as_json
 def compare(
     base: Annotated[Path, typer.Argument(metavar="A.json", help="The run to compare with.")],
     head: Annotated[Path, typer.Argument(metavar="B.json", help="The run that may be slower.")],
+    policy: PolicyFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare two runs, metric by metric. Needs no service."""
     from tidemark import local
 
-    comparison = local.compare_files(base, head)
+    comparison = local.compare_files(base, head, policy)
     print(json.dumps(comparison.as_dict()) if as_json else comparison.report())

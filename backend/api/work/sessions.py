@@ -47,7 +47,7 @@ class SessionBody(Body):
     head: CommitName | None = Field(default=None, description="default: the base, to compare two environments")
     base_setup: SetupBody = Field(default_factory=SetupBody)
     head_setup: SetupBody = Field(default_factory=SetupBody)
-    rounds: int = Field(default=confirm.MOST_ROUNDS, ge=1, le=20, description="of ABBA, at most")
+    rounds: int | None = Field(default=None, ge=1, le=20, description="of ABBA, at most; by default as the policy says")
 
     def wish(self) -> Wish:
         return Wish(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from backend.contract import Run
-from backend.regression.policy import Override, Policy
+from backend.regression.policy import Policy, PolicyBook
 from backend.store.judging.series import SeriesRow
 
 
@@ -28,29 +28,13 @@ class Arrival:
     measured_at: datetime
     now: datetime
     environment_hash: str
-    overrides: tuple[Override, ...]
-    points_per_week: float = 0.0
-    """What the project judges in a week: its false-alarm budget is spread over them."""
-
-    policies: dict[tuple[str, str], Policy] = field(default_factory=dict, compare=False, repr=False)
-    """Found so far, by benchmark and metric."""
+    policies: PolicyBook
+    """Those of tidemark.toml, of the suite of this very commit, and what a person chose."""
 
     def policy_of(self, series: SeriesRow) -> Policy:
-        key = series.benchmark, series.metric
-        policy = self.policies.get(key)
-        if policy is None:
-            policy = self.policies[key] = self._resolve(series)
-        return policy
-
-    def _resolve(self, series: SeriesRow) -> Policy:
-        return Policy.resolve(
-            self.overrides,
-            project=self.run.project,
-            suite=series.suite,
-            benchmark=series.benchmark,
-            metric=series.metric,
-            testbed=self.run.testbed,
-        ).for_load(self.points_per_week)
+        return self.policies.of(
+            suite=series.suite, benchmark=series.benchmark, metric=series.metric, testbed=self.run.testbed
+        )
 
     @property
     def worker(self) -> str:

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from backend.contract import variant_key
 from backend.regression.compare import CONFIDENCE
-from backend.regression.policy import Policy
+from backend.regression.policy import PolicyBook
+from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
 from backend.services.reports.steadiness import Steadiness, steadiness
@@ -57,6 +58,8 @@ class Line:
     """Of `runs`, so many are worse each by itself."""
     detectable: float | None
     """The smallest change that this series' noise lets through, as the policy asks to see it."""
+    needed: int
+    """So many runs must agree before it is a regression."""
     still_needed: int
     """Runs of the branch that its baseline lacks."""
     regression_id: int | None
@@ -108,7 +111,6 @@ class CommitReport:
     waiting: tuple[Waiting, ...]
     suites: tuple[str, ...]
     reason: str | None
-    needed: int
     """So many runs must agree before anybody is told for sure."""
     steadiness: Steadiness | None
     """Of the machine, where something looks slower."""
@@ -142,7 +144,7 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     """What is known of this commit now. Runs of a suite on a testbed count together."""
     verdict = commit_verdict(c, project.slug, sha)
     newest = {_place(run): run for run in verdict.runs if run.state not in ("superseded", "cancelled")}
-    needed = runs_needed(project)
+    book = policy_book(c, project.slug)
     documents = store.documents_of(c, [run.run_id for run in newest.values()])
     lines: list[Line] = []
     phases: list[Phase] = []
@@ -152,7 +154,7 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
         for row in said[run.run_id]:
             same = [other for rows in said.values() for other in rows if other.series_id == row.series_id]
             if row.role in JUDGED_ROLES:
-                lines.append(_line(run, row, same, needed, sources))
+                lines.append(_line(run, row, same, runs_needed(book, place, [row]), sources))
             elif row.role == "phase" and row.baseline is not None:
                 phases.append(_phase(row, same))
     worse = {(line.benchmark, line.variant) for line in lines if line.verdict in WORSE}
@@ -174,16 +176,19 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
         waiting=_waiting(c, project, newest.values()),
         suites=tuple(dict.fromkeys(suite for suite, _ in newest)),
         reason=verdict.reason,
-        needed=needed,
         steadiness=_steadiness(c, project, ordered, newest.values(), documents, base),
         url=_url(public_url, project.slug, verdict.commit, base_sha),
     )
 
 
-def runs_needed(project: ProjectRow) -> int:
-    """So many runs must say the same before anybody is told for sure."""
-    chosen = (project.settings.get("policy") or {}).get("table", {})
-    return int({**project.policy, **chosen}.get("sustained_runs", Policy().sustained_runs))
+def runs_needed(book: PolicyBook, place: tuple[str, str], judged: Iterable[Any]) -> int:
+    """So many runs of a suite on a testbed must say the same before anybody is told for sure: the most that the
+    policies of these judgements' series ask for, or what the suite's asks for where there is none."""
+    suite, testbed = place
+    policies = [book.of(suite=suite, benchmark=row.benchmark, metric=row.metric, testbed=testbed) for row in judged]
+    if not policies:
+        return book.of(suite=suite, testbed=testbed).sustained_runs
+    return max(policy.sustained_runs for policy in policies)
 
 
 def _place(run: CommitRun) -> tuple[str, str]:
@@ -226,6 +231,7 @@ def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: M
         runs=len(same),
         worse=sum(it.verdict in WORSE for it in same),
         detectable=row.detail.get("minimum_detectable_effect") or None,
+        needed=needed,
         still_needed=max(0, (row.need or 0)) if row.verdict == "insufficient" else 0,
         regression_id=row.regression_id,
         source=sources.get((row.benchmark, row.variant_key)) or _file_in(row.benchmark),

@@ -5,7 +5,7 @@ not fetched, are not in the store, and no run can name them. A new push needs a 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.projects import find_project
 from backend.services.github.commit_report import is_sustained, runs_needed
+from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
@@ -30,7 +31,7 @@ from backend.store.base import projects as project_store
 from backend.store.base.projects import ProjectRow
 from backend.store.github import outbox as github_outbox
 from backend.store.github import pull_requests as store
-from backend.store.github.pull_requests import PullRequestRow
+from backend.store.github.pull_requests import Doubtful, PullRequestRow
 from backend.store.judging import judgements
 from backend.store.queue import queue
 
@@ -216,8 +217,7 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
             project = project_store.by_id(c, found.project_id)
             if project is None:
                 continue
-            if len(found.runs) >= runs_needed(project):
-                _settle(c, found.runs, runs_needed(project), now())
+            if _settle(c, project, found, now()):
                 continue
             wanted = Wanted(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
             requested += len(
@@ -239,20 +239,30 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
 def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
     """Bring the store up to what the runs of this head agree on, before anybody is told of it."""
     for found in store.doubtful(c, sha):
-        if found.project_id == project.id and len(found.runs) >= runs_needed(project):
-            _settle(c, found.runs, runs_needed(project), now)
+        if found.project_id == project.id:
+            _settle(c, project, found, now)
 
 
-def _settle(c: Connection, run_ids: Sequence[str], needed: int, now: datetime) -> None:
-    """What enough runs agree on is a regression everywhere: on the board and in the API as in the check."""
+def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) -> bool:
+    """What enough runs agree on is a regression everywhere: on the board and in the API as in the check.
+
+    Whether there are enough runs; nothing is settled before.
+    """
     by_series: dict[int, list[Any]] = {}
-    for run_id in run_ids:
+    for run_id in found.runs:
         for row in judgements.of_run(c, run_id):
             by_series.setdefault(row.series_id, []).append(row)
-    sure = [series_id for series_id, rows in by_series.items() if is_sustained(rows, needed)]
-    restated = judgements.bear_out(c, run_ids, sure, now) if sure else []
+    book, place = policy_book(c, project.slug), (found.suite, found.testbed)
+    suspects = [rows[0] for rows in by_series.values() if any(row.verdict == "suspect" for row in rows)]
+    if len(found.runs) < runs_needed(book, place, suspects):
+        return False
+    sure = [
+        series_id for series_id, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))
+    ]
+    restated = judgements.bear_out(c, found.runs, sure, now) if sure else []
     if restated:
         github_outbox.want(c, restated)
+    return True
 
 
 def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullRequestRow, now: datetime) -> None:

@@ -164,14 +164,14 @@ def _context(report: CommitReport) -> str:
     testbeds = ", ".join(dict.fromkeys(plain(line.testbed) for line in report.lines))
     where = f" on {testbeds}" if testbeds else ""
     lead = next(iter(report.worse), None)
-    said = "" if lead is None else f" · {_agreement(lead, report.needed)}"
+    said = "" if lead is None else f" · {_agreement(lead)}"
     return f"`{report.sha[:SHORT]}`{against}{where}{said} · [open in Tidemark]({report.url})"
 
 
-def _agreement(line: Line, needed: int) -> str:
+def _agreement(line: Line) -> str:
     if line.verdict == "regression":
         return "the one run shows it" if line.runs == 1 else f"{line.worse} of {line.runs} runs show it"
-    return f"{line.worse} of {line.runs} runs {'shows' if line.worse == 1 else 'show'} it, {needed} must agree"
+    return f"{line.worse} of {line.runs} runs {'shows' if line.worse == 1 else 'show'} it, {line.needed} must agree"
 
 
 def _quiet_line(report: CommitReport) -> str:

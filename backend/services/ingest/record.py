@@ -19,7 +19,7 @@ from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, v
 from backend.services.base.arrival import Arrival
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.judging.judging import Judged, Measured, judge_arrival
-from backend.services.judging.rejudging import overrides_of
+from backend.services.judging.rejudging import policies_of
 from backend.services.judging.verdicts import SeriesVerdict, explanation
 from backend.services.queue.dispatch import lease_hash
 from backend.store.base import wire
@@ -317,8 +317,7 @@ def _arrive(
         measured_at=measured_at,
         now=now,
         environment_hash=fingerprint or "",
-        overrides=overrides_of(run, place),
-        points_per_week=place.points_per_week or 0.0,
+        policies=policies_of(run, place),
     )
     return arrival, series, columns
 

@@ -30,6 +30,7 @@ from backend.services.judging import rejudging, series_states
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.state_cache import STATES
 from backend.services.judging.verdicts import restatements
+from backend.services.policy.resolve import policy_book
 from backend.services.queue.dispatch import lease_hash, publish_run
 from backend.services.sessions.request import MOST_SPOILED, Purpose, end, publish, queue_round
 from backend.store.base import live as live_store
@@ -385,12 +386,13 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
     rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
     comparing = session["purpose"] == Purpose.COMPARE.value
     arrivals = rejudging.Arrivals(now)
+    book = policy_book(c, session["project"])
     judged = []
     for metric in metrics:
         if min(*metric.base, *metric.head) <= 0 and not metric.measurement.exact:
             continue  # a change is a ratio of costs
         points = past.get(metric.series_id or -1, [])
-        policy = Policy.resolve(project=session["project"])
+        policy = book.of(suite=session["suite"], testbed=session["testbed"])
         if points and metric.series_id is not None:
             policy = arrivals.of(c, points[-1]).policy_of(rows[metric.series_id])
         runs: list[Sequence[float]] = [point.processes for point in points]

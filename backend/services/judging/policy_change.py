@@ -7,7 +7,7 @@ API; the later ones win. Every change is judged again in the background, series 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.regression.policy import Override, Policy, PolicyError, PolicyRow, parse_overrides, require_threshold
+from backend.regression.policy import Policy, PolicyBook, PolicyError, PolicyRow, parse_overrides, require_threshold
 from backend.regression.series import history
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services.base import live, projects
@@ -25,7 +25,7 @@ from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, Unavailable
 from backend.services.judging import rejudging
 from backend.services.judging.replay import POINTS_BEFORE, judgeable, kind_of, replay
-from backend.services.policy.resolve import overrides_of
+from backend.services.policy.resolve import book_of
 from backend.services.policy.versions import PolicyVersion, note_version, versions_of
 from backend.store.base import projects as project_store
 from backend.store.base.projects import ProjectRow
@@ -117,12 +117,11 @@ class ProjectPolicy:
 def policy_of(c: Connection, slug: str) -> ProjectPolicy:
     project = projects.find_project(c, slug)
     tables = store.tables(c, project.id)
-    found = overrides_of(tables)
     return ProjectPolicy(
         project=project.slug,
         declared=tables.declared,
         chosen=tables.chosen,
-        effective=tuple(Policy.resolve(found, project=slug).for_load(tables.points_per_week).describe()),
+        effective=tuple(book_of(project.slug, tables).general.describe()),
         versions=versions_of(project.settings),
         points_per_week=int(tables.points_per_week),
         rejudging=progress_of(project),
@@ -187,14 +186,8 @@ def _compared(
 ) -> Preview:
     since = now - timedelta(days=days)
     series = store.gates_since(c, project.id, since)
-    of_now, of_then = overrides_of(present), overrides_of(wanted)
-    policies = {
-        it.series.id: (
-            _resolved(project, it, of_now, present.points_per_week),
-            _resolved(project, it, of_then, wanted.points_per_week),
-        )
-        for it in series
-    }
+    books = book_of(project.slug, present), book_of(project.slug, wanted)
+    policies = {it.series.id: tuple(_policy_of(it, book) for book in books) for it in series}
     affected = [it for it in series if policies[it.series.id][0] != policies[it.series.id][1]]
     told_now: list[tuple[Watched, ChangePoint]] = []
     told_then: list[tuple[Watched, ChangePoint]] = []
@@ -238,15 +231,8 @@ def _histories(
             yield w, points[w.series.id], [decision for decision in decisions if decision.series_id == w.series.id]
 
 
-def _resolved(project: ProjectRow, w: Gate, overrides: Iterable[Override], points_per_week: float) -> Policy:
-    return Policy.resolve(
-        overrides,
-        project=project.slug,
-        suite=w.series.suite,
-        benchmark=w.series.benchmark,
-        metric=w.series.metric,
-        testbed=w.testbed,
-    ).for_load(points_per_week)
+def _policy_of(it: Gate, book: PolicyBook) -> Policy:
+    return book.of(suite=it.series.suite, benchmark=it.series.benchmark, metric=it.series.metric, testbed=it.testbed)
 
 
 def _told(

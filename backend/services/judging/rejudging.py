@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from backend.contract import Run, parse_run
-from backend.regression.policy import Override, PolicyError, parse_overrides
+from backend.regression.policy import Override, PolicyBook, PolicyError, parse_overrides
 from backend.regression.terms import ChangeState, Judgement
 from backend.services.alarms import alarms
 from backend.services.base import live
@@ -146,8 +146,7 @@ def arrival_of(c: Connection, point: StoredPoint, now: datetime) -> Arrival:
         measured_at=point.measured_at,
         now=now,
         environment_hash=point.environment_hash,
-        overrides=overrides_of(run, known),
-        points_per_week=known.points_per_week or 0.0,
+        policies=policies_of(run, known),
     )
 
 
@@ -166,7 +165,7 @@ class Arrivals:
         return self._known[key]
 
 
-def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
+def policies_of(run: Run, place: Place) -> PolicyBook:
     """The project's policy, over it what the suite of this very commit declares, and over all what a person chose."""
     tables = {
         "project": place.policy,
@@ -180,4 +179,4 @@ def overrides_of(run: Run, place: Place) -> tuple[Override, ...]:
         except PolicyError as error:
             # A result is never lost to a bad threshold: it is judged without it.
             log.warning("run %s of %s is judged without its %s's policy: %s", run.id, run.project, where, error)
-    return tuple(found)
+    return PolicyBook(run.project, tuple(found), place.points_per_week or 0.0)

@@ -16,7 +16,6 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
 from backend.regression.cost import log_cost
-from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 from backend.regression.thinning import changed_between, next_position
 from backend.services.base import live
@@ -26,6 +25,7 @@ from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.projects import find_project
 from backend.services.base.savepoints import apart
 from backend.services.base.scope import find_commit, find_scope
+from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
 from backend.services.repository.manifest import Suite
@@ -243,7 +243,7 @@ def _of_paths(patterns: Sequence[str] | None) -> Callable[[Sequence[str]], bool]
 def _changes(c: Connection, row: RowMapping, taken: set[int]) -> list[tuple[int, int]]:
     """Between which measured neighbours a gate metric differs, and nobody was asked for yet."""
     found = set()
-    gate = math.log1p(Policy.resolve(project=row["project"], suite=row["suite"]).min_change)
+    gate = math.log1p(policy_book(c, row["project"]).of(suite=row["suite"], testbed=row["testbed"]).min_change)
     where = row["project_id"], row["testbed_id"], row["suite"], row["first_position"], row["last_position"]
     for series in store.levels(c, *where):
         direction = Direction(series["direction"])

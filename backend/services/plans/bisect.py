@@ -26,7 +26,7 @@ from backend.services.base.errors import Conflict, NotFound, ServiceError
 from backend.services.base.savepoints import apart
 from backend.services.plans.bisection_evidence import Place, compared, confidence_of, observed, standing_of
 from backend.services.plans.bisection_views import BisectionView, bisection_view, view_of
-from backend.services.policy.resolve import policy_in_force
+from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
 from backend.services.repository import sync
@@ -138,8 +138,8 @@ def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
     series = asked["lead_series_id"]
     points = series_store.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
     past = [point.processes for point in points if point.position <= asked["last_good_position"]]
-    named = {name: asked[name] for name in ("project", "suite", "benchmark", "metric", "testbed")}
-    spread = process_spread(past, policy_in_force(c, asked["project_id"], **named))
+    named = {name: asked[name] for name in ("suite", "benchmark", "metric", "testbed")}
+    spread = process_spread(past, policy_book(c, asked["project"]).of(**named))
     return log_cost(before, direction), math.log1p(change), max(spread, asked["noise"] or 0.0)
 
 

@@ -10,13 +10,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from backend.regression.confirmation import most_rounds
 from backend.services.base.access import Principal, Scope, require
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
+from backend.services.policy.resolve import policy_book
 from backend.services.repository.requests import check_may_run, manifest_at
-from backend.services.sessions.request import MOST_ROUNDS, Purpose, SessionRequest, request_session
+from backend.services.sessions.request import Purpose, SessionRequest, request_session
 from backend.store.queue import queue
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -34,7 +36,8 @@ class Wish:
     head: str
     base_setup: Mapping[str, Any]
     head_setup: Mapping[str, Any]
-    max_rounds: int = MOST_ROUNDS
+    max_rounds: int | None = None
+    """Of ABBA; None: as many as the policy of the suite allows."""
 
 
 def request_comparison(
@@ -79,7 +82,7 @@ def request_comparison(
         base_setup=wish.base_setup,
         head_setup=wish.head_setup,
         schedule=schedule,
-        max_rounds=wish.max_rounds,
+        max_rounds=wish.max_rounds or most_rounds(policy_book(c, project.slug).of(suite=suite.name, testbed=testbed)),
     )
     return request_session(c, request, now)
 

@@ -1,4 +1,4 @@
-"""Which thresholds are in force: the built-in ones, those of tidemark.toml, and what was chosen; the later ones win."""
+"""The policies of a project: the built-in ones, those of tidemark.toml, and what was chosen; the later ones win."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ import logging
 
 from sqlalchemy import Connection
 
-from backend.regression.policy import Override, Policy, PolicyError, parse_overrides
+from backend.regression.policy import Override, PolicyBook, PolicyError, parse_overrides
 from backend.store.policy import policies as store
 
 log = logging.getLogger("tidemark.policies")
+
+
+def policy_book(c: Connection, project: str) -> PolicyBook:
+    """What the next points of a project's series will be judged by; the built-in thresholds where there is no such
+    project (yet)."""
+    tables = store.tables_of(c, project)
+    return PolicyBook(project) if tables is None else book_of(project, tables)
+
+
+def book_of(project: str, tables: store.Tables) -> PolicyBook:
+    """The policies that these tables make."""
+    return PolicyBook(project, overrides_of(tables), tables.points_per_week)
 
 
 def overrides_of(tables: store.Tables) -> tuple[Override, ...]:
@@ -21,13 +33,3 @@ def overrides_of(tables: store.Tables) -> tuple[Override, ...]:
         except PolicyError as error:
             log.warning("%s", error)
     return tuple(found)
-
-
-def policy_in_force(
-    c: Connection, project_id: int, *, project: str, suite: str, benchmark: str, metric: str, testbed: str
-) -> Policy:
-    """What the next point of a series will be judged by."""
-    tables = store.tables(c, project_id)
-    return Policy.resolve(
-        overrides_of(tables), project=project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
-    ).for_load(tables.points_per_week)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.regression.policy import SCOPES, Policy, PolicyRow
-from backend.services.policy.resolve import overrides_of
+from backend.services.policy.resolve import book_of, overrides_of
 from backend.store.base import projects as project_store
 from backend.store.policy import policies as store
 from backend.store.policy.policies import Tables
@@ -44,7 +44,7 @@ def note_version(c: Connection, project_id: int, slug: str, *, by: str, now: dat
     project = project_store.by_id(c, project_id)
     assert project is not None  # its policy has just been changed
     tables = store.tables(c, project_id)
-    version = Policy.resolve(overrides_of(tables), project=slug).version
+    version = book_of(slug, tables).before_load().version
     entry = {"version": version, "at": now.isoformat(), "by": by, "declared": tables.declared, "chosen": tables.chosen}
     kept = [*project.settings.get(SETTING, []), entry][-KEPT:]
     project_store.set_setting(c, project_id, SETTING, kept)

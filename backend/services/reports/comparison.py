@@ -5,10 +5,9 @@ The verdicts are those of `backend.regression.compare` on the stored process val
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -20,11 +19,10 @@ from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.base.errors import NotFound
 from backend.services.base.scope import LAST_GOOD, Scope, find_commit, find_scope
-from backend.services.policy.resolve import overrides_of
+from backend.services.policy.resolve import policy_book
 from backend.services.reports.notices import Difference, differences
 from backend.store.base.lookup import CommitRow
 from backend.store.board import board as board_store
-from backend.store.policy import policies as policy_store
 from backend.store.reports import comparison as store
 from backend.store.reports.comparison import ResultRow, RunRow, SeriesRow
 
@@ -250,7 +248,8 @@ def _level(left: _Measurements, right: _Measurements) -> tuple[_Measurements, _M
 
 def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurements) -> Compared:
     """The rule's verdict for every metric that a person compares; phases are told apart from it."""
-    policy_of = _policies(c, scope)
+    book = policy_book(c, scope.project.slug)
+    testbed = "" if scope.testbed is None else scope.testbed.name
     policies: dict[str, Policy] = {}
     sides: list[list[Measured]] = []
     spread: dict[str, float] = {}
@@ -259,7 +258,9 @@ def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurement
         for key, series in side.series.items():
             if series.role == Role.PHASE.value:
                 continue
-            policies[key] = policy_of(series.suite, series.benchmark, series.metric)
+            policies[key] = book.of(
+                suite=series.suite, benchmark=series.benchmark, metric=series.metric, testbed=testbed
+            )
             if series.noise is not None:
                 spread[key] = series.noise
             measured.append(
@@ -276,21 +277,6 @@ def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurement
             )
         sides.append(measured)
     return compare(sides[0], sides[1], policies, spread)
-
-
-def _policies(c: Connection, scope: Scope) -> Callable[[str, str, str], Policy]:
-    """The policy of a suite's benchmark and metric; looked up once for all their variants."""
-    tables = policy_store.tables(c, scope.project.id)
-    overrides = overrides_of(tables)
-    testbed = "" if scope.testbed is None else scope.testbed.name
-
-    @cache
-    def policy_of(suite: str, benchmark: str, metric: str) -> Policy:
-        return Policy.resolve(
-            overrides, project=scope.project.slug, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
-        ).for_load(tables.points_per_week)
-
-    return policy_of
 
 
 def _rows(judged: Compared, right: _Measurements) -> list[Row]:

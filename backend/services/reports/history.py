@@ -18,7 +18,7 @@ from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_scope, find_testbed, storable, time_range
 from backend.services.judging.replay import kind_of
 from backend.services.judging.state_cache import read_state
-from backend.services.policy.resolve import policy_in_force
+from backend.services.policy.resolve import policy_book
 from backend.services.reports.notices import Difference, differences
 from backend.store.board import board as board_store
 from backend.store.board.board import ONSET, VERDICTS
@@ -222,14 +222,8 @@ def with_siblings(c: Connection, info: SeriesInfo) -> Series:
 def profile_of(c: Connection, info: SeriesInfo) -> Profile:
     """The noise of a series as the judge remembers it, under the policy that its next point will be judged by."""
     row = series_store.read(c, info.id)
-    policy = policy_in_force(
-        c,
-        info.project_id,
-        project=info.project,
-        suite=info.suite,
-        benchmark=info.benchmark,
-        metric=info.metric,
-        testbed=info.testbed,
+    policy = policy_book(c, info.project).of(
+        suite=info.suite, benchmark=info.benchmark, metric=info.metric, testbed=info.testbed
     )
     return profile(read_state(row) or SeriesState.new(kind_of(row)), policy)
 

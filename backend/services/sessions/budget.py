@@ -11,11 +11,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from backend.regression.policy import Policy
-from backend.services.policy.resolve import overrides_of
+from backend.services.policy.resolve import policy_book
 from backend.store.base import projects as project_store
 from backend.store.joint import rests as store
-from backend.store.policy import policies as policy_store
 
 DAY = timedelta(days=1)
 
@@ -37,7 +35,7 @@ class SessionBudget:
 def budget_of(c: Connection, project_id: int, now: datetime) -> SessionBudget:
     project = project_store.by_id(c, project_id)
     assert project is not None
-    policy = Policy.resolve(overrides_of(policy_store.tables(c, project_id)), project=project.slug)
+    policy = policy_book(c, project.slug).general
     asked, allowed = store.asked_since(c, project_id, now - DAY), policy.sessions_per_day
     is_used_up = len(asked) >= allowed > 0
     return SessionBudget(allowed=allowed, asked=len(asked), free_at=asked[allowed - 1] + DAY if is_used_up else None)

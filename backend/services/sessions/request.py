@@ -16,10 +16,9 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
 from backend.regression.confirmation import most_rounds
-from backend.regression.policy import Policy
 from backend.services.base import live
 from backend.services.base.errors import Conflict, NotFound
-from backend.services.policy.resolve import policy_in_force
+from backend.services.policy.resolve import policy_book
 from backend.services.sessions.budget import budget_of
 from backend.store.base import live as live_store
 from backend.store.queue import queue
@@ -29,8 +28,6 @@ ALIVE = timedelta(seconds=45)
 """A worker that said nothing for so long is not there to confirm anything."""
 MOST_SESSIONS = 3
 """Of one regression: what three sessions leave undecided, the following commits decide."""
-MOST_ROUNDS = most_rounds(Policy())
-"""Of ABBA, where nobody says how many and no series' policy does."""
 MOST_SPOILED = 2
 """Rounds on a machine that moved; one more and the session is quarantined."""
 ORDERS = ("ABBA", "BAAB")
@@ -72,7 +69,8 @@ class SessionRequest:
     schedule: str | None = None
     lead_series_id: int | None = None
     avoid_worker_id: int | None = None
-    max_rounds: int = MOST_ROUNDS
+    max_rounds: int
+    """Of ABBA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
     # Without one the following commits decide; the regressions are of one project, whose lock is held.
     left = budget_of(c, wanted[0]["project_id"], now).left if wanted else 0
     for suspect in wanted[:left]:
-        named = {name: suspect[name] for name in ("project", "suite", "benchmark", "metric", "testbed")}
+        named = {name: suspect[name] for name in ("suite", "benchmark", "metric", "testbed")}
         request_session(
             c,
             SessionRequest(
@@ -161,7 +159,7 @@ def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
                 regression_id=suspect["id"],
                 lead_series_id=suspect["lead_series_id"],
                 avoid_worker_id=suspect["worker_id"],
-                max_rounds=most_rounds(policy_in_force(c, suspect["project_id"], **named)),
+                max_rounds=most_rounds(policy_book(c, suspect["project"]).of(**named)),
             ),
             now,
         )

@@ -40,7 +40,7 @@ class Tables(NamedTuple):
 
 _TABLES = text(
     """SELECT policy, coalesce(settings #> '{policy,table}', '{}'), (settings #>> '{load,points_per_week}')::float8
-       FROM project WHERE id = :project"""
+       FROM project WHERE id = :project OR slug = :slug"""
 )
 _NAMES = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
               s.role, s.exact, s.state_position, t.name AS testbed"""
@@ -89,8 +89,15 @@ def claim_preview(c: Connection, project_id: int) -> bool:
 
 
 def tables(c: Connection, project_id: int) -> Tables:
-    declared, chosen, points = c.execute(_TABLES, {"project": project_id}).one()
+    """Of a project that is there."""
+    declared, chosen, points = c.execute(_TABLES, {"project": project_id, "slug": None}).one()
     return Tables(declared, chosen, points or 0.0)
+
+
+def tables_of(c: Connection, slug: str) -> Tables | None:
+    """The same by the project's name; None: there is none of that name."""
+    found = c.execute(_TABLES, {"project": None, "slug": slug}).one_or_none()
+    return None if found is None else Tables(found[0], found[1], found[2] or 0.0)
 
 
 def gates_since(c: Connection, project_id: int, since: datetime) -> list[Gate]:
