@@ -60,6 +60,7 @@ def site(own_site: Site, tmp_path: Path) -> Site:
             requested_by="ada",
             base_setup={},
             head_setup={"pip": "torch==2.14.0 <b>now</b>"},
+            max_rounds=6,
         )
         confirm.request_session(c, request, datetime.now(UTC))
     return own_site

@@ -18,10 +18,12 @@ GROWS_FOR = 45
 """Commits after its onset in which a change may be found on further testbeds and series."""
 LEFT_OVER = 0.6
 """Share of a known change that may be left over after it was taken off; more is another change of the same series."""
-STEP_OF_DRIFT = 0.065
-"""Log cost: a larger loss at one commit is a regression of its own, whatever comes after it."""
-PART_OF_DRIFT = 0.055
-"""Log cost of a gate: a smaller loss of a benchmark that is known to drift is a part of that."""
+LISTED = 0.6
+"""Share of the gate: what surely moved by less is not listed beside a proved change."""
+STEP_OF_DRIFT = 1.3
+"""Share of the gate: a larger loss at one commit is a regression of its own, whatever comes after it."""
+PART_OF_DRIFT = 1.1
+"""Share of the gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
 
 class Codes(Software):
@@ -54,20 +56,20 @@ class Codes(Software):
     def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
         """The series that a proved change moved, and its direction."""
         rows, z = self.rows[inquiry.testbed], change / error
-        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED)
-        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.008)
-        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED)
+        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED * self.smallest)
+        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.16 * self.smallest)
+        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED * self.smallest)
         lead = self.lead_of(change, clear if clear.any() else expected)
         sign = float(np.sign(change[lead]))
-        related = self.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED)
+        related = self.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED * self.smallest)
         alike = np.sign(change) == sign
         listed = (clear | expected | related) & alike
         getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
         listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
-        enough = np.abs(change) + 0.5 * error >= 0.03
-        if abs(change[lead]) >= 2 * SMALLEST:
+        enough = np.abs(change) + 0.5 * error >= LISTED * self.smallest
+        if abs(change[lead]) >= 2 * SMALLEST * self.smallest[lead]:
             # Beside a large change a tiny one is chance, or a part of a drift.
-            enough &= np.abs(change) >= SMALLEST
+            enough &= np.abs(change) >= SMALLEST * self.smallest
         listed &= self.with_shown(listed & enough)
         listed &= self.stepped(inquiry, rows, change, listed)
         if listed.any():
@@ -126,8 +128,8 @@ class Codes(Software):
             if (
                 known.open
                 and both >= 0.5 * either
-                and 0 < known.change[lead] < STEP_OF_DRIFT
-                and 0 < code.change[own] < STEP_OF_DRIFT
+                and 0 < known.change[lead] < STEP_OF_DRIFT * self.smallest[lead]
+                and 0 < code.change[own] < STEP_OF_DRIFT * self.smallest[own]
                 and 3 < code.place.commit - known.place.commit <= 60
                 and self.machine_bound[lead]
             ):
@@ -237,12 +239,12 @@ class Codes(Software):
         sure = 1 / np.sqrt(own + weight)
         sign = np.sign(code.change[self.lead_of(code.change, code.listed)])
         sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
-        add = (best * sign >= 0.018) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
+        add = (best * sign >= 0.36 * self.smallest) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
         add &= code.change * sign >= np.where(sides, 2.5 if self.unsettled_near(rows) else 1.5, 3.5) * code.error
         # What the runs show and the session saw far less of was there before, or came later.
         add &= code.change * sign + code.error >= 0.6 * best * sign
-        add &= self.with_shown(code.listed | (add & (best * sign >= 0.03)))
-        drop = (best * sign < 0.010) & (sure < 0.007)
+        add &= self.with_shown(code.listed | (add & (best * sign >= LISTED * self.smallest)))
+        drop = (best * sign < 0.2 * self.smallest) & (sure < 0.007)
         listed = (code.listed | add) & ~drop
         if not (listed & self.shown).any():
             listed = code.listed
@@ -295,7 +297,7 @@ class Codes(Software):
                     return True
         if (
             self.drifting.get(int(self.benchmark[found.lead]), -1) >= self.newest
-            and abs(found.change[self.partner[found.lead]]) < PART_OF_DRIFT
+            and abs(found.change[self.partner[found.lead]]) < PART_OF_DRIFT * self.smallest[self.partner[found.lead]]
         ):
             listed = moved & (self.benchmark == self.benchmark[found.lead])
             rows.put(("absorbed", self.new_key()), Shift(np.where(listed, found.change, 0.0), from_position=first))

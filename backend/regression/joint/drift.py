@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from backend.regression.cause.attribution import CauseName
-from backend.regression.joint.code import STEP_OF_DRIFT, Codes
+from backend.regression.joint.code import LISTED, STEP_OF_DRIFT, Codes
 from backend.regression.joint.rows import RowsOfTestbed, Shift
 from backend.regression.joint.scan import Place
 from backend.regression.joint.state import MOVED, Code, Inquiry, Purpose, Upgrade
@@ -36,10 +36,10 @@ AGAIN = 12
 """Commits after which a benchmark is looked at again that lost a little, or of which no session could be had."""
 STEADY = 30
 """Commits for which a benchmark that was suspected and did not lose is left alone."""
-TELLS = 0.042
-"""Log cost that a gate lost, from which a drift is told."""
-HINTS = 0.015
-"""Log cost in a session: below it there is no drift yet, above it another look follows soon."""
+TELLS = 0.84
+"""Share of its gate that a series lost, from which a drift is told."""
+HINTS = 0.3
+"""Share of the gate in a session: below it there is no drift yet, above it another look follows soon."""
 SEEN_STEADY = 20
 """Commits for which one is left alone that a session about another one clearly saw steady."""
 CLEARED = 0.5
@@ -123,13 +123,13 @@ class Drifts(Codes):
         new, _ = self.window(now - 6, now)
         rise, part = new[lead] - old[lead], middle[lead] - old[lead]
         z = part / np.sqrt(old_variance[lead] + middle_variance[lead])
-        return bool(rise >= 0.03 and part >= 0.25 * rise and z >= 3.5)
+        return bool(rise >= LISTED * self.smallest[lead] and part >= 0.25 * rise and z >= 3.5)
 
     def may_be_drift(self, moved: Bools, change: Floats) -> bool:
         """One benchmark alone lost something, or one of two a little: as an upgrade may do, and a drift on its way."""
         lead = self.partner[self.lead_of(change, moved & self.machine_bound)]
         benchmarks = len(np.unique(self.benchmark[moved]))
-        limit = {1: np.inf, 2: STEP_OF_DRIFT}.get(benchmarks, 0.0)
+        limit = {1: np.inf, 2: STEP_OF_DRIFT * self.smallest[lead]}.get(benchmarks, 0.0)
         return bool(0 < change[lead] < limit)
 
     # --- asking and deciding
@@ -182,7 +182,9 @@ class Drifts(Codes):
         error = np.hypot(error, self.error_of_known(inquiry))
         seen, seen_error = self.slow_loss()
         verdicts = {
-            int(gate): self.judge_loss(change[gate] / error[gate], change[gate], seen[gate] / seen_error[gate])
+            int(gate): self.judge_loss(
+                change[gate] / error[gate], change[gate] / self.smallest[gate], seen[gate] / seen_error[gate]
+            )
             for gate in np.flatnonzero(self.may_drift())
         }
         if Verdict.DOUBTFUL in verdicts.values() and len(inquiry.results) < 2:
@@ -212,11 +214,11 @@ class Drifts(Codes):
             number = int(self.benchmark[gate])
             if verdict is Verdict.NOT_YET:
                 self.steady_until[number] = self.losing[number] = self.newest + AGAIN
-            elif at_most[gate] < HINTS and number != asked:
+            elif at_most[gate] < HINTS * self.smallest[gate] and number != asked:
                 self.steady_until[number] = self.newest + SEEN_STEADY
 
     def judge_loss(self, z: float, loss: float, z_of_runs: float) -> Verdict:
-        """One benchmark: the session's loss, and whether the runs of all testbeds saw it too."""
+        """One benchmark: the session's loss as a share of the gate, and whether the runs of all testbeds saw it too."""
         if loss < TELLS:
             return Verdict.NOT_YET if loss >= HINTS and z >= 2 else Verdict.NONE
         if z >= 4.5 or (z >= 3 and z_of_runs >= 2):
@@ -236,7 +238,7 @@ class Drifts(Codes):
         """One incident, whatever many benchmarks lost: or a step of it that was told before."""
         now = self.newest
         benchmarks = np.unique(self.benchmark[gates])
-        listed = np.isin(self.benchmark, benchmarks) & (change >= MOVED) & (change >= 2.5 * error)
+        listed = np.isin(self.benchmark, benchmarks) & (change >= MOVED * self.smallest) & (change >= 2.5 * error)
         listed[gates] = True
         place = Place(self.blamable(max(1, now - 20)), max(1, inquiry.base - 10), now)
         self.drifting.update({int(b): now + LOST_FOR for b in benchmarks})
@@ -268,7 +270,7 @@ class Drifts(Codes):
         """A small loss of this benchmark alone that was told not long ago: the drift's first visible step."""
         for code in reversed(self.codes):
             alone = bool((self.benchmark[code.listed] == self.benchmark[gate]).all())
-            small = 0 < code.change[gate] < (0.3 if code.drift else STEP_OF_DRIFT)
+            small = 0 < code.change[gate] < (0.3 if code.drift else STEP_OF_DRIFT * self.smallest[gate])
             if code.open and alone and small and code.listed[gate] and self.newest - code.place.commit < 100:
                 return code
         return None

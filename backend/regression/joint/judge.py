@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from backend.regression.joint.code import LISTED
 from backend.regression.joint.drift import Drifts
 from backend.regression.joint.health import Ill
 from backend.regression.joint.rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
@@ -18,6 +19,10 @@ from backend.regression.joint.scan import Found, channels, newest_change, patter
 from backend.regression.joint.state import Code, Inquiry, Purpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, FleetRun, Floats, SessionResult, Told
 
+TOLD = 0.88
+"""Share of the gate: a change that is surely smaller is told to nobody."""
+SHOWN = 0.3
+"""Share of the gate that a size or count must have moved in a session."""
 TAIL = 10
 """Newest rows of a testbed in which a change is looked for."""
 WORKER_TAIL = 6
@@ -144,10 +149,12 @@ class FleetJudge(Drifts):
                 if upgrade.cleared >= int(rows.position[found.rows].max()) - 10:
                     return self.blame_upgrade(upgrade, rows)
                 return self.ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
-        found = newest_change(rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner)
+        found = newest_change(
+            rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner, self.smallest
+        )
         if rows.ready[w]:
             tail = rows.tail(rows.of_worker(w, WORKER_TAIL))
-            own = newest_change(tail, self.machine_bound, watched, self.partner)
+            own = newest_change(tail, self.machine_bound, watched, self.partner, self.smallest)
             if own is not None and (found is None or own.strength > 1.3 * found.strength):
                 found = own
         if found is None:
@@ -174,7 +181,9 @@ class FleetJudge(Drifts):
         if len(post) >= UPGRADE_SETTLES:
             upgrade.settled = True
         elif len(post) >= 2:
-            found = newest_change(rows.tail(np.sort(post)[-8:]), self.machine_bound, watched, self.partner)
+            found = newest_change(
+                rows.tail(np.sort(post)[-8:]), self.machine_bound, watched, self.partner, self.smallest
+            )
             if found is not None and len(found.rows) >= min(len(post), 8) - 1 and not self.absorb(rows, found):
                 return found
         return None
@@ -236,8 +245,8 @@ class FleetJudge(Drifts):
         z = change / error
         if inquiry.purpose is Purpose.DRIFT:
             return self.decide_drift(inquiry, change, error)
-        moved = (np.abs(z) >= 4.5) & (np.abs(change) >= 0.03)
-        moved |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.015)
+        moved = (np.abs(z) >= 4.5) & (np.abs(change) >= LISTED * self.smallest)
+        moved |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= SHOWN * self.smallest)
         if not (moved & self.shown).any():
             lean = self.lean_of(inquiry, change, error)
             if UNDECIDED[0] < lean < UNDECIDED[1] and len(inquiry.results) < MOST_SESSIONS:
@@ -264,7 +273,7 @@ class FleetJudge(Drifts):
     def small(self, listed: Bools, change: Floats, error: Floats) -> bool:
         """True when the code changed, but by less than anyone is told of: perhaps a part of a drift."""
         pool = listed & self.shown
-        return not (pool & (np.abs(change) + 0.8 * error >= 0.044)).any()
+        return not (pool & (np.abs(change) + 0.8 * error >= TOLD * self.smallest)).any()
 
     def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed, *, cleared: bool) -> Ask | None:
         """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.

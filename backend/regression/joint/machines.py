@@ -61,7 +61,7 @@ class Machines(FleetState):
         for method in self.methods:
             if not method.settled:
                 bound &= self.suite != method.suite
-        slow = bound & (residual > np.maximum(MOVED, 1.5 * rows.sigma))
+        slow = bound & (residual > np.maximum(MOVED * self.smallest, 1.5 * rows.sigma))
         return float(slow.sum() / max(1, bound.sum()))
 
     def while_well(

@@ -9,15 +9,16 @@ import numpy as np
 from backend.regression.joint.rows import Tail
 from backend.regression.joint.terms import Bools, Floats, Ints
 
-SMALLEST = 0.033
-"""Log cost: smaller changes are nobody's business here."""
-SMALLEST_SIZE = 0.02
-"""Of counts and sizes, which have next to no noise."""
+SMALLEST = 0.66
+"""Share of the gate: smaller changes are nobody's business here."""
+SMALLEST_SIZE = 0.4
+"""The same of counts and sizes, which have next to no noise."""
 SIGMAS = (np.inf, 5.2, 4.6, 4.4, 4.3, 4.2, 4.2, 4.2, 4.2, 4.2)
 """Evidence wanted from so many rows (1, 2, ...); one row alone only of counts and sizes."""
 SIGMAS_SIZE = 8.0
 SUPPORT = 0.3
-PARTNER = 0.022
+PARTNER = 0.44
+"""Share of the gate that the headline metric of the benchmark must have moved with a phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,11 @@ class Found:
     strength: float
 
 
-def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Ints) -> Found | None:
+def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Ints, gate: Floats) -> Found | None:
     """The strongest change that the last 1, 2, ... rows show against their levels.
 
     `partner`: per series the one of its benchmark that people look at; a phase counts only where that one moved too.
+    `gate`: per series the smallest change that is told.
     """
     k = len(tail)
     if k == 0:
@@ -49,12 +51,12 @@ def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Int
     error = np.sqrt(spread / seen**2 + tail.level_variance)
     z = np.where(count > 0, mean / error, 0.0)
     strong = np.abs(z) >= np.array(SIGMAS[:k])[:, None]
-    large = np.abs(mean) >= SMALLEST
+    large = np.abs(mean) >= SMALLEST * gate
     runs = np.arange(1, k + 1)[:, None]
     hit = strong & large & machine_bound & (count >= np.minimum(runs, 2)) & mask[0]
-    hit |= (np.abs(z) >= SIGMAS_SIZE) & (np.abs(mean) >= SMALLEST_SIZE) & ~machine_bound & (count == runs)
+    hit |= (np.abs(z) >= SIGMAS_SIZE) & (np.abs(mean) >= SMALLEST_SIZE * gate) & ~machine_bound & (count == runs)
     hit &= watched
-    hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER, 0.0)
+    hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER * gate, 0.0)
     if not hit.any():
         return None
     best: Found | None = None

@@ -9,13 +9,15 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.machines import Machines
 from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
-from backend.regression.joint.scan import Place
+from backend.regression.joint.scan import PARTNER, Place
 from backend.regression.joint.state import TELLS, Method, Upgrade
 from backend.regression.joint.terms import Bools, FleetRun, Floats, IncidentKind
 
-UPGRADE_TELLS = 0.04
-"""Log cost: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
+UPGRADE_TELLS = 0.8
+"""Share of the gate: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
 
+MOVED_BY_SOFTWARE = 0.3
+"""Share of the gate: what moved less is not listed with an upgrade or a new way of measuring."""
 FEW = 4
 """Runs since an upgrade below which every one of them must show what it moved, and not only every other."""
 SHOWN = 0.35
@@ -79,8 +81,8 @@ class Software(Machines):
             change = total / np.maximum(weight, 1e-9)
             z = change * np.sqrt(weight)
             own = (self.suite == method.suite) & self.machine_bound
-            listed = own & (np.abs(change) >= 0.015) & (np.abs(z) >= 3.5)
-            if (listed & self.shown & (np.abs(change) >= TELLS) & (np.abs(z) >= 5)).any():
+            listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
+            if (listed & self.shown & (np.abs(change) >= TELLS * self.smallest) & (np.abs(z) >= 5)).any():
                 place = Place(method.position, method.position, method.position)
                 if method.told is None:
                     method.told = self.open_incident(
@@ -105,7 +107,7 @@ class Software(Machines):
         newest = np.sort(post)[-20:]
         mean, error = rows.mean(newest)
         z = mean / error
-        listed = self.machine_bound & (np.abs(mean) >= 0.015) & (np.abs(z) >= 3.5)
+        listed = self.machine_bound & (np.abs(mean) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
         # One unlucky run moves the mean of a few: all of them must show it, or half where they are more.
         tail = rows.tail(newest)
         shown = np.where(tail.mask, tail.residual * np.sign(mean), np.nan)
@@ -119,8 +121,8 @@ class Software(Machines):
             listed &= ~self.with_moved(as_bad & self.shown)
         getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
         listed &= ~np.isin(self.benchmark, getting_worse)
-        clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS) & (np.abs(z) >= 4.2))
-        if not (clear & self.shown & (np.abs(mean) >= 0.022) & (np.abs(z) >= 2)).any():
+        clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS * self.smallest) & (np.abs(z) >= 4.2))
+        if not (clear & self.shown & (np.abs(mean) >= PARTNER * self.smallest) & (np.abs(z) >= 2)).any():
             return None
         return listed, mean
 
@@ -144,7 +146,7 @@ class Software(Machines):
         mean, error = rows.mean(post if len(post) < 6 else post[:-2])
         total = put.delta + mean
         z = total / error
-        listed = self.machine_bound & (np.abs(total) >= 0.015) & (np.abs(z) >= 3.5)
+        listed = self.machine_bound & (np.abs(total) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
         listed |= (
             self.with_moved(listed & self.shown) & self.machine_bound & (np.abs(total) >= 0.02) & (np.abs(z) >= 2.5)
         )

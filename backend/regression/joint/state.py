@@ -16,10 +16,10 @@ from backend.regression.joint.scan import Place
 from backend.regression.joint.terms import Action, Ask, Bools, FleetSeries, Floats, Incident, IncidentKind, Ints, Told
 from backend.regression.terms import Role
 
-MOVED = 0.02
-"""Log cost: what moved less is not listed by itself."""
-TELLS = 0.033
-"""Log cost: an upgrade or a suite's version that moves nothing by so much is not told."""
+MOVED = 0.4
+"""Share of the gate: what moved less is not listed by itself."""
+TELLS = 0.66
+"""Share of the gate: a suite's version that moves nothing by so much is not told."""
 
 
 class Purpose(enum.StrEnum):
@@ -112,6 +112,7 @@ class FleetState:
     def __init__(self, series: Sequence[FleetSeries], testbeds: Sequence[str]) -> None:
         self.series = list(series)
         self.size = len(self.series)
+        self.smallest: Floats = np.array([s.min_change for s in self.series])
         names = list(dict.fromkeys(s.benchmark for s in series))
         suites = list(dict.fromkeys(s.suite for s in series))
         self.suites = suites

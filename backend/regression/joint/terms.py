@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.regression.cause.attribution import CauseName
+from backend.regression.policy import Policy
 from backend.regression.terms import Role
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,8 @@ class FleetSeries:
     exact: bool = False
     machine_bound: bool = True
     """False for counts and sizes: a slow machine does not change them."""
+    min_change: float = Policy().min_change
+    """The gate of its policy: smaller changes are not told. The limits of the layers are shares of it, in log cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,9 @@ def _window(
             sign=1.0 if s.direction == Direction.LOWER else -1.0,
             exact=s.exact,
             machine_bound=s.unit not in SIZES,
+            min_change=arrival.policies.of(
+                suite=s.suite, benchmark=s.benchmark, metric=s.metric, testbed=run.testbed
+            ).min_change,
         )
         for s in beside
     ]

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine
@@ -19,11 +20,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backend.regression.joint.judge import FIRST_ROWS, FleetJudge
 from backend.regression.joint.terms import Ask, Incident, Told
+from backend.regression.policy import PolicyBook
 from backend.services.base.savepoints import is_lost
 from backend.services.joint.incidents import FleetNews, heed
 from backend.services.joint.questions import Questions
 from backend.services.joint.reading import Columns, fleet_run
 from backend.services.joint.status import note_rests, why_of
+from backend.services.policy.resolve import policy_book
+from backend.store.base import projects as project_store
 from backend.store.joint import incidents as store
 from backend.store.joint.incidents import Accepted, ArrivedRun, Question, RunOfFleet
 
@@ -159,7 +163,7 @@ class Fleets:
     def __init__(self, most_values: int = MOST_VALUES) -> None:
         self._most_values = most_values
         self._suites: dict[int, dict[str, SuiteFleet]] = {}
-        self._extents: dict[int, tuple[int, int]] = {}
+        self._extents: dict[int, tuple[Any, ...]] = {}
         self._read_at: dict[int, datetime] = {}
         """When each project was read last: what arrived since is read next, however long that was ago."""
         self._looked_at: datetime | None = None
@@ -243,11 +247,12 @@ class Fleets:
     def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
         """A suite whose series or testbeds grew, or whose past is no longer what was read, is begun anew."""
         known = self._suites.setdefault(project_id, {})
-        extent = store.extent(c, project_id)
+        policies = _policies(c, project_id)
+        extent = *store.extent(c, project_id), policies.overrides
         if self._extents.get(project_id) != extent:
             rows = store.series_of(c, project_id)
             for suite in dict.fromkeys(row.suite for row in rows):
-                columns = Columns(suite, [row for row in rows if row.suite == suite])
+                columns = Columns(suite, [row for row in rows if row.suite == suite], policies)
                 old = known.get(suite)
                 if old is None or not old.columns.same_as(columns):
                     known[suite] = SuiteFleet(columns)
@@ -257,6 +262,11 @@ class Fleets:
         for suite, fleet in known.items():
             if fleet.is_full or fleet.has_rested(now) or not fleet.stands(c):
                 known[suite] = SuiteFleet(fleet.columns)
+
+
+def _policies(c: Connection, project_id: int) -> PolicyBook:
+    project = project_store.by_id(c, project_id)
+    return PolicyBook("") if project is None else policy_book(c, project.slug)
 
 
 def _unseen_since(read_at: datetime | None, now: datetime) -> datetime:

@@ -12,6 +12,7 @@ from backend.contract import variant_key
 from backend.regression.cause.machines import TIME_SUFFIXES
 from backend.regression.joint.stream import log_costs
 from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries, Floats, SessionResult
+from backend.regression.policy import PolicyBook
 from backend.regression.terms import Direction, Role
 from backend.services.alarms.causes import only_documentation, witness_of
 from backend.store.ingest import record as ingest_store
@@ -31,10 +32,10 @@ class Key(NamedTuple):
 class Columns:
     """The series of one suite, in the order in which they were first seen."""
 
-    def __init__(self, suite: str, rows: Sequence[SeriesOfFleet]) -> None:
+    def __init__(self, suite: str, rows: Sequence[SeriesOfFleet], policies: PolicyBook) -> None:
         self.suite = suite
         newest = {_key_of(row): row for row in rows}
-        self.series = [_fleet_series(key, row) for key, row in newest.items()]
+        self.series = [_fleet_series(key, row, policies) for key, row in newest.items()]
         self.signs: Floats = np.array([s.sign for s in self.series])
         self.testbeds = sorted({row.testbed for row in rows})
         self._number = {key: number for number, key in enumerate(newest)}
@@ -80,7 +81,7 @@ def _key_of(row: SeriesOfFleet) -> Key:
     return Key(row.benchmark, row.variant_key, row.preset, row.metric)
 
 
-def _fleet_series(key: Key, row: SeriesOfFleet) -> FleetSeries:
+def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> FleetSeries:
     return FleetSeries(
         id=" ".join(key),
         suite=row.suite,
@@ -89,6 +90,7 @@ def _fleet_series(key: Key, row: SeriesOfFleet) -> FleetSeries:
         sign=1.0 if row.direction == Direction.LOWER else -1.0,
         exact=row.exact,
         machine_bound=not row.exact and row.unit not in SIZES,
+        min_change=policies.of(suite=row.suite, benchmark=row.benchmark, metric=row.metric).min_change,
     )
 
 

@@ -10,11 +10,14 @@ from backend.regression.joint.judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUT
 from backend.regression.joint.software import FEW, SHOWN
 from backend.regression.joint.state import Inquiry, Purpose, Upgrade
 from backend.regression.joint.terms import IncidentKind
+from backend.regression.policy import Policy
 from tests.backend.regression.fleet_project import SERIES, SIZE, Project, steps
 
 ALL = tuple(range(SIZE))
 DIP = 0.05
 """Log cost of a passing dip of a canary: a mild symptom."""
+
+LIMIT = STEP_OF_DRIFT * Policy().min_change
 
 
 def seen(alone, slowed=False):
@@ -187,11 +190,11 @@ def of_first_benchmark(by):
 @pytest.mark.parametrize(
     ("columns", "by", "drift"),
     [
-        ((0, 1), STEP_OF_DRIFT + 0.1, True),
+        ((0, 1), LIMIT + 0.1, True),
         ((0, 1), -0.05, False),
-        ((0, 1, 2, 3), STEP_OF_DRIFT - 0.001, True),
-        ((0, 1, 2, 3), STEP_OF_DRIFT, False),
-        ((0, 1, 2, 3, 4), STEP_OF_DRIFT - 0.001, False),
+        ((0, 1, 2, 3), LIMIT - 0.001, True),
+        ((0, 1, 2, 3), LIMIT, False),
+        ((0, 1, 2, 3, 4), LIMIT - 0.001, False),
     ],
 )
 def test_one_benchmark_that_lost_or_two_that_lost_a_little_may_drift(columns, by, drift):
@@ -263,7 +266,8 @@ def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_
     judge = Project(steps(), until=60).play().judge
     inquiry = Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, lead=0)
     error = np.full(SIZE, 0.004)
-    change = np.array([HINTS, HINTS, HINTS - 0.001, HINTS, HINTS, HINTS, HINTS, HINTS]) - 2 * error
+    hint = HINTS * Policy().min_change
+    change = np.array([hint, hint, hint - 0.001, hint, hint, hint, hint, hint]) - 2 * error
     verdicts = {0: Verdict.NONE, 2: Verdict.NONE, 4: Verdict.NONE, 6: Verdict.NOT_YET}
     judge.leave_alone(inquiry, verdicts, change, error)
     until = {benchmark: position - judge.newest for benchmark, position in judge.steady_until.items()}

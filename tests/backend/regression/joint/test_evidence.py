@@ -19,6 +19,7 @@ SERIES = [FleetSeries(id=f"b{n}/step_ms", suite="s", benchmark=f"b{n}", role=Rol
 ALL = np.ones(len(SERIES), dtype=bool)
 BOUND = np.array([s.machine_bound for s in SERIES])
 SELF = np.arange(len(SERIES))
+GATE = np.array([s.min_change for s in SERIES])
 
 
 def run(position, *, worker="w0", by=0.0, only=None, memory=0.0, seed=0, **more):
@@ -43,7 +44,7 @@ def rows_of(runs):
 
 def newest(runs):
     rows = rows_of(runs)
-    return newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF)
+    return newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF, GATE)
 
 
 def quiet(count, **more):
@@ -78,9 +79,9 @@ def test_a_size_that_no_machine_moves_is_a_change_at_its_first_run():
 def test_what_is_explained_is_no_change_any_more():
     rows = rows_of(quiet(30) + [run(p, worker=f"w{p % 2}", by=0.1) for p in range(30, 33)])
     rows.put(("code", 1), Shift(np.where(BOUND, 0.1, 0.0), from_position=30))
-    assert newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF) is None
+    assert newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF, GATE) is None
     rows.put(("code", 1), None)
-    assert newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF) is not None
+    assert newest_change(rows.tail(rows.by_position(10)), BOUND, ALL, SELF, GATE) is not None
 
 
 def test_a_change_begins_after_the_last_good_run_and_never_at_a_commit_of_documentation():

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from backend.regression.confirmation import most_rounds
 from backend.regression.joint.terms import Ask
+from backend.regression.policy import Policy
 from backend.services.base.access import Principal, Via
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.ingest import session_round as rounds
@@ -28,6 +30,8 @@ from tests.backend.services.ingesting.counting import counted
 ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
 QUIET = [100.0] * 24
 SPEC = {"benchmarks": ["gpt.*"], "command": None, "preset": "cpu", "variants": [], "policy": {}}
+
+MOST_ROUNDS = most_rounds(Policy())
 
 
 @pytest.fixture
@@ -185,7 +189,7 @@ def test_arms_never_enter_the_history_of_a_series(watched: Any) -> None:
 def test_a_small_difference_asks_for_more_rounds_until_the_processes_are_used_up(watched: Any) -> None:
     asked_run(watched, 24, 120.0)
     orders = []
-    for number in range(confirm.MOST_ROUNDS):
+    for number in range(MOST_ROUNDS):
         taken = deliver(watched, round_of(watched, 100.0, 104.0 - 0.1 * number, seed=number))
         orders.append(taken.state)
         if taken.state == "decided":
@@ -410,7 +414,7 @@ def test_what_a_session_confirmed_is_fixed_by_the_next_commits_that_take_it_back
     assert states(watched) == [stands] and watched.red() == [24]
 
 
-def compare(loom: Any, *, rounds_at_most: int = confirm.MOST_ROUNDS) -> str:
+def compare(loom: Any, *, rounds_at_most: int = MOST_ROUNDS) -> str:
     """Asks for a comparison of a commit with itself in another environment."""
     ((project, testbed, commit),) = loom.rows(
         "SELECT p.id, t.id, k.id FROM project p, testbed t, commit k WHERE t.name = 'cpu' AND k.sha = :sha",

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.terms import Incident, IncidentKind
+from backend.regression.policy import PolicyBook
 from backend.services.joint.incidents import FleetNews, heed
 from backend.services.joint.reading import Columns
 from backend.services.judging.rejudging import rejudge_series
@@ -97,7 +98,7 @@ def _upgrade(loom: Any, *testbeds: str) -> list[FleetNews]:
         magnitude=0.22,
         drift=False,
     )
-    columns = Columns("gpt", fleet_store.series_of(loom.connection, _project(loom)))
+    columns = Columns("gpt", fleet_store.series_of(loom.connection, _project(loom)), PolicyBook("northsea/loom"))
     return [FleetNews(columns=columns, incidents=(incident,), numbers={}, since=None)]
 
 

@@ -12,7 +12,7 @@ from backend.regression.series.profile import profile
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
 from backend.services.judging.series_states import states_of
-from backend.services.policy.resolve import policy_in_force
+from backend.services.policy.resolve import policy_book
 from backend.services.reports.explanations import explain_point, load_samples
 from backend.services.reports.history import Points, SeriesQuery, list_series, load_points, load_series
 from backend.store.judging import series as series_store
@@ -152,7 +152,7 @@ def test_a_series_tells_its_noise_from_the_very_state_that_judges_its_next_point
     (row,) = series_store.lock_by_id(c, [history.series()])
     assert row.state is not None and row.state_tail is not None, "the newest runs are in the tail"
     names = {"suite": "gpt", "benchmark": "gpt.train", "metric": "step_ms", "testbed": "cpu"}
-    policy = policy_in_force(c, history.project_id, project="northsea/loom", **names)
+    policy = policy_book(c, "northsea/loom").of(**names)
     assert told == profile(states_of(c, [row])[row.id], policy)
     assert (told.confirmed, told.withdrawn, told.disproved, told.precision) == (1, 0, 0, 1.0)
 

@@ -179,6 +179,7 @@ def ask(engine: Engine, base: int, head: int, *, offset: int = 0) -> str:
             requested_by="tidemark",
             base_setup={},
             head_setup={},
+            max_rounds=4,
         )
         session = confirm.request_session(c, request, datetime.now(UTC))
         where = Stretch("tinygpt", "cpu", base + offset, head + offset)
