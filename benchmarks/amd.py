@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.telemetry import column, device_summary, own_group, watched_summary
+from benchmarks.readings import column, device_summary, own_group, strangers, watched_summary
 
 VIOLATIONS = {
     "active_ppt_pwr": "sw_power_cap",
@@ -83,7 +83,7 @@ class AmdSmiProbe:
         for entry in self._smi.amdsmi_get_gpu_process_list(self._device):
             told = entry if isinstance(entry, dict) else self._smi.amdsmi_get_gpu_process_info(self._device, entry)
             pids.add(int(told["pid"]))
-        return len(pids - own_group())
+        return strangers(frozenset(pids), own_group())
 
     def _reasons(self) -> list[str] | None:
         try:

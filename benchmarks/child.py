@@ -110,6 +110,7 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
         report["overhead"] = _overhead(workload, job)
     if "time" in job.tasks:
         _time_or_let_measure(_slowed(workload, job), job, report)
+        report["measured_to_ms"] = int(time.time() * 1000)
     # After timing: what counts watches every operation, and the compiler may give up on code that is watched.
     if "count" in job.tasks and report["status"] == Status.OK:
         _add_counters(report, workload.counters())
@@ -216,6 +217,7 @@ def _environment(job: Any) -> dict[str, Any]:
             "accelerator": torch.cuda.get_device_name(0),
             "accelerator_count": torch.cuda.device_count(),
             "accelerator_memory_bytes": properties.total_memory,
+            "gpu_uuid": f"GPU-{properties.uuid}",
             "cuda": torch.version.cuda,
             "rocm": torch.version.hip,
             "cudnn": torch.backends.cudnn.version(),

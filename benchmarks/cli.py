@@ -24,7 +24,7 @@ from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, r
 from benchmarks.plan import PROCESSES, SCALED_DOWN
 from benchmarks.session import Request, Session, now_text
 from benchmarks.spec import Preset, Status, WrongCall, slug_of
-from benchmarks.telemetry import Telemetry
+from benchmarks.telemetry import Telemetry, of_the_measured_gpu
 from benchmarks.tiers import TIERS
 from benchmarks.torchrun import BadPlace, for_ranks, place_of
 
@@ -133,8 +133,11 @@ def _run(options: argparse.Namespace) -> int:
     started, began_ms = now_text(), int(time.time() * 1000)
     telemetry = Telemetry.started()
     session.run()
-    watched = telemetry.stop()
+    watched = of_the_measured_gpu(telemetry.stop(), session.child_environment().get("gpu_uuid"))
     results = session.results()
+    for result in results:
+        if windows := session.measured_ms(result):
+            result["telemetry"] = telemetry.during(windows)
     bad = [result for result in results if result["status"] not in (Status.OK, Status.NOT_APPLICABLE)]
     document = run_document(
         who,
@@ -249,14 +252,17 @@ def _code_under_test(implementation: str | None) -> dict[str, Any]:
 
 
 def _write_logs(out: Path, document: Mapping[str, Any], session: Session, began_ms: int) -> None:
-    """One `.mllog` per result beside run.json, named in the result's artifacts."""
+    """One `.mllog` per result beside run.json, named in the result's artifacts; it ends where its measuring ended."""
     ended_ms = int(time.time() * 1000)
     for result in document["results"]:
         if result["status"] != Status.OK:
             continue
         name = f"{result['benchmark']}.{slug_of(result['variant'])}.mllog"
+        windows = session.measured_ms(result) or [(began_ms, ended_ms)]
         times = mllog.Times(
-            began_ms=began_ms, measured_from_ms=session.measured_from_ms(result) or began_ms, ended_ms=ended_ms
+            began_ms=began_ms,
+            measured_from_ms=min(start for start, _ in windows),
+            ended_ms=max(end for _, end in windows),
         )
         (out.parent / name).write_text("".join(line + "\n" for line in mllog.lines(document, result, times)))
         result.setdefault("artifacts", {})["mllog"] = name

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _AMDGPU = ("sys/module/amdgpu/version", r"(\d+(?:\.\d+)+)")
-_NOT_HASHED = frozenset({"git", "hash", "hostname"})
+_NOT_HASHED = frozenset({"git", "gpu_uuid", "hash", "hostname"})
 
 
 def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:

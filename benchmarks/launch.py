@@ -31,8 +31,10 @@ _START = (
     "from benchmarks import child; child.leave(child.main(sys.argv[1:]))"
 )
 
-QUIET = {"KINETO_LOG_LEVEL": "99"}
-"""The profiler's library would tell of every start and stop, among what the measured code prints."""
+DEFAULTS = {"KINETO_LOG_LEVEL": "99", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Unless the caller says otherwise: the profiler's library does not tell of every start among what measured code
+prints, and GPUs are numbered as NVML numbers them, so that telemetry watches the one that is measured.
+"""
 
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -76,7 +78,7 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **QUIET, **environment, "PYTHONUNBUFFERED": "1"},
+                env={**DEFAULTS, **os.environ, **environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )
             self._running = process

@@ -228,18 +228,31 @@ def measurement(
     return made
 
 
+def compute_ceiling(ceilings: Mapping[str, float], precision: str) -> float | None:
+    """FLOP/s that this machine reached in that precision; where it was not measured, in the one that was."""
+    measured = {name: value for name, value in ceilings.items() if name.endswith("_tflops")}
+    tflops = measured.get(f"gemm_{precision}_tflops", next(iter(measured.values()), None))
+    return None if tflops is None else tflops * 1e12
+
+
 def roofline_of(
-    work: Mapping[str, Any], step_s: float, compute_flop_per_s: float, bytes_per_s: float
+    work: Mapping[str, Any],
+    step_s: float,
+    compute_flop_per_s: float,
+    bytes_per_s: float,
+    activation_bytes: float = 0.0,
 ) -> dict[str, Any] | None:
     """Where the step sits under the measured ceilings; below 30 % of both, neither explains its time and latency does.
 
-    `bytes` is the least traffic the step must cause, so the intensity is an upper bound.
+    Its traffic is `bytes`, the least it must cause whatever the implementation, and the activations that this
+    implementation keeps, written once and read once. What is read again is not in it: the intensity is an upper bound.
     """
     if not work.get("flop") or not work.get("bytes") or step_s <= 0:
         return None
-    intensity, achieved = work["flop"] / work["bytes"], work["flop"] / step_s
+    traffic = work["bytes"] + 2 * activation_bytes
+    intensity, achieved = work["flop"] / traffic, work["flop"] / step_s
     ridge = compute_flop_per_s / bytes_per_s
-    of_compute, of_memory = achieved / compute_flop_per_s, work["bytes"] / step_s / bytes_per_s
+    of_compute, of_memory = achieved / compute_flop_per_s, traffic / step_s / bytes_per_s
     roof = min(compute_flop_per_s, intensity * bytes_per_s)
     if of_compute < 0.3 and of_memory < 0.3:
         bound = "latency"

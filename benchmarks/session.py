@@ -290,11 +290,13 @@ class Session:
             result["harness"]["events_agree_with_wall"] = measurements.events_agree(agreement)
         ceilings = self.ceilings()
         work = next((report["work"] for report in reports if "work" in report), None)
-        compute = next((v * 1e12 for name, v in ceilings.items() if name.endswith("_tflops")), None)
+        compute = measurements.compute_ceiling(ceilings, (work or {}).get("precision", "bf16"))
         traffic = next((v * 1e9 for name, v in ceilings.items() if name.endswith("_gb_per_s")), None)
         if work and compute and traffic:
             step_s = median(median(time["step_s"]) for time in times)
-            roof = measurements.roofline_of(work, step_s, compute, traffic)
+            counted = [counter for report in reports for counter in report.get("counters", ())]
+            kept = next((counter["value"] for counter in counted if counter["metric"] == "activation_bytes"), 0.0)
+            roof = measurements.roofline_of(work, step_s, compute, traffic, kept)
             if roof:
                 result["roofline"] = roof
 
@@ -348,17 +350,11 @@ class Session:
             {},
         )
 
-    def measured_from_ms(self, result: Mapping[str, Any]) -> int | None:
-        """When the first process of this result began to measure."""
-        for state in self.states.values():
-            if (
-                state.selected.benchmark.id == result["benchmark"]
-                and dict(state.selected.case.variant) == result["variant"]
-            ):
-                return next(
-                    (report["measured_from_ms"] for report in state.reports if "measured_from_ms" in report), None
-                )
-        return None
+    def measured_ms(self, result: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """When each process of this result began and ended to measure, in milliseconds since the epoch."""
+        state = self.states.get((str(result["benchmark"]), str(sorted(result["variant"].items()))))
+        reports = state.reports if state else ()
+        return [(r["measured_from_ms"], r["measured_to_ms"]) for r in reports if "measured_to_ms" in r]
 
 
 def now_text() -> str:

@@ -56,7 +56,7 @@ def profile_steps(step: Callable[[Marks], None], device: str, trace: Path) -> di
     _write_trace(profiler, trace)
     events = profiler.events()
     found = table(_rows(events, device), STEPS)
-    steps = [(e.time_range.start, e.time_range.end) for e in events if e.name == "step"]
+    steps = [(e.time_range.start, e.time_range.end) for e in events if _on_host(e) and e.name == "step"]
     busy = busy_share(_device_spans(events), steps)
     return found | ({} if busy is None else {"device_busy": busy})
 
@@ -75,16 +75,22 @@ def _device_spans(events: Any) -> list[tuple[float, float]]:
     return [(e.time_range.start, e.time_range.end) for e in on_device if not e.is_user_annotation]
 
 
+def _on_host(event: Any) -> bool:
+    return bool(event.device_type == DeviceType.CPU)
+
+
 def _rows(events: Any, device: str) -> list[Row]:
     """One row per call: on a CPU the operation's own time; on a GPU the kernels that the operation launched."""
+    # The profiler gives each range twice: as the host passed it, and as its kernels ran on the device. An operation
+    # belongs to the phase in which the host called it, however far ahead of the device that was.
     spans = sorted(
         (event.time_range.start, event.time_range.end, event.name.removeprefix(PHASE))
         for event in events
-        if event.name.startswith(PHASE)
+        if event.name.startswith(PHASE) and _on_host(event)
     )
     rows: list[Row] = []
     for event in events:
-        if event.name.startswith(PHASE) or event.name in ("step", "Optimizer.step"):
+        if event.name.startswith((PHASE, "Optimizer.step")) or event.name == "step" or not _on_host(event):
             continue
         phase = _phase_at(spans, event.time_range.start)
         if phase is None:

@@ -41,6 +41,8 @@ class Work:
     unit_metric: str = "steps_per_s"
     unit_unit: str = "1/s"
     formula: str = ""
+    precision: str = "bf16"
+    """What its matrix products are made in: `fp32`, `tf32`, `bf16`; the ceiling they are held against."""
     phase_flop: Mapping[str, float] = field(default_factory=dict)
     """FLOP of single phases, where a published figure speaks of the phase: each becomes `<phase>_tflops`."""
 

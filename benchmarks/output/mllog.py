@@ -17,7 +17,7 @@ _PRECISION = {"fp32": "fp32", "bf16": "bfloat16", "tf32": "tf32", "fp16": "fp16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Milliseconds since the epoch: when the run began, when measuring began, when it ended."""
+    """Milliseconds since the epoch: when the run began, when the result's measuring began, when that ended."""
 
     began_ms: int
     measured_from_ms: int

@@ -131,7 +131,7 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one forward and backward pass took and gave."""
+    """What one forward and backward pass took and gave; copies, for a replayed graph writes to one place."""
 
     seconds: float
     logits: torch.Tensor
@@ -148,7 +148,7 @@ def step(network: Any, model: nn.Module, tokens: torch.Tensor) -> Stepped:
     seconds = time.perf_counter() - began
     gradients = [parameter.grad.detach().clone() for parameter in model.parameters() if parameter.grad is not None]
     model.zero_grad()
-    return Stepped(seconds, logits_BTV.detach(), gradients)
+    return Stepped(seconds, logits_BTV.detach().clone(), gradients)
 
 
 def differences(compiled: Stepped, eager: Stepped, exact: Stepped, dtype: str) -> list[Finding]:

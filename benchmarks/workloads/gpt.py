@@ -109,6 +109,7 @@ class GptWorkload(ABC):
             units=float(config.tokens_per_step),
             unit_metric="tokens_per_s",
             formula="palm:6N+12LCT",
+            precision=config.dtype,
         )
 
     def _parameters(self) -> int:
@@ -406,6 +407,8 @@ class GptLadder(GptWorkload):
         self.compiles = self.rung.compiled and config.device == "cuda"
         if self.rung.tf32 and config.device == "cuda":
             torch.set_float32_matmul_precision("high")
+            if config.dtype == "fp32":
+                self.work = dataclasses.replace(self.work, precision="tf32")
 
     def make_model(self, config: GptConfig) -> nn.Module:
         return gpt_model.Gpt(config, self.rung, self.vocabulary)

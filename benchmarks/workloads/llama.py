@@ -92,6 +92,7 @@ class LlamaBlock(Differentiable):
             units=float(tokens),
             unit_metric="tokens_per_s",
             formula="T·B·(6·N_mm + 12·C·T); causal attention counts 6·C·T",
+            precision=self.dtype,
         )
 
     def inputs(self, *, reduced: bool) -> Tensors:

@@ -95,14 +95,16 @@ def _loop(
     marks.enter("router")
     chosen_TK, share_TK = route(x_TC, bias_TE, weights.router_CE, config.top_k)
     y_TC = torch.zeros_like(x_TC)
-    for e in range(config.experts):
+    # Unbound once: an expert taken by its index has a gradient as large as all experts together, zero but for its own.
+    experts = zip(weights.gate_ECF.unbind(), weights.up_ECF.unbind(), weights.down_EFC.unbind(), strict=True)
+    for number, (gate_CF, up_CF, down_FC) in enumerate(experts):
         marks.enter("dispatch")
-        hit_TK = chosen_TK == e if keep_TK is None else (chosen_TK == e) & keep_TK
+        hit_TK = chosen_TK == number if keep_TK is None else (chosen_TK == number) & keep_TK
         token, slot = hit_TK.nonzero(as_tuple=True)
         marks.enter("gemm")
-        out = expert(x_TC[token], weights.gate_ECF[e], weights.up_ECF[e], weights.down_EFC[e])
+        out = expert(x_TC[token], gate_CF, up_CF, down_FC)
         marks.enter("combine")
-        y_TC = y_TC.index_add(0, token, out * share_TK[token, slot, None])
+        y_TC.index_add_(0, token, out * share_TK[token, slot, None])
     return y_TC
 
 
@@ -175,7 +177,7 @@ def load_bias(load: str, tokens: int, experts: int, generator: torch.Generator) 
     """
     rank = torch.arange(1, experts + 1, dtype=torch.float64, device=generator.device)
     if load == "uniform":
-        wanted = torch.ones(experts, dtype=torch.float64)
+        wanted = torch.ones_like(rank)
     elif load == "zipf":
         wanted = rank**-ZIPF_EXPONENT
     elif load == "hot":
@@ -239,6 +241,7 @@ class MoeLayer(Differentiable):
             units=float(c.tokens),
             unit_metric="tokens_per_s",
             formula="3·T·(2·C·E + 6·K·C·F + 6·S·C·F), active parameters",
+            precision=self.dtype,
         )
 
     def inputs(self, *, reduced: bool) -> Tensors:

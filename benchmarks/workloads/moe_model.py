@@ -107,6 +107,7 @@ class MoeModel(GptWorkload):
             units=float(config.tokens_per_step),
             unit_metric="tokens_per_s",
             formula="6·N_active+12·L·C·T, active parameters",
+            precision=config.dtype,
         )
 
     def _model(self, config: GptConfig, rung: Any, how: str, plugin: Plugin | None) -> nn.Module:

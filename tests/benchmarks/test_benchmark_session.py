@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from benchmarks.cli import _write_logs
 from benchmarks.environment import fingerprint
+from benchmarks.launch import Launcher
+from benchmarks.nvml import NvmlProbe
 from benchmarks.peaks import bf16_flop_per_s
 from benchmarks.plan import MOST_PROCESSES, needs_more, tasks_of
+from benchmarks.readings import CpuProbe
+from benchmarks.registry import find, select
+from benchmarks.session import Request, Session
 from benchmarks.spec import Preset
-from benchmarks.telemetry import CpuProbe, NvmlProbe
 from benchmarks.trust import canary, why_not
 
 
@@ -101,3 +108,23 @@ def test_gpu_telemetry_names_what_throttles_and_leaves_idling_out():
     assert found["sm_clock_mhz"]["p50"] == 1755
     assert found["power_w"] == {"p50": 690.0}
     assert found["foreign_processes"] == 0
+
+
+def test_the_log_of_a_result_ends_when_that_result_was_measured(tmp_path):
+    """It ended with the session: one result's log claimed the hours of all that were measured after it."""
+    selection = select(find("ceiling.launch") + find("ceiling.gemm"), Preset.CPU, {})
+    request = Request(selection=selection, preset=Preset.CPU, implementation=None, processes=1, seed=1)
+    session = Session(request, Launcher())
+    for number, state in enumerate(session.states.values()):
+        window = {"measured_from_ms": 1000 * number + 100, "measured_to_ms": 1000 * number + 900}
+        state.reports = [{"status": "ok", **window}, {"status": "ok", **window, "measured_to_ms": 1000 * number + 950}]
+    results = [
+        {"benchmark": s.benchmark.id, "variant": dict(s.case.variant), "preset": "cpu", "status": "ok"}
+        for s in selection
+    ]
+    head = {"project": "p", "testbed": "cpu", "commit": "c" * 40, "protocol": {"seed": 1}, "environment": {}}
+    _write_logs(tmp_path / "run.json", {**head, "results": results}, session, began_ms=0)
+    for number, result in enumerate(results):
+        lines = (tmp_path / result["artifacts"]["mllog"]).read_text().splitlines()
+        last = json.loads(lines[-1].removeprefix(":::MLLOG "))
+        assert (last["key"], last["time_ms"]) == ("run_stop", 1000 * number + 950)

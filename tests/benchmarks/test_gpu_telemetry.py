@@ -1,4 +1,4 @@
-"""AMD's two sources of telemetry: a library of the same calls, installed by the test, and the kernel's files."""
+"""Telemetry of GPUs: libraries with the same calls as AMD's and NVIDIA's, made by the test, and the kernel's files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from benchmarks.amd import SysfsAmdProbe
 from benchmarks.environment import _driver
-from benchmarks.telemetry import Telemetry, amd_probes
+from benchmarks.nvml import NvmlProbe, Process
+from benchmarks.readings import CpuProbe
+from benchmarks.telemetry import INTERVAL_S, Telemetry, amd_probes, of_the_measured_gpu
 from benchmarks.trust import why_not
 
 LIBRARY = """
@@ -185,3 +187,101 @@ def test_amd_telemetry_reads_the_kernels_files_in_their_units(tmp_path):
     assert found["temperature_c"]["max"] == pytest.approx(58)
     assert found["power_w"]["p50"] == pytest.approx(650)
     assert found["gpu_busy"] == pytest.approx(0.97)
+
+
+# NVIDIA
+
+
+class Nvml:
+    """The calls of NVML on a machine of two GPUs; `running` are the processes on the second."""
+
+    UUIDS = ("GPU-11111111-aaaa", "GPU-22222222-bbbb")
+
+    def __init__(self, running=()):
+        self.running, self.energy_mj = running, 0
+
+    def nvmlInit_v2(self):
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count):
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index, device):
+        device._obj.value = index + 1
+        return 0 if index < 2 else 2
+
+    def nvmlDeviceGetUUID(self, device, buffer, length):
+        buffer.value = self.UUIDS[device.value - 1].encode()
+        return 0
+
+    def nvmlSystemGetDriverVersion(self, buffer, length):
+        buffer.value = b"580.159.04"
+        return 0
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device, value):
+        value._obj.value = 700_000
+        return 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device, value):
+        self.energy_mj += 1000
+        value._obj.value = self.energy_mj
+        return 0
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, device, count, buffer):
+        for number, pid in enumerate(self.running):
+            buffer[number] = Process(pid=pid)
+        count._obj.value = len(self.running)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "wanted"),
+    [(None, 0), ("0", 0), ("1", 1), ("1,0", 1), ("GPU-2222", 1), ("GPU-11111111-aaaa,GPU-22222222-bbbb", 0)],
+)
+def test_the_gpu_that_is_watched_is_the_one_that_a_process_sees_first(visible, wanted):
+    assert NvmlProbe(visible, Nvml()).facts["gpu_uuid"] == Nvml.UUIDS[wanted]
+
+
+@pytest.mark.parametrize("visible", ["7", "GPU-3333"])
+def test_a_gpu_that_nvml_does_not_know_is_no_probe(visible):
+    with pytest.raises(OSError, match=r"answered 2|no GPU GPU-3333"):
+        NvmlProbe(visible, Nvml())
+
+
+def test_processes_of_another_namespace_are_no_strangers():
+    """Their numbers are the host's; in a container our own are among them, under numbers unknown here."""
+    nobody, stranger = 2**22 + 1, os.getppid()
+    found = watched(NvmlProbe("1", Nvml(running=(os.getpid(), nobody, stranger))))
+    assert found["foreign_processes"] == 1
+
+
+def test_a_run_says_which_gpu_under_which_driver_and_power_limit():
+    found = Telemetry.started(lambda: [NvmlProbe("1", Nvml())]).stop()
+    assert (found["gpu_uuid"], found["driver"], found["power_limit_w"]) == (Nvml.UUIDS[1], "580.159.04", 700.0)
+
+
+def test_what_was_read_of_another_gpu_than_the_measured_one_is_left_out():
+    read = {"gpu_uuid": "GPU-1", "foreign_processes": 3, "sm_clock_mhz": {"p50": 345}, "load_1m": 1.0}
+    assert of_the_measured_gpu(read, "GPU-1") == read
+    assert of_the_measured_gpu(read, "GPU-2") == {"gpu_uuid": "GPU-1", "load_1m": 1.0}
+
+
+def test_a_result_has_the_readings_of_its_own_windows_and_the_energy_within_them():
+    class Hot:
+        def read(self):
+            return {"temperature_c": 60.0}
+
+        summary = NvmlProbe.summary
+
+    telemetry = Telemetry.started(lambda: [Hot()])
+    telemetry.stop()
+    readings = [(0, 10.0), (100, 20.0), (200, 25.0), (5000, 90.0), (5100, 91.0), (9000, 99.0)]
+    telemetry.sources[0].readings = [(at, {"energy_mj": 1000 * j, "temperature_c": j}) for at, j in readings]
+    found = telemetry.during([(0, 200), (5000, 5100)])
+    assert found == {"readings": 5, "energy_j": 15.0 + 1.0, "temperature_c": {"min": 10.0, "max": 91.0}}
+
+
+def test_telemetry_reads_ten_times_a_second():
+    assert INTERVAL_S <= 0.1
+    assert CpuProbe().summary([CpuProbe().read()])["cpu_count"] == os.cpu_count()

@@ -11,6 +11,8 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
+from benchmarks.harness.counters import count_operations  # noqa: E402
+from benchmarks.harness.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID, find, select  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
@@ -124,6 +126,24 @@ def test_flex_decoding_reads_nothing_past_the_end_of_a_sequence():
     assert torch.equal(made.function(replace(drawn, learned=changed)), made.function(drawn))
 
 
+def test_a_mask_is_made_once_and_not_in_every_call():
+    """Making one copies to the device and waits for it: that was in every timed step of FlexAttention."""
+    sizes = {"batch_size": 1, "heads": 2, "kv_heads": 2, "length": 96, "head_dim": 16, "window": 20}
+    made = attention.AttentionTraining(job(**sizes, mask="document", backend="flex"))
+    drawn = made.inputs(reduced=True)
+    made.function(drawn)
+    assert count_operations(lambda: made.function(drawn)).by_name == {"flex_attention": 1}
+
+
+@pytest.mark.parametrize("name", ["attn.train", "attn.decode"])
+def test_on_a_gpu_a_check_is_long_enough_to_run_the_kernel_that_is_timed(name):
+    """FlexAttention takes another kernel below 128 queries, and another again for lengths that are no multiple."""
+    timed = {case.config["length"] for preset in (Preset.SMOKE, Preset.FULL) for case in BY_ID[name].cases(preset)}
+    checked = {min(length, attention.CHECK_LENGTHS["cuda"]) for length in timed}
+    assert min(checked) >= 128
+    assert all(length % 128 == 0 for length in timed | checked)
+
+
 def best(monkeypatch, **milliseconds):
     sizes = {"batch_size": 1, "heads": 2, "kv_heads": 2, "length": 64, "head_dim": 16, "mask": "causal"}
     monkeypatch.setitem(attention.CANDIDATES, "cpu", tuple(milliseconds))
@@ -180,6 +200,16 @@ def test_a_check_takes_fewer_experts_where_double_precision_of_all_would_fill_th
     assert made.inputs(reduced=True).learned["gate"].shape[0] == 5
     assert made.inputs(reduced=False).learned["gate"].shape[0] == 8
     assert made.check().failed is None
+
+
+def test_the_loop_writes_each_experts_gradient_once():
+    """Taken by its index, each of 256 experts would write a gradient as large as all of them, zero but for its own."""
+    made = moe.MoeLayer(job(**MOE, impl="loop"))
+    made.prepare()
+    ran = count_operations(lambda: made.step(NoMarks())).by_name
+    assert ran["select_backward"] == 0
+    assert ran["stack"] == 3, "gate, up and down, all experts at once"
+    assert ran["index_add_"] == MOE["experts"] and ran["index_add"] == 0
 
 
 # ranks

@@ -215,5 +215,19 @@ def test_the_roofline_says_what_bounds_a_step(flop, traffic, seconds, bound):
     assert found["share_of_ceiling"] <= 1.0
 
 
+def test_the_activations_that_a_step_keeps_are_traffic_too():
+    """Without them the unfused rungs of the ladder had so little traffic that latency was said to bound them."""
+    work = {"flop": 1e11, "bytes": 1e9}
+    assert measurements.roofline_of(work, 1.0, 1e12, 1e11)["bound"] == "latency"
+    assert measurements.roofline_of(work, 1.0, 1e12, 1e11, activation_bytes=2e10)["bound"] == "memory"
+
+
+def test_a_step_is_held_against_the_ceiling_of_its_precision():
+    ceilings = {"gemm_bf16_tflops": 700.0, "gemm_fp32_tflops": 50.0, "hbm_copy_gb_per_s": 4000.0}
+    assert measurements.compute_ceiling(ceilings, "fp32") == 50e12
+    assert measurements.compute_ceiling(ceilings, "bf16") == 700e12
+    assert measurements.compute_ceiling({"gemm_fp32_tflops": 0.1}, "bf16") == 0.1e12, "the one that was measured"
+
+
 def test_work_without_arithmetic_has_no_roofline():
     assert measurements.roofline_of({"flop": 0.0, "bytes": None}, 1.0, 1e12, 1e11) is None

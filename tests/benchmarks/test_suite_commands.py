@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +19,8 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 from benchmarks.harness.profiling import STEPS  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SLOWER = (
     "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
@@ -157,3 +164,17 @@ def test_ranks_agree_on_every_element_and_report_bandwidth(tmp_path, run_command
         assert found["wrong_elements"] == 0
         assert found["busbw_gb_per_s"] > 0
         assert found["latency_us"] > 0
+
+
+def test_the_first_command_of_the_readme_works_in_a_bare_copy(tmp_path):
+    """With `-P` and nothing else, python finds no module in the folder that holds the copy."""
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks", ignore=skipped)
+    readme = (tmp_path / "benchmarks" / "README.md").read_text()
+    first = readme.partition("```sh\n")[2].splitlines()[0].partition("#")[0].split()
+    assert first[0] == "python"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "PYTHON"))}
+    command = [sys.executable, *first[1:]]
+    done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "gpt.ladder" in done.stdout
