@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Operation(StrEnum):
-    """The six operations of `coll.*`."""
+    """The operations of `coll.*`."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -16,20 +16,42 @@ class Operation(StrEnum):
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
     SEND_RECV = "send_recv"
+    REDUCE = "reduce"
+    ALL_TO_ALLV = "all_to_allv"
+
+
+IN_PARTS = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALL_TO_ALL)
+"""Their bytes are divided evenly, an equal part for every rank."""
+
+
+def least_elements(operation: Operation, ranks: int) -> int:
+    """Elements of the smallest message: where ranks have parts of it, one for each; uneven ones are 1, 2, … n."""
+    if operation is Operation.ALL_TO_ALLV:
+        return ranks * (ranks + 1) // 2
+    return ranks if operation in IN_PARTS else 1
+
+
+def sent_to(rank: int, other: int, ranks: int) -> int:
+    """The share of an uneven exchange that one rank has for another: 1, 2, … n units, and alike in all received."""
+    return 1 + (rank + other) % ranks
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
     """busbw over algbw: what share of the bytes must cross the slowest link, whichever the algorithm.
 
-    all_reduce moves every byte twice, 2(n−1)/n; gather, scatter and all-to-all (n−1)/n of the TOTAL bytes; broadcast
-    and point-to-point all of them.
+    all_reduce moves every byte twice, 2(n−1)/n; gather, scatter and all-to-all (n−1)/n of the TOTAL bytes; broadcast,
+    reduce and point-to-point all of them. Of an uneven exchange rank r keeps `sent_to(r, r)` of n(n+1)/2 units.
     """
     if ranks < 2:
         raise ValueError(f"a collective needs at least 2 ranks, not {ranks}")
     if operation is Operation.ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
-    if operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALL_TO_ALL):
+    if operation in IN_PARTS:
         return (ranks - 1) / ranks
+    if operation is Operation.ALL_TO_ALLV:
+        # The rank that keeps least sends most, and the exchange lasts as long as it takes.
+        kept = min(sent_to(rank, rank, ranks) for rank in range(ranks))
+        return 1 - kept / least_elements(operation, ranks)
     return 1.0
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.bandwidth import Operation
+from benchmarks.bandwidth import Operation, least_elements
 from benchmarks.spec import Benchmark, Case, Preset, Reference
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = {
-    Preset.CPU: (KIB, 64 * KIB, MIB, 4 * MIB),
-    Preset.SMOKE: (KIB, MIB, 64 * MIB, GIB),
-    Preset.FULL: (*(KIB * 4**power for power in range(11)), 8 * GIB),
+    Preset.CPU: (8, KIB, 64 * KIB, MIB, 4 * MIB),
+    Preset.SMOKE: (8, KIB, MIB, 64 * MIB, GIB),
+    Preset.FULL: (8, 64, 256, *(KIB * 4**power for power in range(11)), 8 * GIB),
 }
+"""From 8 bytes, or from one element a rank where ranks have parts: there a call costs what it costs to be made."""
+BYTES = {"fp32": 4, "bf16": 2}
 RANKS = {Preset.CPU: (2,), Preset.SMOKE: (2,), Preset.FULL: (2, 4, 8)}
 SECONDS_PER_SIZE = {Preset.CPU: 0.12, Preset.SMOKE: 0.5, Preset.FULL: 2.0}
 WITH_PLACEMENT = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
@@ -37,6 +39,8 @@ _WHAT = {
     Operation.ALL_TO_ALL: "every rank sends each other rank its own part: tokens to experts",
     Operation.BROADCAST: "every rank ends with rank 0's buffer: start-up of weights",
     Operation.SEND_RECV: "pairs of ranks exchange buffers: pipeline stages",
+    Operation.REDUCE: "rank 0 ends with the sum of all buffers: sharded optimizers, checkpoints of metrics",
+    Operation.ALL_TO_ALLV: "as all_to_all, with 1, 2, … n parts for the ranks: experts that are not equally liked",
 }
 _REFERENCES = (
     Reference(figure="8×H100 without NVLS: 360–370 GB/s busbw at 1 GB and up", source="NVIDIA/nccl-tests issue 326"),
@@ -58,19 +62,23 @@ def _cases_of(operation: Operation) -> Callable[[Preset], tuple[Case, ...]]:
         placements = ["out_of_place"]
         if not cpu and operation in WITH_PLACEMENT:
             placements.append("in_place")
-        if operation in (Operation.ALL_REDUCE, Operation.BROADCAST):
+        if operation in (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE):
             placements = ["in_place"]
-        ways: list[tuple[str, str | None]] = [(placement, None) for placement in placements]
-        ways += [(placements[0], transport) for transport in TRANSPORTS.get(operation, ())]
+        ways: list[tuple[str, str | None, str]] = [(placement, None, "fp32") for placement in placements]
+        ways.append((placements[0], None, "bf16"))
+        ways += [(placements[0], transport, "fp32") for transport in TRANSPORTS.get(operation, ())]
         return tuple(_case(operation, preset, ranks, *way) for ranks in RANKS[preset] for way in ways)
 
     return cases
 
 
-def _case(operation: Operation, preset: Preset, ranks: int, placement: str, transport: str | None) -> Case:
+def _case(operation: Operation, preset: Preset, ranks: int, placement: str, transport: str | None, dtype: str) -> Case:
     cpu = preset is Preset.CPU
     variant: dict[str, str | int] = {"ranks": ranks, "placement": placement}
-    sizes = list(SIZES[preset])
+    if dtype != "fp32":
+        variant["dtype"] = dtype
+    least = BYTES[dtype] * least_elements(operation, ranks)
+    sizes = sorted({max(size, least) for size in SIZES[preset]})
     if transport is not None:
         variant["transport"] = transport
         sizes = [size for size in sizes if transport != "symm_one_shot" or size <= ONE_SHOT_UP_TO]
@@ -83,7 +91,7 @@ def _case(operation: Operation, preset: Preset, ranks: int, placement: str, tran
             "sizes": sizes,
             "seconds_per_size": SECONDS_PER_SIZE[preset],
             "device": "cpu" if cpu else "cuda",
-            "dtype": "fp32",
+            "dtype": dtype,
             **({"transport": transport} if transport else {}),
         },
         backend="gloo" if cpu else "nccl",
@@ -107,9 +115,10 @@ BENCHMARKS = tuple(
         "nothing crosses a link: not applicable, never 0. The way is NCCL's own choice, or is named: NVLink SHARP on "
         "or off, or one of torch's kernels on symmetric memory (one shot, two shots, in the switch by multimem).",
         formula="algbw = S/t with S the TOTAL bytes (all ranks' output of a gather, input of a scatter), decimal GB; "
-        "busbw = algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast and "
-        "send_recv 1. 1 GiB in 15.2 ms on 8 ranks of an all_reduce: 70.6 × 1.75 = 123.6 GB/s. Times of all sizes are "
-        "fitted by t = alpha + S/B; half of the bandwidth is reached at alpha·B.",
+        "busbw = algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, "
+        "reduce and send_recv 1; all_to_allv 1 − 2/(n(n+1)), for the rank that keeps least. 1 GiB in 15.2 ms on 8 "
+        "ranks of an all_reduce: 70.6 × 1.75 = 123.6 GB/s. Times of all sizes are fitted by t = alpha + S/B; half of "
+        "the bandwidth is reached at alpha·B.",
         bound="Small sizes: latency alpha. Large ones: NVLink, 450 GB/s a direction on H200; the 900 GB/s of data "
         "sheets counts both directions.",
         references=(*_REFERENCES, *_SMALL) if operation is Operation.ALL_REDUCE else _REFERENCES,

@@ -1,4 +1,4 @@
-"""Collectives: six operations over a sweep of sizes, exact integer payloads, latency, bandwidth."""
+"""Collectives: operations over a sweep of sizes, exact integer payloads, latency, bandwidth."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -14,8 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._autograd import DeviceType
 
-from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_gb_per_s, fit_line
+from benchmarks.bandwidth import (
+    Operation,
+    algorithm_gb_per_s,
+    bus_gb_per_s,
+    fit_line,
+    least_elements,
+    sent_to,
+)
 from benchmarks.harness.check import Correctness
+from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.ranks import gpus_needed, require_gpus, run_ranks
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
@@ -37,6 +46,8 @@ class Collective:
         self.job, self.operation = job, Operation(str(job.config["operation"]))
         self.device, self.ranks = str(job.config["device"]), int(job.config["ranks"])
         self.transport: str | None = job.config.get("transport")
+        if self.operation is Operation.SEND_RECV and self.ranks % 2:
+            raise NotApplicable(f"{self.ranks} ranks make no pairs; one of them would wait for ever")
         if self.device == "cuda":
             require_gpus(self.ranks, job.preset)
             self._needs_transport()
@@ -80,6 +91,7 @@ class Collective:
         """Sweeps the sizes on all ranks; each iteration counts as long as its slowest rank took."""
         argument: dict[str, Any] = {"operation": str(self.operation), "sizes": list(self.job.config["sizes"])}
         argument["device"] = self.device
+        argument["dtype"] = str(self.job.config.get("dtype", "fp32"))
         argument["in_place"] = self.job.config.get("placement") == "in_place"
         argument["seconds_per_size"] = float(self.job.config["seconds_per_size"])
         argument["transport"] = self.transport
@@ -87,7 +99,7 @@ class Collective:
             # Read by NCCL when a process makes its first group; ranks started from here inherit it.
             os.environ["NCCL_NVLS_ENABLE"] = NVLS[self.transport]
         backend = "nccl" if self.device == "cuda" else "gloo"
-        self.by_rank = run_ranks(_sweep, self.ranks, argument, backend, self.job.repetition)
+        self.by_rank = run_ranks(sweep, self.ranks, argument, backend, self.job.repetition)
         return self.figures()
 
     def figures(self) -> list[Value]:
@@ -154,7 +166,7 @@ def _size_name(size: float) -> str:
     return f"{size:g}_b"
 
 
-def _sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
+def sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
     """One rank's part: check, then time, each size."""
     operation, device = Operation(argument["operation"]), argument["device"]
     wrong, seconds = 0, []
@@ -162,10 +174,34 @@ def _sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
         if (argument["transport"] or "").startswith("symm"):
             ready = prepare_symmetric(operation, rank, ranks, int(size), argument["transport"])
         else:
-            ready = prepare(operation, rank, ranks, int(size), device, in_place=argument["in_place"])
+            payload = Payload(DTYPES[argument["dtype"]], rank, ranks, device)
+            ready = prepare(operation, payload, int(size), in_place=argument["in_place"])
         wrong += check(operation, rank, ranks, ready)
         seconds.append(_timed(ready, device, argument["seconds_per_size"]))
     return {"wrong": wrong, "seconds": seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Whole numbers that add up exactly in their precision, whatever the order; every rank has its own.
+
+    Single precision holds all below 2^24, bf16 all up to 256: eight ranks of at most 12 + 7 stay below.
+    """
+
+    dtype: torch.dtype
+    rank: int
+    ranks: int
+    device: str
+
+    def base(self, elements: int) -> Tensor:
+        """What all ranks have in common."""
+        numbers = torch.arange(elements, device=self.device, dtype=torch.float32)
+        return (numbers % (251 if self.dtype is torch.float32 else 13)).to(self.dtype)
+
+    @property
+    def apart(self) -> int:
+        """What one rank has more than the rank before it."""
+        return 1000 if self.dtype is torch.float32 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +213,8 @@ class Ready:
     result: Tensor
     base: Tensor
     part: int
+    """Elements of one rank's part, or of one unit of an uneven exchange."""
+    apart: int = 1000
 
 
 def partner(rank: int, ranks: int) -> int:
@@ -184,51 +222,45 @@ def partner(rank: int, ranks: int) -> int:
     return (rank + 1) % ranks if rank % 2 == 0 else (rank - 1) % ranks
 
 
-def prepare(operation: Operation, rank: int, ranks: int, size: int, device: str, *, in_place: bool) -> Ready:
-    """Buffers of `size` total bytes, rounded to whole elements per rank.
+def prepare(operation: Operation, payload: Payload, size: int, *, in_place: bool) -> Ready:
+    """Buffers of `size` total bytes, rounded to whole elements, and to whole parts where ranks have parts.
 
-    Whole numbers below 2^24 add up exactly in single precision, whatever the order; every rank's payload differs. In
-    place means that the input is a slice of the output, or the other way round; all_reduce and broadcast are always.
+    In place means that the input is a slice of the output, or the other way round; all_reduce, reduce and broadcast
+    are always.
     """
-    part = max(1, size // 4 // ranks)
-    base = torch.arange(part * ranks, device=device, dtype=torch.float32) % 251
-    mine = base + 1000 * rank
-    whole, small = torch.empty_like(mine), torch.empty(part, device=device)
-    own = slice(rank * part, (rank + 1) * part)
+    rank, ranks, least = payload.rank, payload.ranks, least_elements(operation, payload.ranks)
+    units = max(1, size // payload.dtype.itemsize // least)
+    base = payload.base(units * least)
+    mine = base + payload.apart * rank
+    whole = torch.empty_like(mine)
+    made = partial(Ready, base=base, part=units, apart=payload.apart)
+    refilled: Callable[[], Any] = partial(whole.copy_, mine)
 
-    if operation is Operation.ALL_REDUCE:
-        return Ready(
-            call=lambda: dist.all_reduce(whole), refill=lambda: whole.copy_(mine), result=whole, base=base, part=part
-        )
-    if operation is Operation.BROADCAST:
-        start = mine if rank == 0 else torch.full_like(mine, float("nan"))
-        return Ready(
-            call=lambda: dist.broadcast(whole, 0), refill=lambda: whole.copy_(start), result=whole, base=base, part=part
-        )
-    if operation is Operation.ALL_GATHER:
-        sent = whole[own] if in_place else small
-        source = mine[:part].clone()
-        return Ready(
-            call=lambda: _gather(whole, sent),
-            refill=lambda: sent.copy_(source),
-            result=whole,
-            base=base,
-            part=part,
-        )
-    if operation is Operation.REDUCE_SCATTER:
-        into = whole[own] if in_place else small
-        return Ready(
-            call=lambda: _scatter(into, whole),
-            refill=lambda: whole.copy_(mine),
-            result=into,
-            base=base,
-            part=part,
-        )
-    if operation is Operation.ALL_TO_ALL:
-        return Ready(
-            call=lambda: dist.all_to_all_single(whole, mine), refill=_nothing, result=whole, base=base, part=part
-        )
-    return Ready(call=_exchange(mine, whole, partner(rank, ranks)), refill=_nothing, result=whole, base=base, part=part)
+    match operation:
+        case Operation.ALL_REDUCE:
+            ready = made(call=lambda: dist.all_reduce(whole), refill=refilled, result=whole)
+        case Operation.REDUCE:
+            ready = made(call=lambda: dist.reduce(whole, 0), refill=refilled, result=whole)
+        case Operation.BROADCAST:
+            start = mine if rank == 0 else torch.full_like(mine, float("nan"))
+            ready = made(call=lambda: dist.broadcast(whole, 0), refill=lambda: whole.copy_(start), result=whole)
+        case Operation.ALL_GATHER | Operation.REDUCE_SCATTER:
+            own = slice(rank * units, (rank + 1) * units)
+            part = whole[own] if in_place else torch.empty_like(mine[:units])
+            source = mine[:units].clone()
+            if operation is Operation.ALL_GATHER:
+                ready = made(call=lambda: _gather(whole, part), refill=lambda: part.copy_(source), result=whole)
+            else:
+                ready = made(call=lambda: _scatter(part, whole), refill=refilled, result=part)
+        case Operation.ALL_TO_ALL:
+            ready = made(call=lambda: dist.all_to_all_single(whole, mine), refill=_nothing, result=whole)
+        case Operation.ALL_TO_ALLV:
+            # Rank r has for s what s has for r, so the same parts come as go.
+            parts = [units * sent_to(rank, other, ranks) for other in range(ranks)]
+            ready = made(call=lambda: dist.all_to_all_single(whole, mine, parts, parts), refill=_nothing, result=whole)
+        case Operation.SEND_RECV:
+            ready = made(call=_exchange(mine, whole, partner(rank, ranks)), refill=_nothing, result=whole)
+    return ready
 
 
 def prepare_symmetric(operation: Operation, rank: int, ranks: int, size: int, transport: str) -> Ready:
@@ -303,20 +335,34 @@ def check(operation: Operation, rank: int, ranks: int, ready: Ready) -> int:
     ready.result.fill_(float("nan"))
     ready.refill()
     ready.call()
-    base, part = ready.base, ready.part
-    summed = base * ranks + 1000 * (ranks * (ranks - 1) // 2)
-    own = slice(rank * part, (rank + 1) * part)
-    expected = {
-        Operation.ALL_REDUCE: lambda: summed,
-        Operation.ALL_GATHER: lambda: torch.cat([base[:part] + 1000 * r for r in range(ranks)]),
-        Operation.REDUCE_SCATTER: lambda: summed[own],
-        Operation.ALL_TO_ALL: lambda: torch.cat([base[own] + 1000 * r for r in range(ranks)]),
-        Operation.BROADCAST: lambda: base,
-        Operation.SEND_RECV: lambda: base + 1000 * partner(rank, ranks),
-    }[operation]()
+    wanted = expected(operation, rank, ranks, ready)
     if ready.result.is_cuda:
         torch.cuda.synchronize()
-    return int((ready.result != expected).sum())
+    return 0 if wanted is None else int((ready.result != wanted).sum())
+
+
+def expected(operation: Operation, rank: int, ranks: int, ready: Ready) -> Tensor | None:
+    """What must have arrived; None where this rank is promised nothing."""
+    base, part, apart = ready.base, ready.part, ready.apart
+    own = slice(rank * part, (rank + 1) * part)
+    if operation in (Operation.ALL_REDUCE, Operation.REDUCE, Operation.REDUCE_SCATTER):
+        if operation is Operation.REDUCE and rank > 0:
+            return None
+        summed = base * ranks + apart * (ranks * (ranks - 1) // 2)
+        return summed[own] if operation is Operation.REDUCE_SCATTER else summed
+    if operation is Operation.ALL_GATHER:
+        return torch.cat([base[:part] + apart * r for r in range(ranks)])
+    if operation is Operation.ALL_TO_ALL:
+        return torch.cat([base[own] + apart * r for r in range(ranks)])
+    if operation is Operation.ALL_TO_ALLV:
+        return torch.cat([base[_uneven(r, rank, ranks, part)] + apart * r for r in range(ranks)])
+    return base if operation is Operation.BROADCAST else base + apart * partner(rank, ranks)
+
+
+def _uneven(sender: int, receiver: int, ranks: int, unit: int) -> slice:
+    """Where the sender's buffer has what the receiver gets."""
+    before = unit * sum(sent_to(sender, other, ranks) for other in range(receiver))
+    return slice(before, before + unit * sent_to(sender, receiver, ranks))
 
 
 def _timed(ready: Ready, device: str, seconds: float) -> list[float]:

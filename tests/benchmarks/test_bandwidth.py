@@ -2,7 +2,15 @@
 
 import pytest
 
-from benchmarks.bandwidth import Operation, algorithm_gb_per_s, bus_factor, bus_gb_per_s, fit_line
+from benchmarks.bandwidth import (
+    Operation,
+    algorithm_gb_per_s,
+    bus_factor,
+    bus_gb_per_s,
+    fit_line,
+    least_elements,
+    sent_to,
+)
 
 
 def test_a_gibibyte_in_15_2_ms_on_eight_ranks_is_123_6_gb_per_s():
@@ -19,11 +27,13 @@ def test_a_gibibyte_in_15_2_ms_on_eight_ranks_is_123_6_gb_per_s():
         ("all_to_all", 0.5, 0.875),
         ("broadcast", 1.0, 1.0),
         ("send_recv", 1.0, 1.0),
+        ("reduce", 1.0, 1.0),
+        ("all_to_allv", 2 / 3, 35 / 36),
     ],
 )
-def test_factors_of_the_six_operations(operation, two, eight):
-    assert bus_factor(Operation(operation), 2) == two
-    assert bus_factor(Operation(operation), 8) == eight
+def test_factors_of_the_operations(operation, two, eight):
+    assert bus_factor(Operation(operation), 2) == pytest.approx(two)
+    assert bus_factor(Operation(operation), 8) == pytest.approx(eight)
 
 
 def test_one_rank_has_no_bandwidth():
@@ -40,3 +50,11 @@ def test_the_fit_finds_the_line_that_made_the_times():
 
 def test_a_fit_never_has_negative_latency():
     assert fit_line({1000: 1e-6, 2000: 3e-6, 4000: 9e-6}).alpha_s >= 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_of_an_uneven_exchange_every_rank_sends_and_receives_as_much_in_parts_of_one_to_n(ranks):
+    sent = [[sent_to(rank, other, ranks) for other in range(ranks)] for rank in range(ranks)]
+    assert all(sorted(parts) == list(range(1, ranks + 1)) for parts in sent)
+    assert sent == [list(column) for column in zip(*sent, strict=True)], "what comes is as long as what goes"
+    assert sum(sent[0]) == least_elements(Operation.ALL_TO_ALLV, ranks)

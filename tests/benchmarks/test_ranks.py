@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,14 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
+from benchmarks.bandwidth import Operation, least_elements  # noqa: E402
 from benchmarks.harness import ranks as harness_ranks  # noqa: E402
 from benchmarks.harness.ranks import RankFailed, run_ranks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID, find, select  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.torchrun import BadPlace, for_ranks, place_of  # noqa: E402
-from benchmarks.workloads.collectives import Collective  # noqa: E402
+from benchmarks.workloads.collectives import Collective, Payload, check, expected, prepare, sweep  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -204,3 +206,66 @@ def test_cases_take_torchruns_number_of_ranks_once_each():
     assert len(measured) == 4, "two strategies, overlap on and off"
     alone = for_ranks(select(find("coll.all_reduce"), Preset.CPU, {}), 1)
     assert "one rank" in alone[0].case.not_applicable
+
+
+SWEEP = {"sizes": [8, 2**10], "device": "cpu", "in_place": True, "seconds_per_size": 0.001, "transport": None}
+
+
+def all_operations(rank, ranks, argument):
+    """Wrong elements of every operation in both precisions."""
+    found = {}
+    for operation in map(Operation, argument["operations"]):
+        for dtype in ("fp32", "bf16"):
+            made = sweep(rank, ranks, {**SWEEP, "operation": str(operation), "dtype": dtype})
+            found[f"{operation} {dtype}"] = (made["wrong"], [len(seconds) >= 10 for seconds in made["seconds"]])
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "operations"), [(2, list(Operation)), (3, ["reduce", "all_to_allv"])])
+def test_every_operation_arrives_exactly_in_both_precisions_from_eight_bytes_on(monkeypatch, ranks, operations):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for by_operation in run_ranks(all_operations, ranks, {"operations": operations}, "gloo", "all"):
+        assert {name for name, (wrong, _) in by_operation.items() if wrong} == set()
+        assert all(all(enough) for _, enough in by_operation.values())
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("operation", list(Operation))
+def test_a_collective_that_moves_the_wrong_elements_is_found(operation, dtype):
+    rank = 1 if operation is Operation.BROADCAST else 0
+    payload = Payload({"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], rank, 2, "cpu")
+    ready = prepare(operation, payload, 2**10, in_place=False)
+    nothing_moves = replace(ready, call=lambda: None)
+    assert check(operation, rank, 2, nothing_moves) > 0
+    arrived = expected(operation, rank, 2, ready)
+    assert check(operation, rank, 2, replace(ready, call=lambda: ready.result.copy_(arrived))) == 0
+    shifted = replace(ready, call=lambda: ready.result.copy_(arrived.roll(1)))
+    assert check(operation, rank, 2, shifted) > 0
+
+
+def test_pairs_of_an_odd_number_of_ranks_are_not_applicable():
+    case = BY_ID["coll.send_recv"].cases(Preset.CPU)[0]
+    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
+    with pytest.raises(NotApplicable, match="3 ranks make no pairs"):
+        Collective(
+            Job(benchmark="coll", workload="", variant={}, config={**case.config, "ranks": 3}, preset="cpu", **fields)
+        )
+
+
+def test_sums_of_eight_ranks_are_exact_in_bf16_and_no_two_ranks_send_the_same():
+    payloads = [Payload(torch.bfloat16, rank, 8, "cpu") for rank in range(8)]
+    sent = [payload.base(64) + payload.apart * payload.rank for payload in payloads]
+    assert torch.equal(sum(one.double() for one in sent), sum(sent[1:], sent[0]).double())
+    assert len({tuple(one.tolist()) for one in sent}) == 8
+
+
+def test_every_operation_is_swept_from_eight_bytes_or_an_element_a_rank_and_in_bf16_too():
+    for operation in Operation:
+        for case in BY_ID[f"coll.{operation}"].cases(Preset.FULL):
+            width = 2 if case.variant.get("dtype") == "bf16" else 4
+            least = width * least_elements(operation, case.world_size)
+            assert case.config["sizes"][0] == max(8, least), case.variant
+            assert case.config["sizes"] == sorted(set(case.config["sizes"]))
+        assert {case.variant.get("dtype") for case in BY_ID[f"coll.{operation}"].cases(Preset.CPU)} == {None, "bf16"}
