@@ -76,6 +76,7 @@ def reader(request: Request, c: Database) -> Principal:
         session=request.cookies.get(access.SESSION_COOKIE),
         public_read=config.public_read,
         now=datetime.now(UTC),
+        used=request.app.state.last_used,
     )
     access.require(principal, Scope.READ)
     return principal

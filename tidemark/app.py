@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from worker.config import WorkerConfig
 
 
-def make_engine(config: ServiceConfig, *, connections: int = 10) -> Engine:
-    """The process's connections to PostgreSQL; a connection that the server has closed is replaced unnoticed."""
+def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Engine:
+    """The process's connections to PostgreSQL, by default as many as the API needs; one that the server has closed is
+    replaced unnoticed."""
     from sqlalchemy import create_engine
 
     from backend.store.base.pool import check_rested
 
     engine = create_engine(
         config.database_url,
-        pool_size=connections,
-        max_overflow=connections,
+        pool_size=connections or config.connections,
+        max_overflow=connections or 0,
+        pool_timeout=10,
         connect_args={"connect_timeout": 10, "application_name": "tidemark"},
     )
     check_rested(engine)

@@ -68,6 +68,13 @@ class Settings(BaseSettings):
     )
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
 
+    requests_per_token: int = Field(
+        60_000, ge=1, description="requests a minute of one token or session that a process answers"
+    )
+    requests_per_address: int = Field(
+        6_000, ge=1, description="requests a minute of one address, without a token or session, that a process answers"
+    )
+
     @field_validator("allowed_hosts", "worker_pass", mode="before")
     @classmethod
     def _by_commas(cls, value: object) -> object:
@@ -160,6 +167,8 @@ def service_config(settings: Settings) -> ServiceConfig:
         lease_s=settings.lease_s,
         heartbeat_s=settings.heartbeat_s,
         max_body_bytes=settings.max_body_mb * MIB,
+        requests_per_token=settings.requests_per_token,
+        requests_per_address=settings.requests_per_address,
     )
 
 

@@ -1,14 +1,18 @@
 """The HTTP side of the service: thin JSON routes under /api/v1, one transaction each, one kind of error document."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Depends, FastAPI
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import health, openapi, problems, schema
 from backend.api.admin import policies, projects, pull_requests, sign_in, tokens, webhooks
+from backend.api.admission import Lanes
 from backend.api.edge import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.api.parameters import only_known_parameters
@@ -17,9 +21,13 @@ from backend.api.reads import workers as fleet
 from backend.api.results import artifacts, imports, runs, worker_protocol
 from backend.api.work import backfills, bisections, requests, sessions
 from backend.services.base.config import ServiceConfig
+from backend.services.base.last_used import LastUsed
 from backend.services.base.live import Hub
 from backend.services.github.oidc_access import Workflows
 
+log = logging.getLogger("tidemark.api")
+
+LAST_USED_S = 15.0
 GZIP_FROM_BYTES = 1024
 GZIP_LEVEL = 5  # 9 costs three times the time for 2 % less
 
@@ -38,6 +46,8 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.engine = engine
     app.state.hub = Hub(engine)
     app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
+    app.state.lanes = Lanes(config)
+    app.state.last_used = LastUsed()
     app.state.metrics = Metrics(config.version)
     app.include_router(health.router, responses=openapi.PROBLEMS)
     app.include_router(sign_in.router)
@@ -47,7 +57,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     openapi.install(app)
     # The last one added is the outermost: the edge sees every request and every response.
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
-    app.add_middleware(Edge, config=config, metrics=app.state.metrics)
+    app.add_middleware(Edge, config=config, metrics=app.state.metrics, lanes=app.state.lanes)
     return app
 
 
@@ -82,5 +92,24 @@ def _routes() -> APIRouter:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.hub.start()
+    writing = asyncio.create_task(_write_last_used(app), name="tidemark-last-used")
     yield
+    writing.cancel()
     await app.state.hub.stop()
+
+
+async def _write_last_used(app: FastAPI) -> None:
+    """Now and then, and on a connection that belongs to no request."""
+    used: LastUsed = app.state.last_used
+
+    def write() -> None:
+        with app.state.engine.begin() as c:
+            used.write(c)
+
+    while True:
+        await asyncio.sleep(LAST_USED_S)
+        if not used.is_empty:
+            try:
+                await asyncio.to_thread(write)
+            except SQLAlchemyError as error:
+                log.warning("when tokens were last used could not be written: %s", error)

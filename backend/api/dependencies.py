@@ -9,7 +9,9 @@ from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import HTTPConnection
 
+from backend.api.admission import Busy
 from backend.github.oidc import looks_like_oidc
 from backend.services.base import access
 from backend.services.base.access import Principal, Scope, Via
@@ -21,7 +23,7 @@ from backend.services.github import oidc_access
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def _engine(request: Request) -> Engine:
+def _engine(request: HTTPConnection) -> Engine:
     return cast(Engine, request.app.state.engine)
 
 
@@ -63,18 +65,38 @@ async def raw_body(request: Request) -> bytes:
 RawBody = Annotated[bytes, Depends(raw_body)]
 
 
-def identified(request: Request, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
-    """Who sends this request. What a signed-in page changes needs its CSRF token and our own Origin as well."""
+def names_itself(request: HTTPConnection) -> bool:
+    """Whether the request shows a token or a session, be it one of ours or not."""
+    return "authorization" in request.headers or bool(request.cookies.get(access.SESSION_COOKIE))
+
+
+def check_known(request: HTTPConnection, config: ServiceConfig) -> None:
+    """Refuse who shows no token or session of ours: before a large body is read, which may take long."""
+    with _engine(request).begin() as c:
+        access.require_name(_shown_by(request, c, config, datetime.now(UTC)))
+
+
+def _shown_by(request: HTTPConnection, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
+    """Whose token or session this is."""
     authorization = request.headers.get("authorization")
-    session = request.cookies.get(access.SESSION_COOKIE)
     if authorization is not None and looks_like_oidc(secret := authorization.partition(" ")[2].strip()):
         return oidc_access.identify(c, secret, request.app.state.workflows, now)
-    principal = access.identify(
-        c, authorization=authorization, session=session, public_read=config.public_read, now=now
+    return access.identify(
+        c,
+        authorization=authorization,
+        session=request.cookies.get(access.SESSION_COOKIE),
+        public_read=config.public_read,
+        now=now,
+        used=request.app.state.last_used,
     )
+
+
+def identified(request: Request, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
+    """Who sends this request. What a signed-in page changes needs its CSRF token and our own Origin as well."""
+    principal = _shown_by(request, c, config, now)
     if principal.via is Via.SESSION and request.method not in SAFE_METHODS:
         access.check_page_action(
-            session=session or "",
+            session=request.cookies.get(access.SESSION_COOKIE) or "",
             token=request.headers.get(access.CSRF_HEADER),
             origin=request.headers.get("origin"),
             host=request.headers.get("host"),
@@ -83,10 +105,18 @@ def identified(request: Request, c: Connection, config: ServiceConfig, now: date
     return principal
 
 
-def may_still_read(request: Request, config: ServiceConfig) -> bool:
+async def may_still_read(request: Request, config: ServiceConfig) -> bool:
     """Whether who sent this request, some time ago, may still read: a token may be revoked, a session ended."""
     if config.public_read and "authorization" not in request.headers:
         return True
+    try:
+        async with request.app.state.lanes.reading.place():
+            return await run_in_threadpool(_may_read, request, config)
+    except Busy:
+        return True  # asked again in a moment
+
+
+def _may_read(request: Request, config: ServiceConfig) -> bool:
     try:
         with _engine(request).begin() as c:
             return identified(request, c, config, datetime.now(UTC)).may(Scope.READ)
@@ -96,7 +126,7 @@ def may_still_read(request: Request, config: ServiceConfig) -> bool:
 
 async def caller(request: Request, c: Transaction, config: Config, now: Now) -> Principal:
     """Who sends this request."""
-    if "authorization" not in request.headers and not request.cookies.get(access.SESSION_COOKIE):
+    if not names_itself(request):
         # Most reads; they need not wait for a thread to learn that they are anonymous.
         return access.stranger(public_read=config.public_read)
     return await run_in_threadpool(identified, request, c, config, now)

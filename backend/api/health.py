@@ -3,18 +3,29 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from sqlalchemy.exc import OperationalError
 
+from backend.api.admission import STUCK_S
 from backend.api.answers import ReadinessAnswer
 from backend.api.dependencies import Config, Reader, Transaction
 from backend.api.responses import Json
 from backend.services.base import readiness
+from backend.services.base.errors import Unavailable
 
 router = APIRouter(tags=["service"])
 
 
 @router.get("/healthz", response_model=dict[str, str])
-async def healthz(config: Config) -> Any:
-    """The process answers. Nothing else is asked."""
+def healthz(request: Request, config: Config) -> Any:
+    """The process answers, has a thread and a database connection for a request, and gets requests done. What the
+    database says is asked by /readyz."""
+    if stuck := request.app.state.lanes.stuck:
+        raise Unavailable(f"no request of {' and '.join(stuck)} was done for {STUCK_S:.0f} s")
+    try:
+        with request.app.state.engine.connect():
+            pass
+    except OperationalError:
+        pass  # the connection was ours to open; that nobody answers is no fault of this process
     return Json({"status": "ok", "version": config.version})
 
 

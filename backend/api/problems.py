@@ -74,8 +74,8 @@ def _wants_html(request: Request) -> bool:
 
 def of_service_error(error: ServiceError) -> Problem:
     headers = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
-    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = "2"
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(error.retry_after_s)
     return Problem(
         status=error.status, slug=error.slug, title=error.title, detail=error.detail, extra=error.extra, headers=headers
     )

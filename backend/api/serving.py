@@ -7,6 +7,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from backend.api.connections import PatientProtocol
+
 GRACE_S = 3
 
 
@@ -51,5 +53,6 @@ def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") 
             date_header=True,
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
+            http=PatientProtocol,
         )
     )

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from backend.api.bodies import Slug
@@ -57,7 +56,7 @@ async def events(
             wanted,
             after if last_event_id is None else last_event_id,
             config.sse_heartbeat_s,
-            lambda: run_in_threadpool(may_still_read, request, config),
+            lambda: may_still_read(request, config),
             request.app.state.metrics,
         ),
         media_type="text/event-stream",

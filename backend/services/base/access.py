@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
+from backend.services.base.last_used import LastUsed
 from backend.store.base import access as store
 from backend.store.base.access import TokenRow
 
@@ -23,10 +24,9 @@ TOKEN_PREFIX = "tm_"
 SESSION_COOKIE = "tidemark_session"
 CSRF_HEADER = "X-CSRF-Token"
 LINK_LIFE = timedelta(hours=12)
-SESSION_LIFE = timedelta(days=30)
+SESSION_LIFE = timedelta(days=30)  # from signing in; using it makes it no longer
+SESSION_IDLE = timedelta(days=7)  # not used for so long, it ends earlier
 LONGEST_LIFE = timedelta(days=100 * 365)  # of a token; one that never expires says so
-# `last used` is for people; writing it with every request would make each read a write.
-TOUCH_EVERY = timedelta(minutes=1)
 
 
 class Scope(StrEnum):
@@ -152,7 +152,7 @@ def revoke_token(c: Connection, token_id: int, now: datetime) -> None:
         raise NotFound.of("active token", token_id)
 
 
-def _of_token(c: Connection, secret: str, now: datetime) -> Principal:
+def _of_token(c: Connection, secret: str, now: datetime, used: LastUsed) -> Principal:
     row = store.find_token(c, hashed(secret))
     if row is None:
         raise Unauthenticated("unknown token; `tidemark token create` makes one")
@@ -160,8 +160,7 @@ def _of_token(c: Connection, secret: str, now: datetime) -> Principal:
         raise Unauthenticated(f"token {row.name!r} ({row.hint}…) was revoked")
     if row.expires_at is not None and row.expires_at <= now:
         raise Unauthenticated(f"token {row.name!r} ({row.hint}…) expired on {row.expires_at:%Y-%m-%d %H:%M} UTC")
-    if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
-        store.touch_token(c, row.id, now)
+    used.token(row.id, row.last_used_at, now)
     scopes = frozenset().union(*(IMPLIED[Scope(scope)] for scope in row.scopes))
     if row.project_id is not None:
         scopes -= {Scope.ADMIN}  # which reaches every project, and makes tokens that do
@@ -191,25 +190,34 @@ def sign_out(c: Connection, session: str) -> None:
     store.delete_session(c, hashed(session))
 
 
-def _of_session(c: Connection, session: str, now: datetime) -> Principal | None:
-    row = store.find_session(c, hashed(session), now)
+def _of_session(c: Connection, session: str, now: datetime, used: LastUsed) -> Principal | None:
+    row = store.find_session(c, hashed(session), now, seen_since=now - SESSION_IDLE)
     if row is None:
         return None
-    if now - row.last_seen_at > TOUCH_EVERY:
-        store.touch_session(c, hashed(session), now, now + SESSION_LIFE)
+    used.session(hashed(session), row.last_seen_at, now)
     return Principal(name=row.name, via=Via.SESSION, scopes=frozenset(Scope))
 
 
 def identify(
-    c: Connection, *, authorization: str | None, session: str | None, public_read: bool, now: datetime
+    c: Connection,
+    *,
+    authorization: str | None,
+    session: str | None,
+    public_read: bool,
+    now: datetime,
+    used: LastUsed | None = None,
 ) -> Principal:
-    """Who sends these headers. A wrong token is an error even where none is needed: it hides a mistake otherwise."""
+    """Who sends these headers. A wrong token is an error even where none is needed: it hides a mistake otherwise.
+
+    Nothing is written; `used` is told which token or session it was.
+    """
+    used = used or LastUsed()
     if authorization is not None:
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise Unauthenticated("the Authorization header must be `Bearer <token>`")
-        return _of_token(c, secret.strip(), now)
-    if session and (person := _of_session(c, session, now)) is not None:
+        return _of_token(c, secret.strip(), now, used)
+    if session and (person := _of_session(c, session, now, used)) is not None:
         return person
     return stranger(public_read=public_read)
 

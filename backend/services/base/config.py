@@ -38,6 +38,16 @@ class ServiceConfig:
     max_run_artifact_bytes: int = 512 * MIB  # of all files of one run together
     max_webhook_bytes: int = 25 * MIB  # GitHub's own limit for a payload
 
+    # Requests at work at once in one process, each with a database connection of its own; the others wait in a line.
+    reads_at_once: int = 10
+    writes_at_once: int = 8
+    waiting_requests: int = 256
+    wait_s: float = 10.0
+    # Requests a minute that one process answers: of one token or session, and of one address without any.
+    requests_per_token: int = 60_000
+    requests_per_address: int = 6_000
+    refusals_per_address: int = 300  # wrong tokens a minute
+
     tick_s: float = 2.0
     publish_again_s: int = 10
     worker_live_s: int = 45  # a worker says that it lives every 15 s
@@ -58,6 +68,15 @@ class ServiceConfig:
         of_public_url = urlsplit(self.public_url).hostname or ""
         bracketed = f"[{of_public_url}]" if ":" in of_public_url else of_public_url
         return frozenset({host.lower() for host in (*self.allowed_hosts, bracketed) if host})
+
+    @property
+    def connections(self) -> int:
+        """What one process of the API opens to PostgreSQL: a place each, and a few for what belongs to no request."""
+        return self.reads_at_once + self.writes_at_once + 3
+
+    @property
+    def incoming_dir(self) -> Path:
+        return self.data_dir / "incoming"
 
     @property
     def mirrors_dir(self) -> Path:

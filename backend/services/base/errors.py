@@ -115,3 +115,4 @@ class Unavailable(ServiceError):
     status = 503
     slug = "unavailable"
     title = "Not now"
+    retry_after_s: int = 2

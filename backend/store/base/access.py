@@ -1,10 +1,10 @@
 """Tokens, sign-in links and web sessions as rows. Only hashes of secrets come here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.base import wire
@@ -92,8 +92,11 @@ def list_tokens(c: Connection) -> list[TokenRow]:
     return [_token(row) for row in c.execute(TOKENS.order_by(api_token.c.id))]
 
 
-def touch_token(c: Connection, token_id: int, now: datetime) -> None:
-    c.execute(update(api_token).where(api_token.c.id == token_id).values(last_used_at=now))
+def touch_tokens(c: Connection, used: Mapping[int, datetime]) -> None:
+    """When each of these tokens was last used."""
+    statement = text("UPDATE api_token SET last_used_at = greatest(last_used_at, :at) WHERE id = :id")
+    if used:
+        c.execute(statement, [{"id": token_id, "at": used[token_id]} for token_id in sorted(used)])
 
 
 def revoke_token(c: Connection, token_id: int, now: datetime) -> bool:
@@ -118,18 +121,20 @@ def insert_session(c: Connection, hash: bytes, name: str, expires_at: datetime, 
     c.execute(insert(web_session).values(hash=hash, name=name, expires_at=expires_at, created_at=now, last_seen_at=now))
 
 
-def find_session(c: Connection, hash: bytes, now: datetime) -> SessionRow | None:
+def find_session(c: Connection, hash: bytes, now: datetime, *, seen_since: datetime) -> SessionRow | None:
     row = c.execute(
         select(web_session.c.name, web_session.c.last_seen_at).where(
-            web_session.c.hash == hash, web_session.c.expires_at > now
+            web_session.c.hash == hash, web_session.c.expires_at > now, web_session.c.last_seen_at > seen_since
         )
     ).one_or_none()
     return None if row is None else SessionRow(name=row.name, last_seen_at=row.last_seen_at)
 
 
-def touch_session(c: Connection, hash: bytes, now: datetime, expires_at: datetime) -> None:
-    statement = update(web_session).where(web_session.c.hash == hash)
-    c.execute(statement.values(last_seen_at=now, expires_at=expires_at))
+def touch_sessions(c: Connection, used: Mapping[bytes, datetime]) -> None:
+    """When each of these sessions was last used."""
+    statement = text("UPDATE web_session SET last_seen_at = greatest(last_seen_at, :at) WHERE hash = :hash")
+    if used:
+        c.execute(statement, [{"hash": hash, "at": used[hash]} for hash in sorted(used)])
 
 
 def delete_session(c: Connection, hash: bytes) -> None:

@@ -1,0 +1,97 @@
+"""How many requests are at work at once: as many as there are database connections for them, the others in a line.
+
+A request uses at most one thread and one connection at a time. There are more threads than places, and as many
+connections, so a request that has a place never waits for another: threads and connections cannot hold each other up.
+Reading and writing have places of their own, so that readers, however many, do not keep results from being delivered.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from backend.services.base.config import ServiceConfig
+from backend.services.base.errors import Unavailable
+
+STUCK_S = 60.0
+"""Requests wait and none was done for so long: whatever holds the places does not give them back."""
+HEAVY_AT_ONCE = 2
+HEAVY_S = 60.0
+UNNAMED_AT_ONCE = 4
+
+
+class Busy(Unavailable):
+    """Nobody could be served in time; come back later."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        # Not the same for all: who was sent away together would come back together.
+        self.retry_after_s = random.randint(2, 6)
+
+
+class Lane:
+    """So many places, and a line before them that is neither endless nor slow."""
+
+    def __init__(self, name: str, places: int, *, line: int, patience_s: float) -> None:
+        self.name = name
+        self.places = places
+        self.line = line
+        self.patience_s = patience_s
+        self.waiting = 0
+        self._moved_at = time.monotonic()
+        self._free = asyncio.Semaphore(places)
+
+    async def enter(self) -> None:
+        """Wait for a place. `Busy`: the line is full, or it took too long."""
+        if not self._free.locked():
+            self._moved_at = time.monotonic()
+            await self._free.acquire()
+            return
+        if self.waiting >= self.line:
+            raise Busy(f"{self.places} requests are at work and {self.line} wait ({self.name}); come back in a moment")
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self.patience_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Busy(f"no place in time, {self.waiting} requests wait ({self.name}); come back in a moment") from None
+        finally:
+            self.waiting -= 1
+
+    def leave(self) -> None:
+        self._moved_at = time.monotonic()
+        self._free.release()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all places have been taken for so long that they will not be given back."""
+        return self._free.locked() and time.monotonic() - self._moved_at > STUCK_S
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        await self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+
+class Lanes:
+    """Those of one process."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        line, patience_s = config.waiting_requests, config.wait_s
+        self.reading = Lane("reading", config.reads_at_once, line=line, patience_s=patience_s)
+        self.writing = Lane("writing", config.writes_at_once, line=line, patience_s=patience_s)
+        # Whoever asks for health must not stand in a line of readers.
+        self.health = Lane("health", 1, line=line, patience_s=patience_s)
+        # Bodies of megabytes take hundreds of megabytes to be read: they take turns.
+        self.heavy = Lane("large bodies", HEAVY_AT_ONCE, line=line, patience_s=HEAVY_S)
+        # Bodies whose sender is only known by what is in them.
+        self.unnamed = Lane("large deliveries", UNNAMED_AT_ONCE, line=0, patience_s=patience_s)
+
+    @property
+    def stuck(self) -> list[str]:
+        """The lanes in which nothing moves."""
+        return [lane.name for lane in (self.reading, self.writing) if lane.is_stuck]

@@ -1,0 +1,136 @@
+"""Many callers at once: everybody is answered or told when to come back, and results come in meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from backend.api import admission, create_api
+from backend.services.base.config import ServiceConfig
+from tests.attacks.flood import Connection, flood
+from tests.backend.api.conftest import run_document
+from tests.conftest import LiveServer, ServeApp
+from tidemark.processes import wait_until
+
+JSON_ONLY = ("/api/v1/board?project=demo/tinygpt", "/api/v1/regressions", "/api/v1/queue")
+
+
+@pytest.fixture
+def small(service_config: ServiceConfig, serve_app: ServeApp) -> Iterator[LiveServer]:
+    """A service with as many connections as places, and few of both."""
+    config = replace(
+        service_config,
+        reads_at_once=3,
+        writes_at_once=2,
+        waiting_requests=50,
+        wait_s=5.0,
+        requests_per_address=10**9,
+    )
+    engine = create_engine(config.database_url, pool_size=config.connections, max_overflow=0, pool_timeout=3)
+    with serve_app(create_api(config, engine), engine, config) as server:
+        yield server
+    engine.dispose()
+
+
+def test_fifty_reads_with_one_token_at_once_are_all_answered(small: LiveServer) -> None:
+    token = small.token("read")
+
+    async def burst() -> list[int]:
+        connections = [Connection(small.url, {"Authorization": f"Bearer {token}"}) for _ in range(50)]
+        answers = await asyncio.gather(*(each.ask("GET", "/api/v1/queue") for each in connections))
+        for each in connections:
+            each.close()
+        return [answer.status for answer in answers]
+
+    assert set(asyncio.run(burst()) + asyncio.run(burst())) == {200}
+
+
+def test_in_a_flood_everybody_is_answered_or_told_when_to_come_back_and_results_come_in(small: LiveServer) -> None:
+    with small.client("worker") as worker:
+        assert worker.put(f"/api/v1/runs/{run_document(0)['id']}", json=run_document(0)).status_code == 201
+    report = asyncio.run(flood(small.url, small.token("worker"), readers=150, seconds=4, paths=JSON_ONLY))
+    assert not report.unanswered, report
+    assert report.answered > 0 and report.told_to_come_back > 0 and report.delivered > 0, report
+    assert set(report.statuses) <= {200, 503}
+
+
+def test_health_says_so_when_no_connection_is_to_be_had(small: LiveServer) -> None:
+    held = [small.engine.connect() for _ in range(small.config.connections)]
+    try:
+        with small.client() as stranger:
+            refused = stranger.get("/healthz")
+            assert refused.status_code == 503 and int(refused.headers["retry-after"]) > 0
+    finally:
+        for connection in held:
+            connection.close()
+    with small.client() as stranger:
+        assert stranger.get("/healthz").status_code == 200
+
+
+def test_health_says_so_when_requests_are_not_done(small: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "STUCK_S", 0.3)
+    with small.engine.begin() as c, ThreadPoolExecutor() as pool:
+        c.execute(text("LOCK TABLE project IN ACCESS EXCLUSIVE MODE"))
+        waiting = [pool.submit(httpx.get, f"{small.url}/api/v1/projects", timeout=20) for _ in range(4)]
+        with small.client() as stranger:
+            assert wait_until(lambda: stranger.get("/healthz").status_code == 503, 10)
+            assert "no request of reading was done" in stranger.get("/healthz").json()["detail"]
+        c.rollback()
+        assert [each.result().status_code for each in waiting] == [200] * 4
+
+
+def test_reading_with_a_token_waits_for_nobody_who_uses_it_too(
+    live_server: LiveServer, committing_engine: Engine
+) -> None:
+    """The note of when it was last used was once written within each request, which locked the token's row."""
+    token = live_server.token("read")
+    with committing_engine.begin() as c:
+        c.execute(text("SELECT * FROM api_token FOR UPDATE"))
+        answer = httpx.get(
+            f"{live_server.url}/api/v1/queue", headers={"Authorization": f"Bearer {token}"}, timeout=5, trust_env=False
+        )
+    assert answer.status_code == 200
+
+
+def test_when_a_token_was_last_used_is_written_all_the_same(live_server: LiveServer, committing_engine: Engine) -> None:
+    with live_server.client("read") as reader:
+        reader.get("/api/v1/queue")
+    with committing_engine.begin() as c:
+        assert c.scalar(text("SELECT last_used_at FROM api_token")) is None
+        live_server.app.state.last_used.write(c)
+        assert c.scalar(text("SELECT last_used_at FROM api_token")) is not None
+
+
+@pytest.mark.parametrize("secret", [None, "read"])
+def test_who_asks_too_often_is_told_when_to_come_back(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp, secret: str | None
+) -> None:
+    strict = replace(service_config, requests_per_address=20, requests_per_token=20)
+    with serve_app(create_api(strict, committing_engine), committing_engine, strict) as server:
+        with server.client(*([secret] if secret else [])) as caller:
+            answers = [caller.get("/api/v1/queue") for _ in range(25)]
+            assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 5
+            assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
+            assert answers[-1].json()["type"] == "urn:tidemark:problem:too-many-requests"
+            assert caller.get("/healthz").status_code == 200
+        with server.client("worker") as another:
+            assert another.get("/api/v1/queue").status_code == 200
+
+
+def test_guessing_tokens_ends_soon(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> None:
+    strict = replace(service_config, refusals_per_address=10)
+    with serve_app(create_api(strict, committing_engine), committing_engine, strict) as server:
+        with server.client() as guesser:
+            guesses: list[Any] = [
+                guesser.get("/api/v1/queue", headers={"Authorization": f"Bearer tm_{number}"}) for number in range(12)
+            ]
+        assert [guess.status_code for guess in guesses] == [401] * 10 + [429] * 2
