@@ -2,6 +2,7 @@
 
     python tests/detection/score_table.py --seeds 1001-1006 --series 200
     python tests/detection/score_table.py --seeds 1-2 --series 100 --ours
+    python tests/detection/score_table.py --seeds 1001-1006 --series 200 --rough
 
 The histories are deterministic in (seed, series). Goals are printed beside our figures; the exit status says whether
 all hold. CPU is that of this process, on this machine, now.
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import labelled_histories
 import peers_rules
+import rough_histories
 import scoring
 
 from backend.regression.series.detect import detect_record
@@ -39,18 +41,29 @@ GOALS = (
     ("CPU ms per 1,000 points", "ms_per_1000", "<=", 10),
 )
 
+ROUGH_GOALS = (
+    ("F1 (within 3 commits)", "F1", ">=", 0.96),
+    ("precision", "P", ">=", 0.96),
+    ("false alarms per 1,000 quiet commits", "fa_per_1000", "<=", 0.05),
+    ("delay, median (commits)", "delay", "<=", 2),
+    ("delay, 90th percentile (commits)", "delay_p90", "<=", 8),
+    ("answers taken back", "violations", "<=", 0),
+    ("CPU ms per 1,000 points", "ms_per_1000", "<=", 10),
+)
+
 NO_GOALS = (("recall of steps at CV 3 % alone", "recall_cv_3"),)
 """Shown beside the goals, because it is stricter than one of them."""
 
 
-def histories(seeds, series):
+def histories(seeds, series, rough=False):
     """The pooled histories of some seeds."""
-    return [record for seed in seeds for record in labelled_histories.generate(seed, series)]
+    generate = rough_histories.generate if rough else labelled_histories.generate
+    return [record for seed in seeds for record in generate(seed, series)]
 
 
-def goals(result):
+def goals(result, rough=False):
     """(title, value, relation, goal, holds) for every goal."""
-    for title, name, relation, goal in GOALS:
+    for title, name, relation, goal in ROUGH_GOALS if rough else GOALS:
         value = result.get(name, math.nan)
         yield title, value, relation, goal, value >= goal if relation == ">=" else value <= goal
 
@@ -68,10 +81,11 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1001-1002", help="first-last; below 1000 are for tuning")
     parser.add_argument("--series", type=int, default=150, help="histories a seed")
+    parser.add_argument("--rough", action="store_true", help="histories as public machines of a CI leave them")
     parser.add_argument("--ours", action="store_true", help="leave the other rules out")
     args = parser.parse_args(argv)
     first, _, last = args.seeds.partition("-")
-    data = histories(range(int(first), int(last or first) + 1), args.series)
+    data = histories(range(int(first), int(last or first) + 1), args.series, args.rough)
     print(f"{len(data)} histories, {sum(len(s['values']) for s in data):,} commits\n")
     print("| detector | P | R | F1 | FA/1,000 | delay median / p90 | drift recall | CPU ms per 1,000 points |")
     print("|---|---|---|---|---|---|---|---|")
@@ -81,7 +95,7 @@ def main(argv=None):
     print(row("**Tidemark**", ours))
     print("\n| goal | ours | wanted | |\n|---|---|---|---|")
     missed = 0
-    for title, value, relation, goal, holds in goals(ours):
+    for title, value, relation, goal, holds in goals(ours, args.rough):
         print(f"| {title} | {value:.3g} | {relation} {goal} | {'holds' if holds else 'MISSED'} |")
         missed += not holds
     for title, name in NO_GOALS:

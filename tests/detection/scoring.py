@@ -1,7 +1,8 @@
 """Scores a detector's alerts on labelled histories, online: an alert counts at the commit at which it was raised.
 
 Must be found: regressions (steps and drifts) of at least 6.5 % in cost, for a true 5 % is a coin toss of a gate of 5 %.
-Nobody minds: regressions of 3.5 to 6.5 %, machine events, repeats within 10 commits of what was found. A step is found
+Nobody minds: regressions of 3.5 to 6.5 %, machine events, what a history lists as unclear, repeats within 10 commits of
+what was found. A step is found
 by an alert within 3 commits; a drift by one inside it, raised once it has passed 2 %. Every other alert is false.
 Truncated histories are judged again now and then: what was raised must be the same, and nothing may be taken back.
 """
@@ -103,7 +104,7 @@ class Tally:
         count.update(steps=len(steps), found=len(hit), found_loose=len(loose), drifts=len(drifts))
         matched = set(hit.values())
         count["drifts_found"] += sum(self._drift_found(d, alerts, matched) for d in drifts)
-        zones = forgiven(labels)
+        zones = forgiven(labels) + [tuple(unclear) for unclear in series.get("dont_care", ())]
         clean = quiet(series, zones)
         count["quiet"] += sum(clean)
         count["spikes"] += sum(d["kind"] == "spike" for d in labels)

@@ -17,8 +17,9 @@ import numpy as np
 
 from backend.regression.detector.close_look import drifted, look, over_at_once, over_unseen, returned
 from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
-from backend.regression.detector.evidence import SHIFTS, gains, known_modes
+from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
 from backend.regression.detector.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
+from backend.regression.detector.plain_sight import in_plain_sight, plain_step
 from backend.regression.policy import Policy
 
 # Constants of the method: how it looks. What counts as a regression is policy.
@@ -30,6 +31,10 @@ BLOCK = 128
 SUSPECT_RUNS = 12
 """The model is not refitted on the first runs of what looks like a change."""
 DRIFT_EVERY = 10
+MIXED = 2.5
+OWN = 20
+"""Runs that differ from their level so many times more than from their neighbours are of several levels; of those, only
+so many newest ones tell the noise."""
 CARRIED = 150
 """Residuals of earlier levels that are kept."""
 LEVELS = 24
@@ -115,7 +120,9 @@ class Detector(Memory):
         where = np.concatenate((self.places, places))
         drift_at = range(-(old + 1) % DRIFT_EVERY, len(x), DRIFT_EVERY)
         high = peak >= NOTICE
-        looked_at = sorted({*high.nonzero()[0].tolist(), *drift_at}) if high[high.argmax()] else drift_at
+        plain = in_plain_sight(history, old, policy)
+        worth = high | plain
+        looked_at = sorted({*worth.nonzero()[0].tolist(), *drift_at}) if worth[worth.argmax()] else drift_at
         for t in looked_at:
             n = old + t + 1
             self.assumed_noise = float(assumed[t])
@@ -124,6 +131,8 @@ class Detector(Memory):
                 self.notice = NOTICE
             if n >= self.next_look and peak[t] >= self.notice:
                 change = self._notice(history[:n], where[:n], sums, t, policy)
+            if change is None and plain[t]:
+                change = plain_step(history[:n], where[:n], policy)
             if change is None and n % DRIFT_EVERY == 0:
                 change = drifted(self, history[:n], where[:n], policy)
             if change is not None:
@@ -199,6 +208,9 @@ class Detector(Memory):
         old = y[:onset]
         noise, _ = measure(old, self.carried, self.correlation, self.assumed_noise)
         if not change.drift:
+            if len(old) > OWN and noise.scale > MIXED * local_noise(old):
+                old = old[-OWN:]
+                noise, _ = measure(old, self.carried, self.correlation, self.assumed_noise)
             self.carried = _single(np.concatenate((self.carried, old - noise.level))[-CARRIED:])
         self.correlation = 0.5 * (self.correlation + noise.correlation)
         worse = change.told and change.size > 0
@@ -214,7 +226,7 @@ class Detector(Memory):
                 base,
                 change.after,
                 change.drift,
-                old[-SHELF:],
+                y[max(0, onset - SHELF) : onset],
                 where[max(0, onset - SHELF) : onset],
             )
             self.opened = (*self.opened[1 - OPEN_ONES :], kept)

@@ -1,7 +1,8 @@
 """One run each of many series at once: the detectors that it leaves quiet are moved on together, as columns of numbers.
 
-Nothing is decided here. A run is quiet when it brings no CUSUM to the limit of a close look, no drift, and no refit;
-any other is left to `Detector.feed`, which does for a single quiet run exactly what is done here for all of them.
+Nothing is decided here. A run is quiet when it brings no CUSUM to the limit of a close look, no drift, no refit, and
+nothing that may be a step in plain sight; any other is left to `Detector.feed`, which does for a single quiet run
+exactly what is done here for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from backend.regression.detector.close_look import drifted
 from backend.regression.detector.density import CELLS_PER_SD, REACH, Floats, Ints
 from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, Detector
 from backend.regression.detector.memory import NOTICE
+from backend.regression.detector.plain_sight import in_plain_sight_each
 from backend.regression.policy import Policy
 
 Fed = tuple[Detector, float, int, Policy]
@@ -34,11 +36,12 @@ def feed_quiet(runs: Sequence[Fed]) -> list[bool]:
     lengths = np.array([[len(runs[number][0].segment) + 1] for number in may])
     started = np.where(sums == 0, lengths, np.stack([runs[number][0].started for number in may]))
     new_x, new_places = np.array([run[1] for run in runs]), np.array([run[2] for run in runs])
+    histories = [np.concatenate((runs[number][0].segment, new_x[number : number + 1])) for number in may]
+    plain = in_plain_sight_each(histories, [runs[number][3] for number in may])
     for row, number in enumerate(may):
-        detector, _, _, policy = runs[number]
-        if high[row]:
+        (detector, _, _, policy), history = runs[number], histories[row]
+        if high[row] or plain[row]:
             continue
-        history = np.concatenate((detector.segment, new_x[number : number + 1]))
         where = np.concatenate((detector.places, new_places[number : number + 1]))
         if len(history) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
             continue

@@ -1,0 +1,130 @@
+"""A step in plain sight: the newest runs and those just before them are two heaps with a gap far beyond the noise.
+
+It needs no model of the series. Where the runs since the last change were of several levels after all, their model takes
+the differences for noise and hides what anybody sees; here only the last few runs and the steps between neighbours count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from backend.regression.detector.density import Floats, Ints, middle
+from backend.regression.detector.evidence import local_noise
+from backend.regression.detector.memory import Change
+from backend.regression.policy import Policy
+
+Bools = NDArray[np.bool_]
+
+SIDE = 5
+"""Runs on each side of a step, at least."""
+LENGTHS = (5, 8)
+"""Runs after a step at which it is seen."""
+NEARLY, WIDTHS = 0.9, 1.5
+"""Five runs are worth a thought where they are off by nearly what counts, and by so many times their middle half."""
+NEEDED = SIDE + LENGTHS[-1]
+"""Newest runs that tell whether a closer look is worth it."""
+REFERENCES = ((20, 4.0), (10, 5.0), (5, 6.0))
+"""Runs before a step, and how many standard deviations it must be: the fewer they are, the less is known of their spread."""
+STRAYS_FROM = 7
+"""With so many runs after a step, one of them may look as before."""
+SHORT_DIP = 20
+DIP_WITHIN = 40
+"""What so few runs held is a dip where most of this many runs before them were at the level after it."""
+
+
+def in_plain_sight(history: Floats, old: int, policy: Policy) -> Bools:
+    """For each run of the history from `old` on, whether the newest runs may stand apart from those just before them."""
+    apart = np.zeros(len(history) - old, dtype=np.bool_)
+    first = max(0, old + 1 - NEEDED)
+    if len(history) - first >= SIDE + LENGTHS[0]:
+        heaps = np.sort(sliding_window_view(history[first:], SIDE), axis=1).T
+        for length in LENGTHS:
+            found = stand_apart(heaps[:, :-length], heaps[:, length:], _worth(policy))
+            new = min(len(found), len(apart))
+            apart[len(apart) - new :] |= found[len(found) - new :]
+    return apart
+
+
+def in_plain_sight_each(newest: Sequence[Floats], policies: Sequence[Policy]) -> Bools:
+    """The same for the newest run of each of many series."""
+    apart = np.zeros(len(newest), dtype=np.bool_)
+    worth = np.array([_worth(policy) for policy in policies])
+    for length in LENGTHS:
+        known = [number for number, runs in enumerate(newest) if len(runs) >= SIDE + length]
+        if known:
+            windows = np.stack([newest[number][-SIDE - length :] for number in known])
+            early, late = np.sort(windows[:, :SIDE], axis=1).T, np.sort(windows[:, -SIDE:], axis=1).T
+            apart[known] |= stand_apart(early, late, worth[known])
+    return apart
+
+
+def _worth(policy: Policy) -> float:
+    return NEARLY * math.log1p(policy.min_change)
+
+
+def stand_apart(early: Floats, late: Floats, least: float | Floats) -> Bools:
+    """Which sorted heaps of five runs (columns) are so far apart, and hardly overlap, that they are worth a thought."""
+    size = np.abs(late[2] - early[2])
+    width = np.maximum(late[3] - late[1], early[3] - early[1])
+    is_far = size > np.maximum(least, WIDTHS * width)
+    apart: Bools = is_far & ((late[1] > early[3]) | (late[3] < early[1]))
+    return apart
+
+
+def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
+    """The step between the newest runs and those just before them, if anybody would see it."""
+    usual = local_noise(y)
+    if np.abs(y[-REFERENCES[0][0] - LENGTHS[-1] :] - middle(y[-SIDE:])).max() < REFERENCES[0][1] * usual:
+        return None
+    for length in LENGTHS:
+        for runs, deviations in REFERENCES:
+            onset = len(y) - length
+            if onset < runs or length < policy.sustained_runs:
+                continue
+            found = _separate(y[onset - runs : onset], y[onset:], usual, deviations, policy)
+            if found is None:
+                continue
+            before, after = found
+            if runs < SHORT_DIP and after > before and _ends_a_dip(y[: onset - runs], before, after):
+                continue
+            return Change(
+                onset=int(where[onset]),
+                first=int(where[onset]),
+                last=int(where[onset]),
+                last_good=int(where[onset - 1]),
+                detected=int(where[-1]),
+                size=after - before,
+                before=before,
+                after=after,
+                evidence=2 * policy.evidence_regression,
+            )
+    return None
+
+
+def _separate(
+    reference: Floats, block: Floats, usual: float, deviations: float, policy: Policy
+) -> tuple[float, float] | None:
+    """The levels of runs and of the block after them, where a gap lies between that is past the gate and the noise."""
+    before, after = middle(reference), middle(block)
+    size = after - before
+    if abs(size) < max(math.log1p(policy.min_change), deviations * usual):
+        return None
+    sign = 1 if size > 0 else -1
+    early, late = np.sort(sign * (reference - before)), np.sort(sign * (block - before))
+    spread = np.sort(np.abs(np.concatenate((reference - before, block - after))))
+    noise = float(spread[int(0.68 * len(spread))])
+    strays = 1 if len(block) >= STRAYS_FROM else 0
+    odd = max(1, len(reference) // 10)
+    is_apart = late[strays] > max(0.5 * abs(size), early[-1 - odd])
+    return (before, after) if is_apart and abs(size) >= deviations * noise else None
+
+
+def _ends_a_dip(earlier: Floats, before: float, after: float) -> bool:
+    """The level after is the one that most runs had before the few at the level before."""
+    earlier = earlier[-DIP_WITHIN:]
+    return len(earlier) >= SIDE and bool((earlier > 0.5 * (before + after)).mean() > 0.5)

@@ -1,0 +1,114 @@
+"""A step in plain sight is told within eight runs whatever came before it; what only looks like one is not."""
+
+import numpy as np
+import pytest
+
+from backend.regression.series.detect import detect_record
+from backend.regression.detector.plain_sight import in_plain_sight, in_plain_sight_each, plain_step
+from backend.regression.policy import Policy
+
+POLICY = Policy()
+NOISE = 0.003
+
+
+def series(*levels, noise=NOISE, seed=0):
+    """Levels as (value, runs), with noise."""
+    values = np.concatenate([np.full(runs, float(value)) for value, runs in levels])
+    return values * np.exp(noise * np.random.default_rng(seed).standard_normal(len(values)))
+
+
+def told(values):
+    """Onset and run of detection of every regression that is told."""
+    record = {"series_id": "s", "direction": "lower_is_better", "values": values.tolist()}
+    return [(found["index"], found["detected_at"]) for found in detect_record(record)["regressions"]]
+
+
+def step(values):
+    """What is seen at the last run."""
+    y = np.log(values)
+    return plain_step(y, np.arange(len(y)), POLICY)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_between_levels_that_are_a_few_runs_old_is_told(seed):
+    values = series((8.16, 9), (8.30, 3), (24.6, 3), (30.1, 11), (33.5, 18), seed=seed)
+    onsets = [onset for onset, _ in told(values)]
+    assert onsets == [12, 26]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_slowdowns_of_a_young_series_are_two(seed):
+    found = told(series((10, 6), (11.5, 6), (13, 20), seed=seed))
+    assert [onset for onset, _ in found] == [6, 12]
+    assert all(detected - onset <= 8 for onset, detected in found)
+
+
+@pytest.mark.parametrize("factor", [1.2, 3, 30, 1000])
+@pytest.mark.parametrize("before", [6, 30, 200])
+def test_a_step_of_any_size_is_told_within_eight_runs(factor, before):
+    ((onset, detected),) = told(series((1, before), (factor, 20)))
+    assert (onset, detected <= before + 7) == (before, True)
+
+
+def test_a_step_after_chaos_is_told_once_five_runs_were_quiet():
+    chaos = series((10, 2), (40, 1), (9, 3), (90, 2), (10, 2), (30, 4), (10, 10), (12, 40))
+    assert [(onset, detected <= 31) for onset, detected in told(chaos)] == [(24, True)]
+
+
+def test_a_return_to_a_level_left_long_ago_is_told():
+    assert [onset for onset, _ in told(series((10, 40), (8, 110), (10, 30)))] == [150]
+
+
+def test_more_noise_after_a_step_than_before_hides_nothing():
+    values = np.concatenate((series((10, 30), noise=0.002), series((12, 30), noise=0.02, seed=1)))
+    ((onset, detected),) = told(values)
+    assert (onset, detected <= 37) == (30, True)
+
+
+@pytest.mark.parametrize(("after", "seen"), [(1.06, True), (1.04, False), (0.9, True), (0.97, False)])
+def test_what_counts_is_seen_in_either_direction(after, seen):
+    assert (step(series((1, 20), (after, 5))) is not None) is seen
+
+
+@pytest.mark.parametrize(("runs", "seen"), [(4, False), (5, True)])
+def test_five_runs_on_each_side_are_needed(runs, seen):
+    assert (step(series((1, 20), (1.2, runs))) is not None) is seen
+    assert (step(series((1, runs), (1.2, 5))) is not None) is seen
+
+
+@pytest.mark.parametrize(("after", "seen"), [(5, False), (8, True)])
+def test_one_run_that_looks_as_before_is_forgiven_among_eight(after, seen):
+    values = series((1, 20), (1.2, after))
+    values[22] = 1.0
+    assert (step(values) is not None) is seen
+
+
+def test_a_step_is_seen_past_the_noise_alone():
+    assert step(series((1, 20), (1.2, 5), noise=0.003)) is not None
+    assert all(step(series((1, 20), (1.2, 5), noise=0.08, seed=seed)) is None for seed in range(20))
+
+
+def test_the_end_of_a_dip_is_no_regression_and_a_level_held_for_long_is_no_dip():
+    assert step(series((10, 30), (8, 8), (10, 5))) is None
+    assert step(series((10, 30), (8, 20), (10, 5))) is not None
+
+
+def test_three_outliers_of_five_runs_are_no_step():
+    values = series((1, 30), noise=0.002)
+    values[[25, 27, 28]] = 1.2
+    assert step(values) is None
+
+
+def test_many_series_are_watched_as_each_by_itself():
+    chance = np.random.default_rng(3)
+    policies = [Policy(min_change=change) for change in chance.choice([0.02, 0.05, 0.2], 60)]
+    histories = []
+    for length in chance.integers(1, 40, 60):
+        walk = np.where(chance.random(length) < 0.1, chance.normal(0, 0.3, length), 0).cumsum()
+        histories.append(walk + chance.normal(0, 0.01, length))
+    alone = [
+        bool(in_plain_sight(history, len(history) - 1, policy)[0])
+        for history, policy in zip(histories, policies, strict=True)
+    ]
+    assert in_plain_sight_each(histories, policies).tolist() == alone
+    assert {True, False} == set(alone)
