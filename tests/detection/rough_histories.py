@@ -1,7 +1,8 @@
-"""Labelled histories as public machines of a CI leave them, deterministic by seed: rough where `labelled_histories` is smooth.
+"""Labelled histories as public machines of a CI leave them, rough where `labelled_histories` is smooth; by seed.
 
 Chaotic first commits, excursions that return, noise that becomes wilder or calmer, several modes, gains that are lost
-again after 100 commits and more, regressions fixed and made anew, stairs, slow wander, outliers in bursts, coarse clocks.
+again after 100 commits and more, regressions fixed and made anew, stairs, slow wander, outliers in bursts, coarse
+clocks.
 A step is labelled where hindsight shows it; what hindsight cannot judge is in `dont_care`: [[first, last], ...].
 """
 

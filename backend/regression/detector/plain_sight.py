@@ -1,7 +1,8 @@
 """A step in plain sight: the newest runs and those just before them are two heaps with a gap far beyond the noise.
 
-It needs no model of the series. Where the runs since the last change were of several levels after all, their model takes
-the differences for noise and hides what anybody sees; here only the last few runs and the steps between neighbours count.
+It needs no model of the series. Where the runs since the last change were of several levels after all, their model
+takes the differences for noise and hides what anybody sees; here only the last few runs and the differences between
+neighbours count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NEARLY, WIDTHS = 0.9, 1.5
 NEEDED = SIDE + LENGTHS[-1]
 """Newest runs that tell whether a closer look is worth it."""
 REFERENCES = ((20, 4.0), (10, 5.0), (5, 6.0))
-"""Runs before a step, and how many standard deviations it must be: the fewer they are, the less is known of their spread."""
+"""Runs before a step, and how many standard deviations it must be: the fewer they are, the less they tell of noise."""
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
 SHORT_DIP = 20
@@ -38,7 +39,7 @@ DIP_WITHIN = 40
 
 
 def in_plain_sight(history: Floats, old: int, policy: Policy) -> Bools:
-    """For each run of the history from `old` on, whether the newest runs may stand apart from those just before them."""
+    """For each run of the history from `old` on, whether the newest may stand apart from those just before them."""
     apart = np.zeros(len(history) - old, dtype=np.bool_)
     first = max(0, old + 1 - NEEDED)
     if len(history) - first >= SIDE + LENGTHS[0]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from backend.regression.series.detect import detect_record
 from backend.regression.detector.plain_sight import in_plain_sight, in_plain_sight_each, plain_step
 from backend.regression.policy import Policy
+from backend.regression.series.detect import detect_record
 
 POLICY = Policy()
 NOISE = 0.003
