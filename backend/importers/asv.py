@@ -1,31 +1,23 @@
 """asv (airspeed velocity): the results directory, one file per commit and environment."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backend.contract import Direction
-from backend.importers.model import (
-    Context,
-    Draft,
-    Reading,
-    Unreadable,
-    decode,
-    mapping,
-    moment_of,
-    number,
-    numbers,
-    sha_of,
-    text_of,
-)
+from backend.importers.file import ResultFile, Unreadable
+from backend.importers.model import Commit, Context, Draft, Format, Metric, Reading
+from backend.importers.values import mapping, moment_of, number, numbers, sha_of, text_of
 
 # asv's time_*, mem_*, peakmem_*, track_*; the unit stands in benchmarks.json, the prefix tells it where that is absent.
 PREFIXES = {
-    "time": ("seconds", "s"),
-    "timeraw": ("seconds", "s"),
-    "mem": ("bytes", "B"),
-    "peakmem": ("peak_bytes", "B"),
+    "time": Metric("seconds", "s", Direction.LOWER),
+    "timeraw": Metric("seconds", "s", Direction.LOWER),
+    "mem": Metric("bytes", "B", Direction.LOWER),
+    "peakmem": Metric("peak_bytes", "B", Direction.LOWER),
 }
+TRACKED = Metric("value", "1")
 UNITS = {"seconds": "s", "bytes": "B"}
 BENCHMARKS = "benchmarks.json"
 
@@ -33,39 +25,49 @@ BENCHMARKS = "benchmarks.json"
 def read_benchmarks(data: bytes) -> Mapping[str, Mapping[str, Any]]:
     """What asv's benchmarks.json says of each benchmark; nothing, where the file is not one."""
     try:
-        document = decode(data, BENCHMARKS)
+        document = ResultFile(BENCHMARKS, data).document
     except Unreadable:
         return {}
     return {name: mapping(entry) for name, entry in mapping(document).items() if isinstance(entry, dict)}
 
 
-def _metric(benchmark: str, about: Mapping[str, Any]) -> tuple[str, str]:
-    """Its metric and unit: as benchmarks.json states them, else as its name begins."""
-    base = benchmark.rsplit(".", 1)[-1].split("_", 1)[0]
-    metric, unit = PREFIXES.get(base, ("value", "1"))
-    stated = text_of(about.get("unit"))
-    return metric, unit if stated is None else UNITS.get(stated, stated)[:50]
+def detect(file: ResultFile) -> bool:
+    return "commit_hash" in file.first and "results" in file.first
 
 
-def read_asv(name: str, data: bytes, context: Context) -> Draft:
-    """One `results/<machine>/<commit>-<environment>.json`. Lower is better throughout, as asv has it."""
-    document = decode(data, name)
-    if not isinstance(document, dict) or not isinstance(document.get("results"), dict):
-        raise Unreadable(f"{name}: expected asv's object with `commit_hash` and an object `results`")
+def read(file: ResultFile, context: Context) -> Draft:
+    """One `results/<machine>/<commit>-<environment>.json`. Lower is better, as asv has it, where a unit says nothing
+    else."""
+    document = file.object_with("asv's object with `commit_hash` and an object `results`", results=dict)
     commit = sha_of(document.get("commit_hash"))
     if commit is None:
-        raise Unreadable(f"{name}: commit_hash is {document.get('commit_hash')!r}; accepted: 40 hexadecimal digits")
+        found = document.get("commit_hash")
+        raise Unreadable(f"{file.name}: commit_hash is {found!r}; accepted: 40 hexadecimal digits")
     draft = Draft()
-    parameters = mapping(document.get("params"))
-    columns = document.get("result_columns")
+    parameters, columns = mapping(document.get("params")), document.get("result_columns")
+    at = moment_of(document.get("date"))
+    placed: dict[str, Any] = {
+        "suite": "asv",
+        "testbed": text_of(parameters.get("machine")),
+        "worker": text_of(parameters.get("machine")),
+        "commit": commit,
+        "about": Commit(at=at) if at else None,
+        "at": at,
+        "environment": {
+            "asv_env": str(document.get("env_name", "")),
+            **{key: str(parameters[key]) for key in ("cpu", "os", "python", "ram") if key in parameters},
+            **{key: str(value) for key, value in mapping(document.get("requirements")).items()},
+        },
+    }
     for benchmark, raw in document["results"].items():
-        where = f"{name} results[{json.dumps(benchmark)}]"
+        where = f"{file.name} results[{json.dumps(benchmark)}]"
         row = _columns(raw, columns)
         if row is None:
             draft.refuse(where, "expected a list of columns, or an object with `result`")
             continue
         about = context.benchmarks.get(benchmark, {})
         metric, unit = _metric(benchmark, about)
+        version = _version(row, mapping(document.get("benchmark_version")).get(benchmark))
         for index, (variant, value, samples) in enumerate(_cases(row, about.get("param_names"))):
             if value is None:  # null: failed or skipped; NaN reads as no number
                 continue
@@ -73,25 +75,33 @@ def read_asv(name: str, data: bytes, context: Context) -> Draft:
                 Reading(
                     where=f"{where}[{index}]",
                     benchmark=benchmark,
-                    variant=variant,
-                    metric=metric,
+                    variant={**variant, **version},
+                    metric=metric.name,
                     unit=unit,
-                    direction=Direction.LOWER,
+                    direction=metric.direction,
+                    supposed=Direction.LOWER,
                     values=(value,),
                     samples=samples,
-                    suite="asv",
-                    testbed=text_of(parameters.get("machine")),
-                    worker=text_of(parameters.get("machine")),
-                    commit=commit,
-                    at=moment_of(document.get("date")),
-                    environment={
-                        "asv_env": str(document.get("env_name", "")),
-                        **{key: str(parameters[key]) for key in ("cpu", "os", "python", "ram") if key in parameters},
-                        **{key: str(value) for key, value in mapping(document.get("requirements")).items()},
-                    },
+                    **placed,
                 )
             )
     return draft
+
+
+def _metric(benchmark: str, about: Mapping[str, Any]) -> tuple[Metric, str]:
+    """Its metric, and its unit: as benchmarks.json states it, else as its name begins."""
+    metric = PREFIXES.get(benchmark.rsplit(".", 1)[-1].split("_", 1)[0], TRACKED)
+    stated = text_of(about.get("unit"))
+    return metric, metric.unit if stated is None else UNITS.get(stated, stated)
+
+
+def _version(row: Mapping[str, Any], elsewhere: object) -> dict[str, Any]:
+    """The version of the benchmark's own code, by which asv tells results of other code apart. It is a digest, of which
+    a few digits are enough, unless the author wrote a number of their own."""
+    version = text_of(row.get("version")) or text_of(elsewhere)
+    if version is None:
+        return {}
+    return {"version": version[:12] if re.fullmatch(r"[0-9a-f]{40,64}", version) else version}
 
 
 def _columns(raw: object, names: object) -> Mapping[str, Any] | None:
@@ -128,3 +138,13 @@ def _case(axes: Sequence[Sequence[Any]], names: object, index: int) -> dict[str,
         name = text_of(named[position]) if named else None
         chosen[name or f"param{position + 1}"] = str(axis[at]).strip("'")
     return dict(sorted(chosen.items()))
+
+
+FORMAT = Format(
+    name="asv",
+    title="asv result file (results/<machine>/<commit>-<environment>.json)",
+    detect=detect,
+    read=read,
+    identity="the benchmark, its parameters, and the version of its own code",
+    metrics=PREFIXES,
+)

@@ -1,42 +1,18 @@
-"""What every importer speaks: readings out of a foreign file, and runs put together from them.
+"""What every importer speaks: a file, the readings in it, and what the caller states beside it.
 
-An importer reads one file into `Reading`s, one per measurement, and `Problem`s, one per record it could not take. What
-a format does not say (commit, testbed, direction…) comes from the `Context` the caller states; what neither says is a
-problem that names the option. `assemble` groups readings into `tidemark.run/1` documents whose ids follow from their
-content, so that importing a file twice stores nothing twice.
+A reader turns one file into `Reading`s, one per measurement, and `Problem`s, one per record it could not take. What a
+format does not say (commit, testbed, direction …) comes from the `Context`; what neither says is a problem that names
+the option.
 """
 
-import hashlib
-import json
-import re
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from fnmatch import fnmatch
 from typing import Any
 
-from backend.contract import SCHEMA_VERSION, Direction, Invalid, Role, Run, parse_run
+from backend.contract import Direction, Role, Run
+from backend.importers.file import ResultFile, Unreadable
 
-# Words in a metric's name that say which way it is better; the higher ones are asked first ("tokens per second").
-HIGHER_WORDS = frozenset(
-    "throughput tps qps rps ops bandwidth busbw algbw bw flops tflops gflops mfu hfu speedup accuracy utilization "
-    "utilisation goodput rate".split()
-)
-HIGHER_PHRASES = ("per_s", "per-s", "per s", "/s", "iter/sec")
-LOWER_WORDS = frozenset(
-    "latency time duration ms us ns s sec seconds ttft tpot itl e2el memory mem bytes size loss error errors breaks "
-    "compile overhead".split()
-)
-LOWER_UNITS = frozenset(
-    "ns us µs ms s sec secs second seconds min h b kb mb gb kib mib gib byte bytes j joules w ns/iter us/iter ms/iter "
-    "ns/op us/op ms/op s/op b/op allocs/op".split()
-)
-
-
-class Unreadable(ValueError):
-    """The file as a whole is not of this format; the message says what was expected and what was found."""
+__all__ = ["Commit", "Context", "Draft", "Format", "Imported", "Metric", "Problem", "Reading", "Unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +28,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the caller states for what the file does not say. A file's own word wins, except for the project.
+    """What the caller states for what the file does not say. A file's own word wins, except where it is `stated` here:
+    project, testbed, suite, variant.
 
-    With `stated_wins` it does not: what a stranger's file says of commit and branch is not believed.
+    With `stated_wins` commit and branch are stated too: what a stranger's file says of them is not believed.
     """
 
     project: str
@@ -67,10 +44,20 @@ class Context:
     worker: str | None = None
     at: str | None = None  # RFC 3339
     stated_wins: bool = False
+    variant: Mapping[str, str] = field(default_factory=dict)  # parameters that every result of the call gets
     directions: Mapping[str, str] = field(default_factory=dict)  # shell pattern of a metric -> lower | higher
     columns: Mapping[str, str] = field(default_factory=dict)  # CSV: what each column is
     # asv: what its benchmarks.json, beside the results, says of each benchmark
     benchmarks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What a file says of a commit besides its id."""
+
+    at: str | None = None  # RFC 3339
+    author: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +70,8 @@ class Reading:
     unit: str
     values: tuple[float, ...] = ()
     samples: tuple[float, ...] = ()  # repetitions within one process
-    direction: Direction | None = None
+    direction: Direction | None = None  # what the file, or the format's definition of this metric, says
+    supposed: Direction | None = None  # what its tool usually measures: counts where the unit says nothing
     role: Role = Role.GATE
     exact: bool = False
     variant: Mapping[str, Any] = field(default_factory=dict)
@@ -91,6 +79,7 @@ class Reading:
     testbed: str | None = None
     worker: str | None = None
     commit: str | None = None
+    about: Commit | None = None
     branch: str | None = None
     at: str | None = None
     finished_at: str | None = None
@@ -100,15 +89,28 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a file holds: runs that may be stored, the records left out, and what was assumed, in sentences."""
+    """What a file holds: runs that may be stored, the records left out, and what was assumed, in sentences.
+
+    Every record read is in `records` of one run or is one of the `problems`.
+    """
 
     format: str
     runs: tuple[Run, ...]
-    measurements: int
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    records: Mapping[str, tuple[int, ...]]
+    """Of each run by its id: how many records of the file went into each of its results."""
     rewritten: bool = False
     """Of a run of ours: it says something else than the file, because the file was not believed."""
+
+    @property
+    def measurements(self) -> int:
+        return sum(len(result.measurements) for run in self.runs for result in run.results)
+
+    @property
+    def read(self) -> int:
+        """How many records were read, those that were left out included."""
+        return len(self.problems) + sum(map(sum, self.records.values()))
 
 
 @dataclass(slots=True)
@@ -127,241 +129,45 @@ class Draft:
             self.notes.append(sentence)
 
 
-def number(value: object) -> float | None:
-    """`value` as a finite float, or None (booleans are no numbers)."""
-    if isinstance(value, bool):
-        return None
-    try:
-        result = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return result if result - result == 0 else None
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How a number that a format names is stored: its metric, unit, direction and role."""
 
+    name: str
+    unit: str
+    direction: Direction | None = None
+    role: Role = Role.GATE
+    scale: float = 1.0  # what the file's number is multiplied by to be in `unit`
 
-def numbers(values: object) -> tuple[float, ...] | None:
-    """A list of finite numbers, or None when it is not one."""
-    if not isinstance(values, list | tuple):
-        return None
-    read = [number(value) for value in values]
-    return None if any(value is None for value in read) else tuple(value for value in read if value is not None)
-
-
-def decode(data: bytes, what: str) -> Any:
-    """JSON from `data`; raises `Unreadable` naming line and column."""
-    try:
-        return json.loads(data)
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"{what}: not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise Unreadable(f"{what}: nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"{what}: no JSON at line {error.lineno} column {error.colno}: {error.msg}") from None
-    except ValueError as error:
-        raise Unreadable(f"{what}: {error}") from None
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """`value` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def text_of(value: object) -> str | None:
-    """`value` if it is text with something in it, else None."""
-    return value if isinstance(value, str) and value else None
-
-
-def sha_of(value: object) -> str | None:
-    """`value` if it is a full commit id, in lower case, else None."""
-    return value.lower() if isinstance(value, str) and re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", value) else None
-
-
-def moment_of(value: object) -> str | None:
-    """RFC 3339 of an ISO text or of milliseconds since 1970; a time without a zone is taken as UTC."""
-    try:
-        if isinstance(value, str):
-            at = datetime.fromisoformat(value)
-            return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None
-
-
-def guess_direction(metric: str, unit: str) -> Direction | None:
-    """Which way a metric is better, from its unit or its name; None where neither says."""
-    plain = unit.strip().lower()
-    if plain.endswith(("/s", "/sec", "/second", "per second", "ps")) and plain != "ps":
-        return Direction.HIGHER
-    if plain in LOWER_UNITS:
-        return Direction.LOWER
-    name = metric.lower()
-    words = set(re.split(r"[^a-z0-9]+", name))
-    if words & HIGHER_WORDS or any(phrase in name for phrase in HIGHER_PHRASES):
-        return Direction.HIGHER
-    return Direction.LOWER if words & LOWER_WORDS else None
-
-
-def name_of(text: str, fallback: str = "benchmark") -> str:
-    """A foreign name as a name of ours: what the contract does not allow becomes `_`; case and order are kept."""
-    allowed = "".join(char if char.isascii() and (char.isalnum() or char in "._+:/-") else "_" for char in text.strip())
-    allowed = allowed.lstrip(".+:/-")[:200]
-    return allowed or fallback
-
-
-def assemble(format_name: str, draft: Draft, context: Context) -> Imported:
-    """Runs from readings: one run per suite, commit, testbed and worker; refused readings become problems."""
-    problems, notes = list(draft.problems), list(draft.notes)
-    groups: dict[tuple[str, str, str, str | None], list[tuple[Reading, Direction]]] = defaultdict(list)
-    for reading in draft.readings:
-        placed = _place(reading, context, problems, notes, format_name)
-        if placed is not None:
-            groups[placed[0]].append((reading, placed[1]))
-    runs: list[Run] = []
-    taken = 0
-    for (suite, commit, testbed, worker), members in groups.items():
-        document = _document(format_name, suite, commit, testbed, worker, members, context)
-        run = _parsed(document, members[0][0].where, problems)
-        if run is not None:
-            runs.append(run)
-            taken += sum(len(result.measurements) for result in run.results)
-    runs.sort(key=lambda run: (run.started_at or "", run.id))
-    return Imported(format_name, tuple(runs), taken, tuple(problems), tuple(notes))
-
-
-def _place(
-    reading: Reading, context: Context, problems: list[Problem], notes: list[str], format_name: str
-) -> tuple[tuple[str, str, str, str | None], Direction] | None:
-    """Where a reading belongs and which way it is better, or None after saying what is missing."""
-    stated, said = context.commit, reading.commit
-    commit = ((stated or said if context.stated_wins else said or stated) or "").lower()
-    if context.stated_wins and not stated:
-        problems.append(Problem(reading.where, "the file's own commit is not to be believed, and none is stated"))
-        return None
-    if not commit:
-        problems.append(Problem(reading.where, "the file names no commit; state it with --commit"))
-        return None
-    testbed = context.testbed or reading.testbed
-    if not testbed:
-        problems.append(Problem(reading.where, "the file names no machine class; state it with --testbed"))
-        return None
-    if min((*reading.values, *reading.samples), default=0.0) < 0 and reading.role is not Role.DERIVED:
-        problems.append(Problem(reading.where, f"{reading.metric} is negative; a cost cannot be"))
-        return None
-    way_stated = next((way for pattern, way in context.directions.items() if fnmatch(reading.metric, pattern)), None)
-    direction = Direction(way_stated) if way_stated else reading.direction
-    if direction is None:
-        direction = guess_direction(reading.metric, reading.unit)
-        if direction is None:
-            problems.append(
-                Problem(
-                    reading.where,
-                    f"which way is {reading.metric!r} better? state it with --direction '{reading.metric}=lower' "
-                    "or =higher",
-                )
-            )
-            return None
-        sentence = f"{reading.metric}: {direction} is better (read from its name or unit)"
-        if sentence not in notes:
-            notes.append(sentence)
-    suite = context.suite or reading.suite or format_name
-    return (name_of(suite), commit, name_of(testbed), context.worker or reading.worker), direction
-
-
-def _parsed(document: dict[str, Any], where: str, problems: list[Problem]) -> Run | None:
-    """The run of a document. Results that the contract refuses are left out and reported; the others stay."""
-    while True:
-        try:
-            return parse_run(document)
-        except Invalid as error:
-            wrong = {int(index) for index in re.findall(r"results\[(\d+)\]", str(error))}
-            if not wrong or len(wrong) == len(document["results"]):
-                problems.append(Problem(where, str(error)))
-                return None
-            for refused in error.problems:
-                problems.append(Problem(where, str(refused)))
-            document = {
-                **document, "results": [entry for index, entry in enumerate(document["results"]) if index not in wrong]
-            }  # fmt: skip
-
-
-def _document(
-    format_name: str,
-    suite: str,
-    commit: str,
-    testbed: str,
-    worker: str | None,
-    members: Sequence[tuple[Reading, Direction]],
-    context: Context,
-) -> dict[str, Any]:
-    first = members[0][0]
-    starts = [reading.at or context.at for reading, _ in members]
-    document: dict[str, Any] = {
-        "schema": SCHEMA_VERSION,
-        "project": context.project,
-        "commit": commit,
-        "parents": list(context.parents),
-        "branch": context.branch if context.stated_wins else context.branch or first.branch,
-        "suite": suite,
-        "suite_version": "1",
-        "testbed": testbed,
-        "worker": worker,
-        "started_at": min((at for at in starts if at), default=None),
-        "finished_at": max((reading.finished_at for reading, _ in members if reading.finished_at), default=None),
-        "status": "ok",
-        "environment": {key: value for reading, _ in members for key, value in reading.environment.items()},
-        "imported_from": format_name,
-        "results": _results(members),
-    }
-    if context.pull_request is not None:
-        document["pull_request"] = context.pull_request
-    content = json.dumps(document, sort_keys=True, default=str).encode()
-    return {**document, "id": content_id(content)}
-
-
-def content_id(content: bytes) -> str:
-    """The id of a run that follows from its content, so that importing it twice stores nothing twice."""
-    return "import-" + hashlib.sha256(content).hexdigest()[:32]
-
-
-def _results(members: Iterable[tuple[Reading, Direction]]) -> list[dict[str, Any]]:
-    results: dict[tuple[str, str], dict[str, Any]] = {}
-    for reading, direction in members:
-        variant = {name_of(str(key), "parameter"): value for key, value in reading.variant.items()}
-        key = (name_of(reading.benchmark), json.dumps(variant, sort_keys=True, default=str))
-        result = results.setdefault(
-            key,
-            {"benchmark": key[0], "variant": variant, "status": "ok", "error": None, "measurements": []},
+    def reading(self, values: tuple[float, ...], *, samples: tuple[float, ...] = (), **placed: Any) -> Reading:
+        return Reading(
+            metric=self.name,
+            unit=self.unit,
+            direction=self.direction,
+            role=self.role,
+            values=tuple(value * self.scale for value in values),
+            samples=tuple(value * self.scale for value in samples),
+            **placed,
         )
-        if reading.failed is not None:
-            if not result["measurements"]:
-                result.update(status="failed", error=reading.failed)
-            continue
-        result.update(status="ok", error=None)
-        _add(result["measurements"], reading, direction)
-    return list(results.values())
+
+    def failed(self, why: str, **placed: Any) -> Reading:
+        """That there is no value, and why."""
+        return Reading(metric=self.name, unit=self.unit, direction=self.direction, role=self.role, failed=why, **placed)
 
 
-def _add(measurements: list[dict[str, Any]], reading: Reading, direction: Direction) -> None:
-    """Append a reading as a measurement; the same metric again is another process of it."""
-    processes = list(reading.values) or [statistics.median(reading.samples)]
-    samples = [list(reading.samples)] if reading.samples and len(processes) == 1 else []
-    name = name_of(reading.metric, "value")
-    same = next((entry for entry in measurements if entry["metric"] == name), None)
-    if same is not None:
-        same["processes"] += processes
-        same["samples"] = same["samples"] + samples if same["samples"] and samples else []
-        same["value"] = statistics.median(same["processes"])
-        return
-    measurements.append(
-        {
-            "metric": name,
-            "unit": reading.unit,
-            "direction": str(direction),
-            "role": str(reading.role),
-            "value": statistics.median(processes),
-            "processes": processes,
-            "samples": samples,
-            "exact": reading.exact,
-        }
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A foreign format, one row of the table of formats: what it is, how it is told, how it is read.
+
+    `identity` says in a sentence what makes two of its records points of one series, `repeats` what it means that a
+    file has two records of one series: further processes of it, or (None) a duplicate that is left out.
+    """
+
+    name: str
+    title: str
+    detect: Callable[[ResultFile], bool]
+    read: Callable[[ResultFile, Context], Draft]
+    identity: str
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    repeats: str | None = None
+    suffixes: tuple[str, ...] = (".json",)

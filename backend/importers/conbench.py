@@ -1,0 +1,65 @@
+"""Conbench: benchmark results as its runners post them and its API answers them."""
+
+from typing import Any
+
+from backend.importers.file import ResultFile, Unreadable
+from backend.importers.model import Context, Draft, Format, Reading
+from backend.importers.values import mapping, moment_of, numbers, scalars, sha_of, text_of
+
+
+def detect(file: ResultFile) -> bool:
+    stats = mapping(file.first.get("stats"))
+    return "tags" in file.first and ("data" in stats or "error" in file.first)
+
+
+def read(file: ResultFile, context: Context) -> Draft:
+    """One result, a list of them, or one a line. What was measured are samples: one process measured them."""
+    draft = Draft()
+    for where, row in file.rows:
+        if isinstance(row, Unreadable):
+            draft.refuse(where, str(row))
+            continue
+        result = mapping(row)
+        stats, tags = mapping(result.get("stats")), dict(mapping(result.get("tags")))
+        name, samples = text_of(tags.pop("name", None)), numbers(stats.get("data")) or ()
+        if name is None or (not samples and not result.get("error")):
+            draft.refuse(where, "needs tags.name and stats.data, a list of finite numbers")
+            continue
+        github = mapping(result.get("github")) or mapping(result.get("commit"))
+        machine = mapping(result.get("machine_info")) or mapping(result.get("hardware"))
+        placed: dict[str, Any] = {
+            "where": where,
+            "benchmark": name,
+            "variant": {**scalars(tags), **_case(result)},
+            "commit": sha_of(github.get("commit") or github.get("sha")),
+            "branch": text_of(github.get("branch")),
+            "testbed": text_of(machine.get("name")),
+            "worker": text_of(machine.get("name")),
+            "at": moment_of(result.get("timestamp")),
+            "environment": {key: str(value) for key, value in scalars(mapping(result.get("context"))).items()},
+        }
+        unit = str(stats.get("unit") or "s")
+        if result.get("error"):
+            placed["failed"] = str(mapping(result["error"]).get("stack_trace") or result["error"])[-2000:]
+        draft.readings.append(Reading(metric=_metric(unit), unit=unit, samples=samples, **placed))
+    return draft
+
+
+def _case(result: Any) -> dict[str, str]:
+    optional = text_of(mapping(result.get("optional_benchmark_info")).get("case"))
+    return {} if optional is None else {"case": optional}
+
+
+def _metric(unit: str) -> str:
+    names = {"s": "seconds", "ns": "nanoseconds", "B/s": "bytes_per_second", "i/s": "items_per_second"}
+    return names.get(unit, "value")
+
+
+FORMAT = Format(
+    name="conbench",
+    title="Conbench benchmark results",
+    detect=detect,
+    read=read,
+    identity="the benchmark's name, with its tags",
+    suffixes=(".json", ".jsonl"),
+)
