@@ -8,6 +8,7 @@ arm of an interleaved session. Fields nobody described are kept in `extra` and w
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -47,6 +48,7 @@ __all__ = [
     "CanaryReading",
     "Check",
     "CodeUnderTest",
+    "CommitInfo",
     "Correctness",
     "CorrectnessState",
     "Direction",
@@ -161,6 +163,15 @@ class Session(Part):
     arm: Arm | None = rule(Nullable(Choice(Arm)), default=None)
     base: str | None = rule(Nullable(_COMMIT), "the commit of the base arm", default=None)
     order: str | None = rule(Nullable(Text("such as ABBA", 100)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo(Part):
+    """What a history says of a commit, for a project whose repository is not connected."""
+
+    at: str | None = rule(Nullable(Moment()), "when it was committed", default=None)
+    author: str | None = rule(Nullable(_LINE), default=None)
+    message: str | None = rule(Nullable(_LONG_TEXT), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +363,7 @@ class Run(Part):
     project: str = rule(Text("owner/name", 200, 1, r"[0-9A-Za-z_][0-9A-Za-z._-]*(?:/[0-9A-Za-z_][0-9A-Za-z._-]*)*\Z"))
     commit: str = rule(_COMMIT)
     parents: tuple[str, ...] = rule(ListOf(_COMMIT, 64, "commit ids"), default=())
+    commit_info: CommitInfo | None = rule(Nullable(Object(CommitInfo)), default=None)
     branch: str | None = rule(Nullable(Text("a branch name", 255)), default=None)
     pull_request: int | None = rule(Nullable(Whole(1, 2**31 - 1)), default=None)
     suite: str = rule(_SHORT_NAME)
@@ -408,6 +420,7 @@ class SeriesKey:
     """What makes two measurements points of the same series. Neither branch nor worker nor environment is in it."""
 
     project: str
+    suite: str
     testbed: str
     benchmark: str
     variant: str
@@ -471,11 +484,33 @@ def schema() -> dict[str, Any]:
 
 
 _ESCAPED: Final = re.compile(r"[%,=\x00-\x1f\x7f]")
+# What an index takes: a longer text, or a longer key, stands as its beginning with a digest of all of it.
+MOST_TEXT_IN_KEY: Final = 200
+MOST_KEY_BYTES: Final = 1_200
+DIGEST: Final = 12
 
 
 def variant_key(variant: Mapping[str, Any]) -> str:
     """A variant as one canonical text, such as `dtype=bf16,experts=64`: sorted, and escaped like a URL."""
-    return ",".join(f"{_escaped(name)}={_escaped(_scalar_text(value))}" for name, value in sorted(variant.items()))
+    key = ",".join(f"{_escaped(name)}={_escaped(_scalar_text(value))}" for name, value in sorted(variant.items()))
+    if len(key) <= MOST_TEXT_IN_KEY:
+        return key
+    key = ",".join(
+        f"{_escaped(name)}={_escaped(_shortened(_scalar_text(value)))}" for name, value in sorted(variant.items())
+    )
+    if len(key.encode()) <= MOST_KEY_BYTES:
+        return key
+    return key.encode()[: MOST_KEY_BYTES - DIGEST - 1].decode(errors="ignore") + "~" + _digest(key)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MOST_TEXT_IN_KEY:
+        return text
+    return f"{text[: MOST_TEXT_IN_KEY - DIGEST - 1]}~{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
 
 def _escaped(text: str) -> str:

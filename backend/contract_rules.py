@@ -18,6 +18,7 @@ from backend.contract_problems import REFUSED, Path, Problems, Unquoted, storabl
 
 MAX_FREE_TEXT: Final = 100_000
 MAX_FREE_DEPTH: Final = 32
+MAX_PARAMETER_TEXT: Final = 10_000
 
 
 class Rule(Protocol):
@@ -239,13 +240,14 @@ class Scalar:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         sound = value is None or type(value) is bool or finite(value)
         if type(value) is str:
-            sound = len(value) <= 200 and storable(value)
+            sound = len(value) <= MAX_PARAMETER_TEXT and storable(value)
         if sound:
             return value
-        return problems.add(path, value, "text of at most 200 characters, a finite number, true, false or null")
+        accepted = f"text of at most {MAX_PARAMETER_TEXT} characters, a finite number, true, false or null"
+        return problems.add(path, value, accepted)
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
-        return {"type": ["string", "number", "boolean", "null"], "maxLength": 200}
+        return {"type": ["string", "number", "boolean", "null"], "maxLength": MAX_PARAMETER_TEXT}
 
 
 @dataclass(frozen=True)

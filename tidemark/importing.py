@@ -13,14 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backend.contract import Run
-from backend.importers import FORMATS, RUN_FORMAT, Context, Unreadable, delivered_bytes, read_file
+from backend.importers import FORMATS, RUN_FORMAT, SUFFIXES, Context, Unreadable, delivered_bytes, read_file
 from backend.importers.asv import BENCHMARKS, read_benchmarks
 from tidemark.refusal import Refusal
 from tidemark.remote import Service
 
 # What lies in a results directory of asv besides results.
 ASV_NO_RESULTS = frozenset({BENCHMARKS, "machine.json"})
-SUFFIXES = frozenset({".json", ".jsonl", ".js", ".csv", ".txt", ".log", ".out", ".mllog"})
+PACKED = (".gz", ".zst")
+# Beside criterion's estimates lie their raw material and earlier runs of them.
+CRITERION_NO_RESULTS = frozenset({"benchmark.json", "sample.json", "tukey.json", "raw.csv"})
 MAX_FILE_BYTES = 200_000_000
 SHOWN_PROBLEMS = 20
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -62,11 +64,11 @@ class Report:
         return not self.refused
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE` options as a dictionary."""
+def pairs(option: str, given: Sequence[str], *, cut_first: bool = False) -> dict[str, str]:
+    """`NAME=VALUE` options as a dictionary; of several `=` the last counts, or the first."""
     found = {}
     for text in given:
-        name, sign, value = text.rpartition("=")
+        name, sign, value = text.partition("=") if cut_first else text.rpartition("=")
         if not sign or not name or not value:
             raise Refusal(f"{option} {text!r} is not accepted; accepted: NAME=VALUE")
         found[name] = value
@@ -97,8 +99,16 @@ def _files_of(path: Path) -> Iterator[Path]:
         return
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if file.is_file() and not hidden and file.suffix.lower() in SUFFIXES and file.name not in ASV_NO_RESULTS:
+        if file.is_file() and not hidden and _may_hold_results(file):
             yield file
+
+
+def _may_hold_results(file: Path) -> bool:
+    plain = file.with_suffix("") if file.suffix in PACKED else file
+    if (file.parent / "estimates.json").exists() and (file.parent.name != "new" or file.name in CRITERION_NO_RESULTS):
+        return False
+    named = plain.suffix.lower() in SUFFIXES or "tfevents" in file.name
+    return named and file.name not in ASV_NO_RESULTS
 
 
 def read_files(files: Sequence[Path], context: Context, format_name: str | None, say: Say) -> Found:

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 
 from backend.contract import Invalid, Run, parse_run, to_json
-from backend.importers.assemble import NOT_BELIEVED, assemble, content_id
+from backend.importers.assemble import CONTENT_ID, NOT_BELIEVED, assemble, content_id
 from backend.importers.file import ResultFile, Unreadable
 from backend.importers.formats import FORMATS, RUN_FORMAT, SUFFIXES, format_of, known
-from backend.importers.model import Context, Format, Imported, Problem
+from backend.importers.model import Context, Format, Imported, Problem, plain_reason
 
 __all__ = [
+    "CONTENT_ID",
     "FORMATS",
     "RUN_FORMAT",
     "SUFFIXES",
@@ -20,6 +21,7 @@ __all__ = [
     "Unreadable",
     "delivered_bytes",
     "detect_format",
+    "plain_reason",
     "read_file",
 ]
 

@@ -70,9 +70,12 @@ def assemble(kind: Format, draft: Draft, context: Context) -> Imported:
     return Imported(kind.name, tuple(runs), tuple(problems), tuple(notes), records)
 
 
+CONTENT_ID = "import-"
+
+
 def content_id(content: bytes) -> str:
     """The id of a run that follows from its content, so that importing it twice stores nothing twice."""
-    return "import-" + hashlib.sha256(content).hexdigest()[:32]
+    return CONTENT_ID + hashlib.sha256(content).hexdigest()[:32]
 
 
 # --- where it belongs ------------------------------------------------------------------------------------------------
@@ -282,15 +285,19 @@ def _document(
         "imported_from": format_name,
         "results": results,
     }
-    about = next((reading.about for reading in readings if reading.about is not None), None)
-    if about is not None and not context.stated_wins:
-        document["commit_said"] = _said_of(about)
     if context.pull_request is not None:
         document["pull_request"] = context.pull_request
     content = json.dumps(document, sort_keys=True, default=str).encode()
+    about = next((reading.about for reading in readings if reading.about is not None), None)
+    if about is not None and not context.stated_wins:
+        document["commit_info"] = _said_of(about)  # no part of what was measured, hence not of the id
     return {**document, "id": content_id(content)}
 
 
 def _said_of(about: Commit) -> dict[str, str]:
-    said = {"at": about.at, "author": about.author, "message": about.message}
-    return {key: value for key, value in said.items() if value is not None}
+    said = {
+        "at": about.at,
+        "author": about.author and within(about.author.replace("\x00", ""), 200),
+        "message": about.message and within(about.message.replace("\x00", ""), MOST_TEXT),
+    }
+    return {key: value for key, value in said.items() if value}

@@ -42,9 +42,9 @@ def read(file: ResultFile, context: Context) -> Draft:
         if not _is_iteration(entry):
             if name in repeated:
                 continue  # what it sums up is there itself
-            if entry.get("aggregate_name") != KEPT_AGGREGATE:
-                what = entry.get("aggregate_name") or "big_o or rms"
-                draft.note(f"aggregates ({what}) are left out: of aggregates alone, only the median is a measurement")
+            kind = entry.get("aggregate_name") or str(entry.get("name", "")).rpartition("_")[2]
+            if kind != KEPT_AGGREGATE:
+                draft.note(f"aggregates ({kind}) are left out: of aggregates alone, only the median is a measurement")
                 continue
         unit, time = str(entry.get("time_unit", "ns")), number(entry.get("real_time"))
         if entry.get("error_occurred") and name:

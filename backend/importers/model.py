@@ -5,6 +5,7 @@ format does not say (commit, testbed, direction …) comes from the `Context`; w
 the option.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,14 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}" if self.where else self.reason
+
+
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\([^)]*\)|(?<![\w.])-?\d[\w.+-]*|\S*\[\d+\]\S*")
+
+
+def plain_reason(reason: str) -> str:
+    """A reason without what is particular to one record, such as quoted values, numbers and places."""
+    return _PARTICULAR.sub("…", reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def _tables(file: ResultFile, draft: Draft) -> Iterator[_Table]:
             table.ranks.add(int(RANK.match(line).group(1)))  # type: ignore[union-attr]
         elif line.startswith("#"):
             words = line.lstrip("# ").split()
-            if words[:2] == ["size", "count"]:
+            if words[:2] == ["size", "count"] and "time" in words:
                 table.columns = words
             elif version := VERSION.search(line):
                 table.environment["nccl"] = version.group(1)

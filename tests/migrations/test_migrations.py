@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -75,6 +77,46 @@ def test_rounds_of_the_fleet_judge_go_with_their_sessions_on_the_way_down(commit
         assert c.scalars(text("SELECT id FROM session")).all() == ["confirm"]
         assert c.scalars(text("SELECT id FROM run")).all() == ["ROUND-confirm"]
         schema.upgrade(c)
+
+
+def test_a_series_keeps_its_id_and_goes_on_with_the_suite_that_measured_it_last(committing_engine: Engine) -> None:
+    """The key had no suite: a suite that was renamed went on in the series of its old name."""
+    with committing_engine.begin() as c:
+        schema.downgrade(c, "0016")
+        c.execute(text("INSERT INTO project (slug) VALUES ('a/b')"))
+        c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))
+        c.execute(text("INSERT INTO commit (project_id, sha) SELECT id, 'c0ffee' FROM project"))
+        for name in ("renamed", "kept", "never judged"):
+            c.execute(
+                text(
+                    """INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant,
+                                           variant_key, preset, metric, unit, direction, role)
+                       SELECT p.id, t.id, 'old', '1', :name, '{}', '', 'full', 'ms', 'ms', 'lower', 'gate'
+                       FROM project p, testbed t"""
+                ),
+                {"name": name},
+            )
+        schema.ensure_partitions(c, datetime(2026, 1, 1, tzinfo=UTC))
+        points = [("renamed", 0, "old"), ("renamed", 1, "new"), ("kept", 0, "new"), ("kept", 1, "old")]
+        for name, position, suite in points:
+            c.execute(
+                text(
+                    """WITH r AS (INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind)
+                                  SELECT :run, k.project_id, k.id, t.id, :suite, 'done', 'import'
+                                  FROM commit k, testbed t
+                                  RETURNING id)
+                       INSERT INTO judgement (series_id, run_id, commit_id, position, measured_at, value, verdict,
+                                              policy_version)
+                       SELECT s.id, r.id, k.id, :position, '2026-01-01', 1, 'unchanged', '1'
+                       FROM series s, commit k, r WHERE s.benchmark = :name"""
+                ),
+                {"run": f"RUN-{name}-{position}", "suite": suite, "position": position, "name": name},
+            )
+        before = {row.benchmark: row.id for row in c.execute(text("SELECT benchmark, id FROM series"))}
+        schema.upgrade(c)
+        suites = {row.benchmark: row.suite for row in c.execute(text("SELECT benchmark, suite FROM series"))}
+        assert suites == {"renamed": "new", "kept": "old", "never judged": "old"}
+        assert {row.benchmark: row.id for row in c.execute(text("SELECT benchmark, id FROM series"))} == before
 
 
 def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> None:

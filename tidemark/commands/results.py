@@ -76,14 +76,18 @@ def import_files(
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored. Needs no service.")] = False,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter that every result gets, e.g. model=llama-8b."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
     """Take over the results of other tools.
 
-    Twelve formats, described in docs/formats.md. Importing a file again stores nothing twice, so an import that was
+    The formats are described in docs/formats.md. Importing a file again stores nothing twice, so an import that was
     interrupted is started again. The exit status is 1 when a file or a run was refused.
     """
     from dataclasses import asdict
@@ -100,6 +104,7 @@ def import_files(
         at=at,
         directions=importing.directions(direction or []),
         columns=importing.pairs("--column", column or []),
+        variant=importing.pairs("--variant", variant or [], cut_first=True),
     )
     found = importing.read_files(importing.find_files(files), context, format_name, say_aside)
     if dry_run:

@@ -74,6 +74,7 @@ def stated(
     stated_wins: Annotated[bool, Query(description="do not believe the file's own commit and branch")] = False,
     direction: Annotated[Words, Query(description="METRIC=lower or METRIC=higher; METRIC may hold * and ?")] = [],  # noqa: B006
     column: Annotated[Words, Query(description="CSV: NAME=PART")] = [],  # noqa: B006
+    variant: Annotated[Words, Query(description="KEY=VALUE, a parameter that every result gets")] = [],  # noqa: B006
 ) -> Context:
     """What the caller states for what the file does not say: in the address, or in the form."""
     sent = {name: values[0] for name, values in upload.fields.items() if values}
@@ -95,13 +96,15 @@ def stated(
         stated_wins=stated_wins or sent.get("stated_wins") == "true",
         directions=ways,
         columns=_pairs("column", (*upload.fields.get("column", ()), *column)),
+        variant=_pairs("variant", (*upload.fields.get("variant", ()), *variant), cut_first=True),
     )
 
 
-def _pairs(field: str, given: tuple[str, ...]) -> dict[str, str]:
+def _pairs(field: str, given: tuple[str, ...], *, cut_first: bool = False) -> dict[str, str]:
+    """NAME=VALUE; of several `=` the last one counts, or the first where a value may hold more."""
     pairs = {}
     for text in given:
-        name, sign, value = text.rpartition("=")
+        name, sign, value = text.partition("=") if cut_first else text.rpartition("=")
         if not sign or not name or not value:
             raise BadRequest.field(field, text, "NAME=VALUE")
         pairs[name] = value

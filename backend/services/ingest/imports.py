@@ -3,15 +3,27 @@
 A run that cannot be taken does not take the others with it; neither does a record within the file.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from backend.contract import Invalid, Run
-from backend.importers import FORMATS, RUN_FORMAT, Context, Imported, Unreadable, delivered_bytes, read_file
+from backend.contract import Invalid, Measurement, Run, to_json, variant_key
+from backend.importers import (
+    CONTENT_ID,
+    FORMATS,
+    RUN_FORMAT,
+    Context,
+    Imported,
+    Unreadable,
+    delivered_bytes,
+    plain_reason,
+    read_file,
+)
 from backend.regression.terms import Verdict
 from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
@@ -69,13 +81,34 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why records were left out: how many for this reason, and the first of them."""
+
+    reason: str
+    count: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What became of the records of a file: every one that was read is in one of the other three."""
+
+    read: int
+    stored: int
+    duplicate: int
+    left_out: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportAnswer:
-    """What a file held and what became of it. `counts`: stored, duplicate, new, refused, measurements, problems."""
+    """What a file held and what became of it. `counts`: runs by outcome, measurements, problems."""
 
     format: str
     file: str
     dry_run: bool
     counts: Mapping[str, int]
+    records: Records
     runs: tuple[ImportedRun, ...]
     problems: tuple[LeftOut, ...]
     notes: tuple[str, ...]
@@ -92,33 +125,126 @@ def import_file(
     principal: Principal,
     now: datetime,
 ) -> ImportAnswer:
-    """Store what a file holds and is not stored yet; with `dry_run`, only say what that would be."""
-    context = _placed(c, context, may_store=not dry_run)
-    imported = _read(file, data, context, format_name)
-    for project in {run.project for run in imported.runs} or {context.project}:
-        check_project(c, project, principal)
-    known = store.stored_runs(c, [run.id for run in imported.runs])
-    if dry_run:
-        runs = [_told(run, Outcome.DUPLICATE if run.id in known else Outcome.NEW) for run in imported.runs]
-    else:
-        runs = [_record(c, run, delivered_bytes(imported, run, data), now) for run in imported.runs]
+    """Store what a file holds and is not stored yet. With `dry_run` all of it is done and taken back: the answer is
+    what an import would have answered."""
+    with c.begin_nested() as savepoint:
+        imported = _read(file, data, _placed(c, context), format_name)
+        for project in {run.project for run in imported.runs}:
+            check_project(c, project, principal)
+        done = _Import(c, imported, data, now).record_all()
+        if dry_run:
+            savepoint.rollback()
+    if not dry_run:
         live_store.notify_work(c)
-    return ImportAnswer(
-        format=imported.format,
-        file=file,
-        dry_run=dry_run,
-        counts={
-            **{outcome.value: sum(run.outcome is outcome for run in runs) for outcome in Outcome},
-            "measurements": imported.measurements,
-            "problems": len(imported.problems),
-        },
-        runs=tuple(runs),
-        problems=tuple(LeftOut(where=item.where, reason=item.reason) for item in imported.problems[:MAX_PROBLEMS]),
-        notes=imported.notes,
+    return done.answer(file, dry_run=dry_run)
+
+
+class _Import:
+    """The runs of a file on their way in."""
+
+    def __init__(self, c: Connection, imported: Imported, data: bytes, now: datetime) -> None:
+        self.c, self.imported, self.data, self.now = c, imported, data, now
+        self.runs: list[ImportedRun] = []
+        self.problems = [LeftOut(where=item.where, reason=item.reason) for item in imported.problems]
+        self.stored = self.duplicate = 0
+
+    def record_all(self) -> _Import:
+        known = store.stored_runs(self.c, [run.id for run in self.imported.runs])
+        for run in self.imported.runs:
+            records = sum(self.imported.records[run.id])
+            if run.id in known and run.id.startswith(CONTENT_ID):
+                self.duplicate += records
+                self.runs.append(_told(run, Outcome.DUPLICATE))
+            else:
+                self.record(run, records)
+        return self
+
+    def record(self, run: Run, records: int) -> None:
+        """One run, in a savepoint: what is refused leaves no trace and does not end the transaction. What does not fit
+        its series is left out; the rest goes in."""
+        body = delivered_bytes(self.imported, run, self.data)
+        try:
+            recorded, left = self._recorded(run, body)
+        except (Invalid, ServiceError) as error:
+            self.problems += [LeftOut(where=_name(run), reason=str(error))] * records
+            self.runs.append(_told(run, Outcome.REFUSED, error=str(error)))
+            return
+        self.problems += left
+        if recorded.created:
+            self.stored += records - len(left)
+        else:
+            self.duplicate += records - len(left)
+        self.runs.append(_told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded))
+
+    def _recorded(self, run: Run, body: bytes) -> tuple[Recorded, list[LeftOut]]:
+        try:
+            with self.c.begin_nested():
+                return record_run(self.c, run, body, now=self.now), []
+        except Invalid:
+            fitting, left = self._fitting(run)
+            if not left or not fitting.results:
+                raise
+        with self.c.begin_nested():
+            # The digest is of all that the file says: bringing the same again is no conflict.
+            return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting)), left
+
+    def _fitting(self, run: Run) -> tuple[Run, list[LeftOut]]:
+        """The run without the measurements whose series have another unit or direction, and those."""
+        kinds = store.kinds_of_series(self.c, run)
+        results, left = [], []
+        for result in run.results:
+            kept = []
+            for measurement in result.measurements:
+                kind = kinds.get((result.benchmark, variant_key(result.variant), result.preset, measurement.metric))
+                why = None if kind is None else _unlike(measurement, kind)
+                if why is None:
+                    kept.append(measurement)
+                else:
+                    where = f"{_name(run)} {result.benchmark} {measurement.metric}"
+                    left.append(LeftOut(where=where, reason=why))
+            if kept or not result.measurements:
+                results.append(replace(result, measurements=tuple(kept)))
+        return replace(run, results=tuple(results)), left
+
+    def answer(self, file: str, *, dry_run: bool) -> ImportAnswer:
+        outcome = {Outcome.STORED: Outcome.NEW} if dry_run else {}
+        runs = [replace(run, outcome=outcome.get(run.outcome, run.outcome)) for run in self.runs]
+        return ImportAnswer(
+            format=self.imported.format,
+            file=file,
+            dry_run=dry_run,
+            counts={
+                **{outcome.value: sum(run.outcome is outcome for run in runs) for outcome in Outcome},
+                "measurements": self.imported.measurements,
+                "problems": len(self.problems),
+            },
+            records=Records(
+                read=self.imported.read,
+                stored=self.stored,
+                duplicate=self.duplicate,
+                left_out=len(self.problems),
+                reasons=reasons(self.problems),
+            ),
+            runs=tuple(runs),
+            problems=tuple(self.problems[:MAX_PROBLEMS]),
+            notes=self.imported.notes,
+        )
+
+
+def reasons(problems: Sequence[LeftOut]) -> tuple[Reason, ...]:
+    """The problems by their reason, the most frequent first: what a sentence quotes or counts makes no reason of its
+    own."""
+    kinds: dict[str, list[LeftOut]] = {}
+    for problem in problems:
+        kinds.setdefault(plain_reason(problem.reason), []).append(problem)
+    ordered = sorted(kinds.items(), key=lambda item: -len(item[1]))
+    return tuple(
+        Reason(reason=reason, count=len(found), first=f"{found[0].where}: {found[0].reason}")
+        for reason, found in ordered
     )
 
 
-def _placed(c: Connection, context: Context, *, may_store: bool) -> Context:
+def _placed(c: Connection, context: Context) -> Context:
     """What was measured at the head of a pull request belongs to it, whatever its branch is called.
 
     The head of a fork may not have been fetched: it counts as a child of the branch it wants to join, so that there is
@@ -132,7 +258,7 @@ def _placed(c: Connection, context: Context, *, may_store: bool) -> Context:
         return context
     found = pull_request_store.find(c, project.id, number)
     trunk = commit_store.branches(c, project.id).get(found.base_ref if found is not None else project.default_branch)
-    if may_store and trunk is not None and trunk.head_sha is not None:
+    if trunk is not None and trunk.head_sha is not None:
         ingest_store.ensure_commit(c, project.id, str(context.commit).lower(), [trunk.head_sha], number)
     return replace(context, branch=f"pull/{number}", pull_request=number)
 
@@ -145,22 +271,31 @@ def _read(file: str, data: bytes, context: Context, format_name: str) -> Importe
         imported = read_file(file, data, context, known[format_name])
     except Unreadable as error:
         raise InvalidContent(str(error)) from None
+    if not imported.runs:
+        found = imported.problems or ["it is empty", *imported.notes]
+        raise InvalidContent(f"nothing of {file} can be used: {imported.read} records, the first: {found[0]}")
     if len(imported.runs) > MAX_RUNS:
         raise InvalidContent(
             f"{file} holds {len(imported.runs)} runs; at most {MAX_RUNS} are taken at once: "
-            "`tidemark import` delivers any number, one by one"
+            "`tidemark import` delivers any number"
         )
     return imported
 
 
-def _record(c: Connection, run: Run, body: bytes, now: datetime) -> ImportedRun:
-    """One run, in a savepoint: what is refused leaves no trace and does not end the transaction."""
-    try:
-        with c.begin_nested():
-            recorded = record_run(c, run, body, now=now)
-    except (Invalid, ServiceError) as error:
-        return _told(run, Outcome.REFUSED, error=str(error))
-    return _told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded)
+def _unlike(measurement: Measurement, kind: store.SeriesKind) -> str | None:
+    """What keeps a measurement out of its series: a history in ms says nothing about a value in s."""
+    for name, stated, known in (
+        ("unit", measurement.unit, kind.unit),
+        ("direction", measurement.direction.value, kind.direction),
+        ("exact", measurement.exact, kind.exact),
+    ):
+        if stated != known:
+            return f"{name} is {stated!r}, and {known!r} in this series so far (--suite or --variant begins another)"
+    return None
+
+
+def _name(run: Run) -> str:
+    return f"{run.suite} at {run.commit[:10]}"
 
 
 def _told(run: Run, outcome: Outcome, recorded: Recorded | None = None, error: str | None = None) -> ImportedRun:

@@ -290,7 +290,8 @@ def _arrive(
     spot = _known_spot(c, run, place)
     counted = _counted(run)
     variants = [variant_key(result.variant) for result in run.results]
-    of_these = project_id, testbed_id, run.suite_version, [_key(run, variants[n], n, index) for n, index in counted]
+    keys = [_key(run, variants[n], n, index) for n, index in counted]
+    of_these = project_id, testbed_id, run.suite, run.suite_version, keys
     placing = []
     if spot is None:
         placing = store.append_statements(default_branch_id, project_id, run.commit, run.parents, now)
@@ -376,13 +377,13 @@ def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
         key=SeriesKey(
             project=run.project,
             testbed=run.testbed,
+            suite=run.suite,
             benchmark=result.benchmark,
             variant=variant_key(result.variant),
             metric=measurement.metric,
             preset=result.preset,
             suite_version=run.suite_version,
         ),
-        suite=run.suite,
         variant=result.variant,
         unit=measurement.unit,
         direction=measurement.direction.value,

@@ -364,6 +364,7 @@ def _metrics(c: Connection, session: RowMapping, said: Round | None) -> list[_Me
                 if measurement.role.value not in JUDGED:
                     continue
                 key: tuple[str, ...] = (
+                    run.suite,
                     result.benchmark,
                     variant_key(result.variant),
                     result.preset,

@@ -126,11 +126,12 @@ def last_good_commit(connection: Connection, branch_id: int, testbed_id: int, be
 
 
 _SERIES_BY_KEYS = text(
-    """SELECT s.id, s.benchmark, s.variant_key, s.preset, s.metric, s.suite_version
-       FROM unnest(CAST(:benchmarks AS text[]), CAST(:variants AS text[]), CAST(:presets AS text[]),
-                   CAST(:metrics AS text[]), CAST(:versions AS text[]))
-            AS k (benchmark, variant_key, preset, metric, suite_version)
-       JOIN series s ON s.project_id = :project AND s.testbed_id = :testbed AND s.benchmark = k.benchmark
+    """SELECT s.id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric, s.suite_version
+       FROM unnest(CAST(:suites AS text[]), CAST(:benchmarks AS text[]), CAST(:variants AS text[]),
+                   CAST(:presets AS text[]), CAST(:metrics AS text[]), CAST(:versions AS text[]))
+            AS k (suite, benchmark, variant_key, preset, metric, suite_version)
+       JOIN series s ON s.project_id = :project AND s.testbed_id = :testbed AND s.suite = k.suite
+         AND s.benchmark = k.benchmark
          AND s.variant_key = k.variant_key AND s.preset = k.preset AND s.metric = k.metric
          AND s.suite_version = k.suite_version"""
 )
@@ -139,12 +140,12 @@ _SERIES_BY_KEYS = text(
 def series_by_keys(
     connection: Connection, project_id: int, testbed_id: int, keys: Sequence[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int]:
-    """The series of these keys: (benchmark, variant, preset, metric, suite version)."""
-    columns = list(zip(*keys, strict=True)) if keys else [()] * 5
-    names = ("benchmarks", "variants", "presets", "metrics", "versions")
+    """The series of these keys: (suite, benchmark, variant, preset, metric, suite version)."""
+    columns = list(zip(*keys, strict=True)) if keys else [()] * 6
+    names = ("suites", "benchmarks", "variants", "presets", "metrics", "versions")
     values = {name: list(column) for name, column in zip(names, columns, strict=True)}
     rows = connection.execute(_SERIES_BY_KEYS, {**values, "project": project_id, "testbed": testbed_id})
-    return {(r.benchmark, r.variant_key, r.preset, r.metric, r.suite_version): r.id for r in rows}
+    return {(r.suite, r.benchmark, r.variant_key, r.preset, r.metric, r.suite_version): r.id for r in rows}
 
 
 _SERIES_NAME = text("SELECT benchmark, variant_key, metric FROM series WHERE id = :id")

@@ -41,7 +41,6 @@ class SeriesWanted:
     """A series that a run has a measurement of."""
 
     key: SeriesKey
-    suite: str
     variant: Mapping[str, Any]
     unit: str
     direction: str
@@ -106,7 +105,8 @@ WHERE s.id = ANY (ARRAY(
        AS k (benchmark, variant_key, preset, metric)
   CROSS JOIN LATERAL (
     SELECT id FROM series
-    WHERE project_id = %(project)s AND testbed_id = %(testbed)s AND suite_version = %(suite_version)s
+    WHERE project_id = %(project)s AND testbed_id = %(testbed)s AND suite = %(suite)s
+      AND suite_version = %(suite_version)s
       AND benchmark = k.benchmark AND variant_key = k.variant_key AND preset = k.preset AND metric = k.metric
     LIMIT 1) AS found))
 ORDER BY s.id FOR NO KEY UPDATE OF s
@@ -116,24 +116,27 @@ _TURN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), %(project)s::int)"
 _INSERT = """
 INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key, preset, metric, unit,
                     direction, role, exact)
-SELECT %(project)s, %(testbed)s, k.suite, %(suite_version)s, k.benchmark, k.variant::jsonb, k.variant_key, k.preset,
+SELECT %(project)s, %(testbed)s, %(suite)s, %(suite_version)s, k.benchmark, k.variant::jsonb, k.variant_key, k.preset,
        k.metric, k.unit, k.direction, k.role, k.exact
-FROM unnest(%(suite)s::text[], %(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[], %(preset)s::text[],
+FROM unnest(%(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[], %(preset)s::text[],
             %(metric)s::text[], %(unit)s::text[], %(direction)s::text[], %(role)s::text[], %(exact)s::bool[])
-     AS k (suite, benchmark, variant, variant_key, preset, metric, unit, direction, role, exact)
+     AS k (benchmark, variant, variant_key, preset, metric, unit, direction, role, exact)
 ON CONFLICT ON CONSTRAINT uq_series_key DO NOTHING
 """
 
 
 Key = tuple[str, str, str, str]
-"""Benchmark, variant, preset and metric: what tells series of one project, testbed and suite version apart."""
+"""Benchmark, variant, preset and metric: what tells series of one project, testbed, suite and suite version apart."""
 
 
-def lock_statement(project_id: int, testbed_id: int, suite_version: str, keys: Sequence[Key]) -> wire.Statement:
+def lock_statement(
+    project_id: int, testbed_id: int, suite: str, suite_version: str, keys: Sequence[Key]
+) -> wire.Statement:
     benchmarks, variants, presets, metrics = map(list, zip(*keys, strict=True)) if keys else ([], [], [], [])
     return _LOCK, {
         "project": project_id,
         "testbed": testbed_id,
+        "suite": suite,
         "suite_version": suite_version,
         "benchmark": benchmarks,
         "variant_key": variants,
@@ -146,6 +149,7 @@ def lock_or_make(
     c: Connection,
     project_id: int,
     testbed_id: int,
+    suite: str,
     suite_version: str,
     keys: Sequence[Key],
     wanted: Callable[[int], SeriesWanted],
@@ -156,14 +160,14 @@ def lock_or_make(
     `wanted` says what the series of a key, by its place, is to be; `found` are the rows of `lock_statement`, where the
     caller has sent it already.
     """
-    (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, suite_version, keys))
+    (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, suite, suite_version, keys))
     by_key = {_key_of(row): row for row in rows}
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         # One after the other: two runs with the same new series, each in its own order, would wait for each other.
         turn = (_TURN, {"lock": NEW_SERIES_LOCK, "project": project_id})
         make = _insert_statement(project_id, testbed_id, [wanted(number) for number in missing])
-        *_, rows = wire.send(c, turn, make, lock_statement(project_id, testbed_id, suite_version, keys))
+        *_, rows = wire.send(c, turn, make, lock_statement(project_id, testbed_id, suite, suite_version, keys))
         by_key = {_key_of(row): row for row in rows}
     return [series_row(by_key[key]) for key in keys]
 
@@ -176,7 +180,7 @@ def _insert_statement(project_id: int, testbed_id: int, missing: Sequence[Series
     return _INSERT, {
         "project": project_id,
         "testbed": testbed_id,
-        "suite": [series.suite for series in missing],
+        "suite": missing[0].key.suite,
         "suite_version": missing[0].key.suite_version,
         "benchmark": [series.key.benchmark for series in missing],
         "variant": [orjson.dumps(series.variant).decode() for series in missing],

@@ -346,8 +346,8 @@ _FIXED_LATELY = text(
 
 _SAME_ELSEWHERE = text(
     """SELECT min(g.id) FROM series mine
-       JOIN series s ON (s.project_id, s.benchmark, s.variant_key, s.preset, s.metric)
-                      = (mine.project_id, mine.benchmark, mine.variant_key, mine.preset, mine.metric)
+       JOIN series s ON (s.project_id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric)
+                      = (mine.project_id, mine.suite, mine.benchmark, mine.variant_key, mine.preset, mine.metric)
          AND s.testbed_id <> :testbed
        JOIN change_point p ON p.series_id = s.id AND p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')
          AND p.onset_position BETWEEN :onset - :near AND :onset + :near

@@ -90,8 +90,8 @@ _IMPROVED = text(
        FROM change_point p JOIN series s ON s.id = p.series_id
        WHERE p.direction = 'improvement' AND p.state = 'confirmed' AND s.role = 'gate'
          AND p.onset_position BETWEEN :onset - :near AND :onset + :near
-         AND (s.project_id, s.testbed_id, s.benchmark, s.variant_key) IN (
-           SELECT x.project_id, x.testbed_id, x.benchmark, x.variant_key
+         AND (s.project_id, s.testbed_id, s.suite, s.benchmark, s.variant_key) IN (
+           SELECT x.project_id, x.testbed_id, x.suite, x.benchmark, x.variant_key
            FROM change_point q JOIN series x ON x.id = q.series_id
            WHERE q.regression_id = :id AND q.state <> 'withdrawn')
          AND NOT EXISTS (SELECT FROM change_point own WHERE own.regression_id = :id AND own.series_id = p.series_id)
@@ -115,8 +115,8 @@ _PHASES = text(
             AND position >= :onset AND position < :until ORDER BY position LIMIT 5) AS x) AS after
        FROM series s JOIN series lead ON lead.id = :series
        WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
-         AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key AND s.preset = lead.preset
-         AND s.suite_version = lead.suite_version
+         AND s.suite = lead.suite AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key
+         AND s.preset = lead.preset AND s.suite_version = lead.suite_version
        ORDER BY s.id"""
 )
 _SPEC = text(

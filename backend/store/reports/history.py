@@ -121,8 +121,8 @@ _INFO = text(
 )
 _SIBLINGS = text(
     """SELECT o.id, o.metric, o.unit, o.role FROM series s JOIN series o ON o.project_id = s.project_id
-         AND o.testbed_id = s.testbed_id AND o.benchmark = s.benchmark AND o.variant_key = s.variant_key
-         AND o.preset = s.preset AND o.suite_version = s.suite_version
+         AND o.testbed_id = s.testbed_id AND o.suite = s.suite AND o.benchmark = s.benchmark
+         AND o.variant_key = s.variant_key AND o.preset = s.preset AND o.suite_version = s.suite_version
        WHERE s.id = :series ORDER BY array_position(ARRAY['gate', 'watch', 'derived', 'phase'], o.role), o.metric"""
 )
 _LIST = text(

