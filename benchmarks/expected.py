@@ -19,6 +19,7 @@ START_S = {Preset.CPU: 3.0, Preset.SMOKE: 14.0, Preset.FULL: 30.0}
 """Estimate of one process: start of torch, check, warm-up, measuring, and the readings before and after."""
 COMPILING_S = {"inductor": 50.0, "flex": 25.0, "best": 25.0}
 """What compiling adds, by backend."""
+COMPILING_A_KERNEL_S = 20.0
 AUTOTUNING_S = 150.0
 SWEEP_S = 15.0
 """What a sweep of sizes over ranks takes besides its seconds per size."""
@@ -56,6 +57,8 @@ def estimate(selected: Selected, preset: Preset) -> float:
         return START_S[preset]
     tuned = str(config.get("compile", "")).startswith("max-autotune")
     compiling = AUTOTUNING_S if tuned else COMPILING_S.get(selected.case.backend, 0.0)
+    if selected.benchmark.family == "kernel":
+        compiling = min(compiling, COMPILING_A_KERNEL_S)
     # What measures compiling itself does it again with a warm cache.
     return START_S[preset] + compiling * (1.5 if selected.benchmark.mode == "compile" else 1.0)
 

@@ -84,7 +84,7 @@ class Differentiable(ABC):
 
     def normal(self, *shape: int) -> Tensor:
         """Seeded normal numbers in single precision, on the device."""
-        return torch.randn(*shape, generator=self.generator, device=self.device)
+        return torch.randn(shape, generator=self.generator, device=self.device)
 
     @abstractmethod
     def inputs(self, *, reduced: bool) -> Tensors:
