@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
 from backend.services.base.access import Principal
 from backend.services.base.config import ServiceConfig
@@ -21,10 +22,10 @@ from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
-from backend.services.repository import manifest, sync
-from backend.services.repository.manifest import FILE_NAME, ManifestInvalid, Suite
+from backend.services.repository import sync
+from backend.services.repository.manifest import Manifest, ManifestInvalid
 from backend.services.repository.mirror import GitFailure, Mirror
-from backend.services.repository.sync import why_not
+from backend.services.repository.sync import to_run
 from backend.store.base import commits as commit_store
 from backend.store.base import live as live_store
 from backend.store.base import projects as project_store
@@ -203,10 +204,15 @@ def prepare_all(
             return
         try:
             _prepare(engine, sync.mirror_of(config, project, is_stopping), project, row, now())
-        except GitFailure as failure:
-            log.warning("pull request #%d of %s: %s", row.number, project.slug, failure)
+        except OperationalError:
+            raise  # the database is away: it concerns everybody
+        except Exception as failure:
+            # Whatever one pull request brings, the others go on.
+            is_known = isinstance(failure, GitFailure)
+            log.warning("pull request #%d of %s: %s", row.number, project.slug, failure, exc_info=not is_known)
+            said = str(failure) if is_known else f"{type(failure).__name__} while its head was read"
             with engine.begin() as c:
-                store.set_error(c, project.id, row.number, str(failure), now() + RETRY_AFTER)
+                store.set_error(c, project.id, row.number, said, now() + RETRY_AFTER)
 
 
 def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
@@ -270,15 +276,14 @@ def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullReque
         raise GitFailure("the repository has not been read yet")
     mirror.fetch_pull_request(row.number)
     own = mirror.commits(mirror.commits_off(row.head_sha, row.base_ref))
-    blob = mirror.blobs_at([row.head_sha], FILE_NAME)[row.head_sha]
-    content = None if blob is None or blob.size > manifest.MAX_BYTES else mirror.read_blobs([blob.id])[blob.id]
+    found = sync.manifests_at(mirror, [row.head_sha])[row.head_sha]
     paths = sorted({path for commit in own for path in commit.changed_paths})
     with engine.begin() as c:
         commit_store.save_commits(c, project.id, (sync.row_of(info) for info in own))
         store.tag_commit(c, project.id, row.head_sha, row.number)
         commit_id = commit_store.ids_of(c, project.id, [row.head_sha]).get(row.head_sha)
         if commit_id is not None:
-            _request(c, project, row, commit_id, content, paths, now)
+            _request(c, project, row, commit_id, found, paths, now)
         # Also where nothing is to be run: a check that branch protection waits for must come.
         github_outbox.want_check(c, project.id, row.head_sha)
         store.set_prepared(c, project.id, row.number, row.head_sha)
@@ -289,18 +294,18 @@ def _request(
     project: ProjectRow,
     row: PullRequestRow,
     commit_id: int,
-    content: bytes | None,
+    found: Manifest | ManifestInvalid | None,
     paths: list[str],
     now: datetime,
 ) -> None:
     try:
-        found = None if content is None else manifest.parse(content)
+        if isinstance(found, ManifestInvalid):
+            raise found
+        reason, suites = to_run(found, row.base_ref, paths, is_default=True)
     except ManifestInvalid as invalid:
         commit_store.set_note(c, [commit_id], skipped_reason=None, manifest_error=str(invalid)[:4000])
         return
-    reason = why_not(found, row.base_ref, paths, is_default=True)
     commit_store.set_note(c, [commit_id], skipped_reason=reason)
-    suites: list[Suite] = [] if found is None or reason else [suite for suite in found.suites if suite.matters(paths)]
     dispatch.request_runs(
         c,
         project.id,

@@ -28,7 +28,7 @@ from backend.services.base.scope import find_commit, find_scope
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
-from backend.services.repository.manifest import Suite
+from backend.services.repository.manifest import ManifestInvalid, Suite
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.store.plans import backfills as store
 from backend.store.queue import queue
@@ -108,11 +108,7 @@ def request_backfill(
     testbed = wish.testbed or suite.testbeds[0]
     testbed_id = queue.testbed_id(c, testbed)
     commits = store.commits_in(c, scope.default_branch.id, first, last, testbed_id=testbed_id, suite=suite.name)
-    left = [
-        row
-        for row in commits
-        if not row["measured"] and (row["changed_paths"] is None or suite.matters(row["changed_paths"]))
-    ]
+    left = [row for row in commits if not row["measured"] and _may_matter(suite, row["changed_paths"])]
     if not left:
         raise Conflict(f"nothing is left to measure: {suite.name} has run on {testbed} for every commit of the range")
     backfill_id = new_run_id()
@@ -134,6 +130,13 @@ def request_backfill(
     )
     advance(c, backfill_id, now)
     return backfill_view(c, backfill_id)
+
+
+def _may_matter(suite: Suite, changed_paths: Sequence[str] | None) -> bool:
+    try:
+        return changed_paths is None or suite.matters(changed_paths)
+    except ManifestInvalid:
+        return True  # too costly to find out: measured rather than missed
 
 
 def _range(c: Connection, wish: BackfillWish, newest: int | None) -> tuple[int, int]:

@@ -4,6 +4,7 @@ Every problem is found and told at once, with the key, the value and what is acc
 """
 
 import difflib
+import logging
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +17,17 @@ from backend.services.base.errors import shown
 from backend.services.repository import schedule_manifest
 from backend.services.repository.schedule_manifest import Schedule
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "tidemark.toml"
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
 MAX_SUITES = 100
+MAX_PROBLEMS = 50
+MAX_NESTING = 16
+MAX_INTEGER = 2**63  # as TOML says
+MAX_PATTERN = 500
+MAX_WILDCARDS = 20
+MAX_STEPS = 5_000_000
 PRESETS = ("cpu", "smoke", "full")
 DEFAULT_TIMEOUT_S = 1800
 MAX_TIMEOUT_S = 24 * 3600
@@ -36,8 +45,25 @@ class ManifestInvalid(ValueError):
     """A tidemark.toml that cannot be followed; `problems` has a sentence for each thing that is wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        told = [problem.replace("\x00", "\ufffd") for problem in problems[:MAX_PROBLEMS]]
+        if len(problems) > MAX_PROBLEMS:
+            told.append(f"{FILE_NAME}: and {len(problems) - MAX_PROBLEMS} more")
+        super().__init__("\n".join(told))
+        self.problems = tuple(told)
+
+
+class Effort:
+    """How much comparing of paths with patterns one commit may cost, in steps of some 100 ns."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._left = steps
+
+    def spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise ManifestInvalid(
+                [f"{FILE_NAME}: comparing its patterns with what the commit changed takes too long; use fewer"]
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +102,11 @@ class Suite:
             "policy": dict(self.policy),
         }
 
-    def matters(self, changed_paths: Iterable[str]) -> bool:
-        """Whether a commit that changed these paths can have changed what this suite measures."""
-        return any(_counts(path, self.paths) for path in changed_paths)
+    def matters(self, changed_paths: Iterable[str], effort: Effort | None = None) -> bool:
+        """Whether a commit that changed these paths can have changed what this suite measures; raises ManifestInvalid
+        when finding out costs more than it may."""
+        effort = effort or Effort()
+        return any(_counts(path, self.paths, effort) for path in changed_paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +118,9 @@ class Manifest:
     branches: tuple[str, ...] = ()
     schedules: tuple[Schedule, ...] = ()
 
-    def wants_branch(self, name: str) -> bool:
-        return any(_pattern(pattern).fullmatch(name) for pattern in self.branches)
+    def wants_branch(self, name: str, effort: Effort | None = None) -> bool:
+        effort = effort or Effort()
+        return any(_pattern(pattern).fullmatch(name, effort) for pattern in self.branches)
 
     def policy_table(self) -> dict[str, Any]:
         """The policy of the whole project, with each suite's own as overrides for that suite."""
@@ -105,7 +134,17 @@ class Manifest:
 
 
 def parse(text: str | bytes) -> Manifest:
-    """The manifest in this text; raises `ManifestInvalid` with every problem."""
+    """The manifest in this text; raises `ManifestInvalid` with every problem, and nothing else: it is a stranger's."""
+    try:
+        return _parse(text)
+    except ManifestInvalid:
+        raise
+    except Exception as failure:
+        log.exception("a tidemark.toml that nobody foresaw")
+        raise ManifestInvalid([f"{FILE_NAME}: cannot be followed ({type(failure).__name__})"]) from None
+
+
+def _parse(text: str | bytes) -> Manifest:
     document = _document(text)
     reader = _Reader()
     table = reader.known("", document, ("suite", "policy", "branches", "schedule"))
@@ -114,7 +153,9 @@ def parse(text: str | bytes) -> Manifest:
     manifest = Manifest(
         suites=suites,
         policy=reader.policy("policy", table.get("policy")),
-        branches=reader.texts("branches", table.get("branches"), "a list of branch names or patterns, like release/*"),
+        branches=reader.patterns(
+            "branches", table.get("branches"), "a list of branch names or patterns, like release/*"
+        ),
         schedules=schedules,
     )
     if reader.problems:
@@ -127,11 +168,52 @@ def _document(text: str | bytes) -> dict[str, Any]:
         raise ManifestInvalid([f"{FILE_NAME}: has {len(text)} bytes; at most {MAX_BYTES} are accepted"])
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return tomllib.loads(decoded)
+        _refuse_long_names(decoded)
+        document = tomllib.loads(decoded)
     except UnicodeDecodeError as error:
         raise ManifestInvalid([f"{FILE_NAME}: is not UTF-8 (byte {error.start})"]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise ManifestInvalid([f"{FILE_NAME}: is not TOML: {error}"]) from None
+    except RecursionError:
+        raise ManifestInvalid(
+            [f"{FILE_NAME}: is nested too deeply; at most {MAX_NESTING} levels are accepted"]
+        ) from None
+    except ValueError:
+        raise ManifestInvalid([f"{FILE_NAME}: a number has too many digits; at most 64 bits are accepted"]) from None
+    _refuse_extremes(document)
+    return document
+
+
+_TOKEN = re.compile(r"""(?P<part>[\w-]+|"[^"\n]*"|'[^'\n]*')|(?P<dot>\.)|(?P<space>[ \t]+)|.""", re.DOTALL)
+
+
+def _refuse_long_names(text: str) -> None:
+    """Reading `a.a.a…` takes time with the square of its length."""
+    dots = 0
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup
+        dots = 0 if kind is None else dots + (kind == "dot")
+        if dots > MAX_NESTING:
+            raise ManifestInvalid(
+                [f"{FILE_NAME}: a name with more than {MAX_NESTING} dots; at most {MAX_NESTING} levels are accepted"]
+            )
+
+
+def _refuse_extremes(document: dict[str, Any]) -> None:
+    """What TOML allows, and neither a database nor a message can hold."""
+    level: list[Any] = [document]
+    for _ in range(MAX_NESTING):
+        below: list[Any] = []
+        for table in level:
+            below += table.values() if isinstance(table, dict) else table
+            if isinstance(table, dict) and any(len(key) > 200 or not key.isprintable() for key in table):
+                raise ManifestInvalid([f"{FILE_NAME}: a name is longer than 200 characters or not printable"])
+        if any(isinstance(value, int) and not -MAX_INTEGER <= value < MAX_INTEGER for value in below):
+            raise ManifestInvalid([f"{FILE_NAME}: a number has too many digits; at most 64 bits are accepted"])
+        level = [value for value in below if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ManifestInvalid([f"{FILE_NAME}: is nested too deeply; at most {MAX_NESTING} levels are accepted"])
 
 
 def _suites(reader: "_Reader", tables: Any) -> Iterable[Suite]:
@@ -206,7 +288,7 @@ def _suite(reader: "_Reader", name: str, raw: dict[str, Any]) -> Suite | None:
         suite["testbeds"] = reader.texts(f"{where}.testbeds", table["testbeds"], accepted, NAME, empty=False)
     if "paths" in table:
         accepted = "a list of at least one pattern, like src/** or !src/docs/**"
-        suite["paths"] = reader.texts(f"{where}.paths", table["paths"], accepted, empty=False)
+        suite["paths"] = reader.patterns(f"{where}.paths", table["paths"], accepted, empty=False)
     if len(reader.problems) > before:
         return None
     return Suite(name=name, benchmarks=benchmarks, command=command, **suite)
@@ -254,6 +336,14 @@ class _Reader:
                 return ()
         return tuple(dict.fromkeys(value))
 
+    def patterns(self, key: str, value: Any, accepted: str, *, empty: bool = True) -> tuple[str, ...]:
+        found = self.texts(key, value, accepted, empty=empty)
+        for pattern in found:
+            if len(pattern) > MAX_PATTERN or pattern.count("*") + pattern.count("?") > MAX_WILDCARDS:
+                self.wrong(key, pattern, f"patterns of at most {MAX_PATTERN} characters with {MAX_WILDCARDS} wildcards")
+                return ()
+        return found
+
     def whole(self, key: str, value: Any, low: int, high: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.wrong(key, value, f"a whole number from {low} to {high}")
@@ -300,12 +390,12 @@ def _usable(text: str) -> bool:
 # --- path patterns ---------------------------------------------------------------------------------------------------
 
 
-def _counts(path: str, patterns: Sequence[str]) -> bool:
+def _counts(path: str, patterns: Sequence[str], effort: Effort) -> bool:
     """As in CI systems: the last pattern that matches decides; one that begins with `!` takes out."""
     counts = False
     for pattern in patterns:
         takes_out = pattern.startswith("!")
-        if counts == takes_out and _pattern(pattern.removeprefix("!")).fullmatch(path):
+        if counts == takes_out and _pattern(pattern.removeprefix("!")).fullmatch(path, effort):
             counts = not takes_out
     return counts
 
@@ -318,10 +408,12 @@ class _Pattern:
         pattern = pattern.removeprefix("./").lstrip("/")
         self._pieces = re.findall(r"\*\*/|\*\*|\*|\?|[^*?]+", f"{pattern}**" if pattern.endswith("/") else pattern)
 
-    def fullmatch(self, path: str) -> bool:
+    def fullmatch(self, path: str, effort: Effort) -> bool:
         places = {0}
         for piece in self._pieces:
+            before = len(places)
             places = _after(piece, path, places)
+            effort.spend(1 + before + len(places))
             if not places:
                 return False
         return len(path) in places

@@ -21,7 +21,7 @@ from backend.services.policy.versions import note_version
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Wanted
 from backend.services.repository import manifest
-from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid
+from backend.services.repository.manifest import FILE_NAME, Effort, Manifest, ManifestInvalid, Suite
 from backend.services.repository.mirror import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
 from backend.store.base import commits as store
 from backend.store.base import projects
@@ -39,6 +39,7 @@ READ_AT_ONCE = 500
 SHARED_CONTEXT = 20  # commits below the fork that another branch's board shows as well
 MAX_BRANCH_LENGTH = 5_000
 SHOWN_PATHS = 3
+MAX_SHOWN_PATH = 300
 REQUESTED_BY = "sync"
 NEW_LINE = "\n"
 
@@ -223,7 +224,7 @@ def _with_commits(
     to_request = [sha for sha in default.shas[-config.first_sync_commits :] if sha in default.new]
     for line in others:
         to_request += [sha for sha in line.shas[-config.first_sync_commits :] if sha in line.new]
-    manifests = _manifests(mirror, list(dict.fromkeys([*to_request, default.head])))
+    manifests = manifests_at(mirror, list(dict.fromkeys([*to_request, default.head])))
     head_manifest = manifests[default.head]
     return Reading(
         default=default,
@@ -235,7 +236,7 @@ def _with_commits(
     )
 
 
-def _manifests(mirror: Mirror, shas: Sequence[str]) -> dict[str, Manifest | ManifestInvalid | None]:
+def manifests_at(mirror: Mirror, shas: Sequence[str]) -> dict[str, Manifest | ManifestInvalid | None]:
     """The tidemark.toml of each commit; equal files are read and parsed once."""
     blobs = mirror.blobs_at(shas, FILE_NAME) if shas else {}
     small = {blob.id for blob in blobs.values() if blob is not None and blob.size <= manifest.MAX_BYTES}
@@ -389,16 +390,18 @@ class _Requests:
         *,
         is_default: bool,
     ) -> list[Wanted]:
-        if isinstance(found, ManifestInvalid):
-            store.set_note(self._c, [commit_id], skipped_reason=None, manifest_error=str(found)[:4000])
+        try:
+            if isinstance(found, ManifestInvalid):
+                raise found
+            reason, suites = to_run(found, line.name, paths, is_default=is_default)
+        except ManifestInvalid as invalid:
+            store.set_note(self._c, [commit_id], skipped_reason=None, manifest_error=str(invalid)[:4000])
             self.skipped += 1
             return []
-        reason = why_not(found, line.name, paths, is_default=is_default)
         if reason is not None or found is None:
             self._skip([commit_id], reason)
             return []
         store.set_note(self._c, [commit_id], skipped_reason=None)
-        suites = [suite for suite in found.suites if paths is None or suite.matters(paths)]
         return [
             Wanted(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
             for suite in suites
@@ -410,19 +413,25 @@ class _Requests:
         self.skipped += len(commit_ids)
 
 
-def why_not(found: Manifest | None, branch: str, paths: Sequence[str] | None, *, is_default: bool) -> str | None:
-    """Why a commit is not benchmarked, as a sentence for people. None: it is."""
+def to_run(
+    found: Manifest | None, branch: str, paths: Sequence[str] | None, *, is_default: bool
+) -> tuple[str | None, list[Suite]]:
+    """The suites that a commit is benchmarked with; or none, and why, as a sentence for people. Raises ManifestInvalid
+    where its patterns are too costly to compare."""
+    effort = Effort()
     if found is None:
-        return f"no {FILE_NAME} in this commit, so nothing says what to run"
+        return f"no {FILE_NAME} in this commit, so nothing says what to run", []
     if not found.suites:
-        return f"{FILE_NAME} declares no [suite.NAME]"
-    if not is_default and not found.wants_branch(branch):
-        return f"branch {branch} is not benchmarked; `branches` in {FILE_NAME} names those that are"
-    if paths is None or any(suite.matters(paths) for suite in found.suites):
-        return None
+        return f"{FILE_NAME} declares no [suite.NAME]", []
+    if not is_default and not found.wants_branch(branch, effort):
+        return f"branch {branch} is not benchmarked; `branches` in {FILE_NAME} names those that are", []
+    suites = [suite for suite in found.suites if paths is None or suite.matters(paths, effort)]
+    return (None if suites else _unchanged(paths or ())), suites
+
+
+def _unchanged(paths: Sequence[str]) -> str:
     if not paths:
         return "it changes no file"
-    shown = ", ".join(paths[:SHOWN_PATHS]) + (
-        f" and {len(paths) - SHOWN_PATHS} more" if len(paths) > SHOWN_PATHS else ""
-    )
-    return f"changes only {shown}, which `paths` of no suite names"
+    more = f" and {len(paths) - SHOWN_PATHS} more" if len(paths) > SHOWN_PATHS else ""
+    shown = ", ".join(path[:MAX_SHOWN_PATH] for path in paths[:SHOWN_PATHS])
+    return f"changes only {shown}{more}, which `paths` of no suite names"
