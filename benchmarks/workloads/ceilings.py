@@ -18,6 +18,7 @@ from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
 from benchmarks.harness.yardstick import Yardstick
+from benchmarks.workloads import fp8
 
 CPU_SECONDS = 0.8
 LAUNCHES = 400
@@ -106,10 +107,11 @@ class Gemm(_Ceiling):
         self.side, self.dtype = int(self.config["side"]), str(self.config["dtype"])
         if self.dtype == "tf32":
             torch.set_float32_matmul_precision("high")
-        storage = DTYPES["fp32" if self.dtype == "tf32" else "bf16" if self.dtype == "fp8" else self.dtype]
+        self.eight_bits = self.dtype.startswith("fp8")
+        storage = DTYPES["fp32" if self.dtype == "tf32" else "bf16" if self.eight_bits else self.dtype]
         draw = [self.normal(self.side, self.side) for _ in range(2)]
         self.left, self.right = (matrix.to(storage) for matrix in draw)
-        if self.dtype == "fp8":
+        if self.eight_bits:
             self._to_fp8()
 
     def _to_fp8(self) -> None:
@@ -126,8 +128,11 @@ class Gemm(_Ceiling):
 
     def product_of(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """The measured product."""
-        if self.dtype == "fp8":
-            out: torch.Tensor = torch._scaled_mm(left, right, self.scale, self.scale, out_dtype=torch.bfloat16)
+        if self.eight_bits:
+            fast = self.dtype == "fp8_fast"
+            out: torch.Tensor = torch._scaled_mm(
+                left, right, self.scale, self.scale, out_dtype=torch.bfloat16, use_fast_accum=fast
+            )
             return out
         return torch.mm(left, right)
 
@@ -141,9 +146,10 @@ class Gemm(_Ceiling):
         """A band of rows against double precision; the limit is what rounding and one accumulation may cost."""
         result = Correctness(reference="fp64, 16 rows")
         wanted = self.left[:16].double() @ self.right.double()
-        precision = {"tf32": "tf32", "fp8": "bf16"}.get(self.dtype, self.dtype)
+        precision = "bf16" if self.eight_bits else self.dtype
         naive = (self.left[:16].float() @ self.right.float()).to(DTYPES["fp32" if precision == "tf32" else precision])
         limit = relative_limit(worst_error(naive, wanted), precision)
+        limit = max(limit, fp8.FAST_ACCUMULATION_ERROR if self.dtype == "fp8_fast" else 0.0)
         result.require("output_relative_error", worst_error(self.product()[:16], wanted), limit, f"{self.side} square")
         return result
 

@@ -12,6 +12,8 @@ from torch import Tensor
 FORWARD, GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
 LEAST_CAPABILITY = (8, 9)
 """Of a CUDA device that multiplies in eight bits."""
+FAST_ACCUMULATION_ERROR = 0.04
+"""Of the largest element: fast accumulation keeps some fourteen bits of a running sum over thousands of products."""
 
 
 def rounded_to(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:

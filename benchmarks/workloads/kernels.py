@@ -19,8 +19,6 @@ from benchmarks.workloads import fp8
 
 EPSILON = 1e-5
 CHECK_ROWS, CHECK_VOCABULARY = 64, 4096
-FAST_ACCUMULATION_ERROR = 0.04
-"""Of the largest element: some fourteen bits of a running sum over thousands of products are kept."""
 WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -188,7 +186,7 @@ class SkinnyGemm(_Kernel):
         self.work = self.moved(
             float(amount), 2.0 * self.R * self.K * self.N, "(K·N + R·K)·width + 2·R·N bytes, 2·R·K·N FLOP"
         )
-        self._rounded: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
+        self._rounded: tuple[Tensor, Tensor, Tensor] | None = None
 
     def inputs(self, *, reduced: bool) -> Tensors:
         columns = min(self.N, CHECK_VOCABULARY) if reduced else self.N
@@ -198,10 +196,10 @@ class SkinnyGemm(_Kernel):
         return tensors[0] @ tensors[1]
 
     def function(self, tensors: Tensors) -> Tensor:
-        x, weight = (tensor.detach() for tensor in tensors.learned.values())
+        x, weight = tensors.learned.values()
         if not self.eight_bits:
-            return self.plain(x, weight)
-        x8, x_scale = fp8.rounded_to(x, fp8.FORWARD)
+            return self.plain(x.detach(), weight.detach())
+        x8, x_scale = fp8.rounded_to(x.detach(), fp8.FORWARD)
         w8, w_scale = self._weights(weight)
         out: Tensor = torch._scaled_mm(
             x8, w8, x_scale, w_scale, out_dtype=torch.bfloat16, use_fast_accum=self.how == "fp8_fast"
@@ -210,11 +208,10 @@ class SkinnyGemm(_Kernel):
 
     def _weights(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """In eight bits and by columns, made once as serving does; only the rows are new at every call."""
-        key = weight.data_ptr(), weight.shape
-        if key not in self._rounded:
-            eight, scale = fp8.rounded_to(weight, fp8.FORWARD)
-            self._rounded = {key: (eight.t().contiguous().t(), scale)}
-        return self._rounded[key]
+        if self._rounded is None or self._rounded[0] is not weight:
+            eight, scale = fp8.rounded_to(weight.detach(), fp8.FORWARD)
+            self._rounded = weight, eight.t().contiguous().t(), scale
+        return self._rounded[1:]
 
     def reference(self, tensors: Tensors) -> Tensor:
         x, weight = (tensor.detach() for tensor in tensors.learned.values())
@@ -232,7 +229,7 @@ class SkinnyGemm(_Kernel):
         result = Correctness(reference="fp64, operands rounded to eight bits")
         drawn = self.inputs(reduced=True).to(DTYPES[self.dtype], self.device)
         wanted = self.reference(drawn.to(torch.float64, self.device))
-        limit = max(FAST_ACCUMULATION_ERROR, relative_limit(0.0, self.dtype))
+        limit = max(fp8.FAST_ACCUMULATION_ERROR, relative_limit(0.0, self.dtype))
         result.require(
             "output_relative_error", worst_error(self.function(drawn), wanted), limit, "seeded normal inputs"
         )

@@ -23,7 +23,7 @@ from benchmarks.workloads.gpt_ddp import GptDistributed  # noqa: E402
 from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
 
 TABLE = {
-    "ceiling.gemm": ("dtype", {"bf16", "tf32", "fp8"}),
+    "ceiling.gemm": ("dtype", {"bf16", "tf32", "fp8", "fp8_fast"}),
     "ceiling.memory": ("kind", {"copy", "triad", "host_to_device", "device_to_host"}),
     "gpt.ddp": ("ranks", {1, 2, 4, 8}),
     "llama.block": ("compile", {"eager", "default", "max-autotune-no-cudagraphs"}),
