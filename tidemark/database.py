@@ -91,8 +91,14 @@ def backup(url: str, target: Path) -> None:
     """Writes the whole database to one file (a custom-format dump; it is made beside its place and moved there)."""
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        # Ours alone from its first byte, and a file of our own: it holds the hashes of tokens and sessions.
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        raise Refusal(f"{draft} is in the way; remove it") from None
+    except OSError as failure:
+        raise Refusal(f"cannot write {target}: {failure.strerror}") from None
+    try:
         _run_tool("pg_dump", url, "--format=custom", "--no-owner", f"--file={draft}")
-        draft.chmod(0o600)  # it holds the hashes of tokens and sessions
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

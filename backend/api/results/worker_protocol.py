@@ -32,7 +32,9 @@ def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
     starting = body.starting and caller.project_id is None
     hello = body.hello()
-    state = dispatch.say_hello(c, hello, now, starting=starting, project_id=caller.project_id)
+    state = dispatch.say_hello(
+        c, hello, now, starting=starting, project_id=caller.project_id, max_attempts=config.max_attempts
+    )
     return Json({"state": state, "queue": queue_name(hello.testbed, caller.project_id)})
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from backend.contract import MAX_BODY_BYTES
 
 MIB = 1024 * 1024
+MAX_ATTEMPTS = 3
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -33,7 +34,7 @@ class ServiceConfig:
 
     lease_s: int = 30
     heartbeat_s: int = 5
-    max_attempts: int = 3
+    max_attempts: int = MAX_ATTEMPTS
     max_body_bytes: int = MAX_BODY_BYTES
     max_run_artifact_bytes: int = 512 * MIB  # of all files of one run together
     max_webhook_bytes: int = 25 * MIB  # GitHub's own limit for a payload

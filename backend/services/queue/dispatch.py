@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from backend.contract import new_run_id
 from backend.services.base import live
 from backend.services.base.access import Principal
-from backend.services.base.config import ServiceConfig
+from backend.services.base.config import MAX_ATTEMPTS, ServiceConfig
 from backend.services.base.errors import Conflict, Gone, NotFound, Outdated
 from backend.services.queue.scheduling import PRIORITY, Kind
 from backend.store.base import live as live_store
@@ -30,6 +30,7 @@ __all__ = ["PRIORITY", "Kind"]
 
 REQUEST_LOCK = "tidemark run requests"
 AVOID_FOR = timedelta(seconds=60)
+MOST_HANDED_BACK = 20  # attempts of one run, also those that cost none: a run may make its worker hand it back
 
 
 class Protection(StrEnum):
@@ -197,10 +198,17 @@ def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) 
 
 
 def say_hello(
-    c: Connection, hello: WorkerHello, now: datetime, *, starting: bool = False, project_id: int | None = None
+    c: Connection,
+    hello: WorkerHello,
+    now: datetime,
+    *,
+    starting: bool = False,
+    project_id: int | None = None,
+    max_attempts: int = MAX_ATTEMPTS,
 ) -> str:
-    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more. `project_id`:
-    its token is limited to this project, so it is offered no other's runs, if it listens where it is told to.
+    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more; a run that
+    takes its worker down with it loses an attempt each time. `project_id`: its token is limited to this project, so it
+    is offered no other's runs, if it listens where it is told to.
 
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
@@ -210,7 +218,7 @@ def say_hello(
         set_worker_state(c, hello.worker, wanted_state := "quarantine")
     if starting:
         for held in store.runs_of_worker(c, hello.worker):
-            _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=None)
+            _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=max_attempts)
         live.publish(c, "worker", None, {"worker": hello.worker, "testbed": hello.testbed})
         live_store.notify_work(c)
     return wanted_state
@@ -378,7 +386,7 @@ def release_run(
     state of the run now."""
     held = held_by(c, run_id, lease)
     said = reason.strip()[:500] or "handed back by its worker"
-    return _hand_back(c, held, said, now, lost=lost, max_attempts=config.max_attempts if lost else None)
+    return _hand_back(c, held, said, now, lost=lost, max_attempts=config.max_attempts)
 
 
 def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
@@ -390,9 +398,7 @@ def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[s
     return [held.id for held in expired]
 
 
-def _hand_back(
-    c: Connection, held: HeldRun, reason: str, now: datetime, *, lost: bool, max_attempts: int | None
-) -> str:
+def _hand_back(c: Connection, held: HeldRun, reason: str, now: datetime, *, lost: bool, max_attempts: int) -> str:
     attempts = [
         *held.attempts,
         {"attempt": held.attempt, "worker": held.worker, "ended_at": now.isoformat(), "reason": reason, "lost": lost},
@@ -401,9 +407,10 @@ def _hand_back(
     if held.cancel_requested:
         state = "cancelled"
         store.end_run(c, held.id, state=state, status=None, error=f"cancelled; {reason}", attempts=attempts, now=now)
-    elif max_attempts is not None and times_lost >= max_attempts:
+    elif (lost and times_lost >= max_attempts) or len(attempts) >= MOST_HANDED_BACK:
         state = "failed"
-        error = f"given up after {times_lost} lost attempts; the last one: {reason}"
+        counted = f"{times_lost} lost attempts" if lost else f"{len(attempts)} attempts"
+        error = f"given up after {counted}; the last one: {reason}"
         store.end_run(c, held.id, state=state, status="failed", error=error, attempts=attempts, now=now)
     else:
         state = "queued"
