@@ -117,7 +117,7 @@ _RUN = text(
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.
 _PREVIOUS = text(
-    """SELECT o.id, c.sha, bc.position, coalesce(o.started_at, o.received_at), o.environment_id, e.fingerprint, w.name
+    """SELECT o.id, c.sha, o.position, coalesce(o.started_at, o.received_at), o.environment_id, e.fingerprint, w.name
        FROM run r JOIN project p ON p.id = r.project_id
        JOIN LATERAL (
          SELECT b.id, x.position FROM branch b
@@ -127,13 +127,18 @@ _PREVIOUS = text(
          WHERE b.project_id = r.project_id
          ORDER BY k.id = r.commit_id DESC, b.name = coalesce(r.branch_name, p.default_branch) DESC,
            b.name = p.default_branch DESC LIMIT 1) AS here ON true
-       JOIN branch_commit bc ON bc.branch_id = here.id
-         AND (bc.position < here.position OR (bc.position = here.position AND bc.commit_id <> r.commit_id))
-       JOIN commit c ON c.id = bc.commit_id
-       JOIN run o ON o.commit_id = c.id AND o.testbed_id = r.testbed_id AND o.suite = r.suite AND o.state = 'done'
-         AND o.status = 'ok'
+       CROSS JOIN LATERAL (
+         SELECT bc.position, near.* FROM branch_commit bc
+         CROSS JOIN LATERAL (
+           SELECT o.id, o.commit_id, o.started_at, o.received_at, o.environment_id, o.worker_id FROM run o
+           WHERE o.commit_id = bc.commit_id AND o.testbed_id = r.testbed_id AND o.suite = r.suite
+             AND o.state = 'done' AND o.status = 'ok'
+           ORDER BY o.received_at DESC LIMIT 1) AS near
+         WHERE bc.branch_id = here.id AND bc.position <= here.position AND bc.commit_id <> r.commit_id
+         ORDER BY bc.position DESC LIMIT 1) AS o
+       JOIN commit c ON c.id = o.commit_id
        LEFT JOIN environment e ON e.id = o.environment_id LEFT JOIN worker w ON w.id = o.worker_id
-       WHERE r.id = :run ORDER BY bc.position DESC, o.received_at DESC LIMIT 1"""
+       WHERE r.id = :run"""
 )
 _EVENTS = text(
     """SELECT id, attempt, at, kind, detail FROM run_event

@@ -81,10 +81,15 @@ _SUITES = text(
        GROUP BY s.suite, t.name ORDER BY s.suite, t.name"""
 )
 _MACHINES = text(
-    """SELECT DISTINCT ON (r.testbed_id) t.name, r.document, e.fingerprint
-       FROM run r JOIN testbed t ON t.id = r.testbed_id LEFT JOIN environment e ON e.id = r.environment_id
-       WHERE r.project_id = :project AND r.suite = :suite AND r.state = 'done' AND r.document IS NOT NULL
-       ORDER BY r.testbed_id, r.received_at DESC"""
+    """SELECT t.name, newest.document, e.fingerprint
+       FROM testbed t CROSS JOIN LATERAL (
+         SELECT r.document, r.environment_id FROM run r
+         WHERE r.project_id = :project AND r.testbed_id = t.id AND r.received_at IS NOT NULL AND r.suite = :suite
+           AND r.state = 'done'
+         ORDER BY r.received_at DESC LIMIT 1) AS newest
+       LEFT JOIN environment e ON e.id = newest.environment_id
+       WHERE newest.document IS NOT NULL
+       ORDER BY t.id"""
 )
 _SUITE_NAMES = text("SELECT DISTINCT suite FROM series WHERE project_id = :project ORDER BY suite")
 
