@@ -7,13 +7,25 @@ was interrupted is simply started again.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from backend.contract import Run
-from backend.importers import FORMATS, RUN_FORMAT, SUFFIXES, Context, Unreadable, delivered_bytes, read_file
+from backend.importers import (
+    FORMATS,
+    RUN_FORMAT,
+    SUFFIXES,
+    Context,
+    Imported,
+    Reason,
+    Unreadable,
+    delivered_bytes,
+    read_file,
+    reasons,
+)
+from backend.importers import Problem as LeftOut
 from backend.importers.asv import BENCHMARKS, read_benchmarks
 from tidemark.refusal import Refusal
 from tidemark.remote import Service
@@ -25,6 +37,14 @@ PACKED = (".gz", ".zst")
 CRITERION_NO_RESULTS = frozenset({"benchmark.json", "sample.json", "tukey.json", "raw.csv"})
 MAX_FILE_BYTES = 200_000_000
 SHOWN_PROBLEMS = 20
+SHOWN_RUNS = 50
+# What is stored in one go: few enough results that an answer comes within seconds, and one flush to the disk for many.
+# A dry run is asked at once, where it can be: what would be refused may depend on a run before it.
+MOST_AT_ONCE = 2_000
+MOST_AT_ONCE_DRY = 100_000
+MOST_RUNS = 2_000
+MOST_BYTES = 20_000_000
+NEW = ("stored", "new")
 NEVER = datetime.max.replace(tzinfo=UTC)
 Say = Callable[[str], None]
 
@@ -34,20 +54,51 @@ class Found:
     """Everything the files hold. `unreadable` are files as a whole, `problems` records within files."""
 
     files: int = 0
-    runs: dict[str, tuple[Run, bytes]] = field(default_factory=dict)
+    runs: dict[str, Delivery] = field(default_factory=dict)
     measurements: int = 0
-    problems: list[str] = field(default_factory=list)
+    read: int = 0
+    doubled: int = 0
+    problems: list[LeftOut] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def in_order(self) -> list[tuple[Run, bytes]]:
-        """Oldest first, so that a history is judged once and not again and again; those without a time come last."""
-        return sorted(self.runs.values(), key=lambda item: item[0].started or NEVER)
+    def take(self, imported: Imported, data: bytes) -> None:
+        """What one file holds; a run that another file held already is there twice."""
+        self.read += imported.read
+        for run in imported.runs:
+            records = sum(imported.records[run.id])
+            if run.id in self.runs:
+                self.doubled += records
+                continue
+            own = imported.format == RUN_FORMAT
+            self.runs[run.id] = Delivery(run, delivered_bytes(imported, run, data), records, own=own)
+            self.measurements += sum(len(result.measurements) for result in run.results)
+        self.notes += [note for note in imported.notes if note not in self.notes]
+
+    def in_order(self) -> list[Delivery]:
+        """Those of the oldest commits first, so that a history is judged once and not again and again."""
+        return sorted(self.runs.values(), key=lambda item: item.when)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A run and how it is delivered. `own`: its file was a run already, and goes as it is."""
+
+    run: Run
+    body: bytes
+    records: int
+    own: bool
+
+    @property
+    def when(self) -> datetime:
+        """When its commit was made, or else when it was measured; those without a time come last."""
+        info = self.run.commit_info
+        return datetime.fromisoformat(info.at) if info is not None and info.at else self.run.started or NEVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of an import, as counts and as sentences."""
+    """What came of an import, as counts and as sentences. Every one of the records read is in one other count."""
 
     files: int
     runs: int
@@ -55,6 +106,8 @@ class Report:
     stored: int
     duplicates: int
     refused: tuple[str, ...]
+    records: Mapping[str, int]
+    reasons: tuple[Reason, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     verdicts: dict[str, int]
@@ -127,10 +180,8 @@ def read_files(files: Sequence[Path], context: Context, format_name: str | None,
         except (OSError, Unreadable) as error:
             found.unreadable.append(_placed(file, str(error)))
             continue
-        found.runs |= {run.id: (run, delivered_bytes(imported, run, data)) for run in imported.runs}
-        found.measurements += imported.measurements
-        found.problems += [_placed(file, str(problem)) for problem in imported.problems]
-        found.notes += [note for note in imported.notes if note not in found.notes]
+        found.take(imported, data)
+        found.problems += [LeftOut(_placed(file, problem.where), problem.reason) for problem in imported.problems]
         if number % 100 == 0:
             say(f"read {number} of {len(files)} files: {len(found.runs)} runs")
     return found
@@ -158,29 +209,81 @@ def _bytes_of(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def deliver(found: Found, service: Service, say: Say) -> Report:
-    """Deliver the runs, oldest first. What the service refuses is reported; the rest goes on."""
-    stored = duplicates = 0
-    refused = list(found.unreadable)
-    verdicts: dict[str, int] = {}
+def deliver(found: Found, service: Service, say: Say, *, dry_run: bool = False) -> Report:
+    """Deliver the runs, oldest first, many at once. What the service refuses is reported; the rest goes on. With
+    `dry_run` the service does all that and takes it back."""
+    told = _Told(list(found.unreadable))
     runs = found.in_order()
-    for number, (run, body) in enumerate(runs, start=1):
+    done = 0
+    for part in _parts(runs, MOST_AT_ONCE_DRY if dry_run else MOST_AT_ONCE):
         try:
-            answer, is_new = service.deliver(run.id, body)
+            _deliver_part(part, service, told, dry_run=dry_run)
+        except Refusal as refusal:
+            raise Refusal(
+                f"{refusal} (after {done} of {len(runs)} runs; start the same command again to go on)"
+            ) from None
+        done += len(part)
+        say(f"delivered {done} of {len(runs)} runs: {told.stored} new, {told.duplicates} there already")
+    return _report(found, told)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the service has said so far."""
+
+    refused: list[str]
+    stored: int = 0
+    duplicates: int = 0
+    records_there: int = 0
+    left_out: list[LeftOut] = field(default_factory=list)
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+    def take(self, run: Run, records: int, outcome: str, summary: Mapping[str, int]) -> None:
+        self.stored += outcome in NEW
+        self.duplicates += outcome == "duplicate"
+        self.records_there += records if outcome == "duplicate" else 0
+        for word, count in summary.items():
+            self.verdicts[word] = self.verdicts.get(word, 0) + (count if outcome in NEW else 0)
+
+    def refuse(self, run: Run, why: str) -> None:
+        self.refused.append(f"run {run.id} ({run.suite} at {run.commit[:10]}): {why}")
+
+
+def _parts(runs: Sequence[Delivery], most: int) -> Iterator[list[Delivery]]:
+    """The runs, as many together as are stored in one go; a run of our own goes alone, by the door of its sender."""
+    part: list[Delivery] = []
+    results = size = 0
+    for item in runs:
+        results, size = results + len(item.run.results), size + len(item.body)
+        if part and (item.own or part[0].own or results > most or size > MOST_BYTES or len(part) == MOST_RUNS):
+            yield part
+            part, results, size = [], len(item.run.results), len(item.body)
+        part.append(item)
+    if part:
+        yield part
+
+
+def _deliver_part(part: Sequence[Delivery], service: Service, told: _Told, *, dry_run: bool) -> None:
+    if part[0].own and not dry_run:
+        (item,) = part
+        try:
+            answer, is_new = service.deliver(item.run.id, item.body)
         except Refusal as refusal:
             if not refusal_concerns_this_run(refusal):
-                raise Refusal(
-                    f"{refusal} (after {number - 1} of {len(runs)} runs; start the same command again to go on)"
-                ) from None
-            refused.append(f"run {run.id} ({run.suite} at {run.commit[:10]}): {refusal}")
-            continue
-        stored += is_new
-        duplicates += not is_new
-        for word, count in answer.get("summary", {}).items():
-            verdicts[word] = verdicts.get(word, 0) + (count if is_new else 0)
-        if number % 25 == 0 or number == len(runs):
-            say(f"delivered {number} of {len(runs)} runs: {stored} new, {duplicates} there already")
-    return _report(found, stored=stored, duplicates=duplicates, refused=refused, verdicts=verdicts)
+                raise
+            told.refuse(item.run, str(refusal))
+            told.left_out += [LeftOut(item.run.id, str(refusal))] * item.records
+            return
+        told.take(item.run, item.records, "stored" if is_new else "duplicate", answer.get("summary", {}))
+        return
+    answer = service.import_runs(part[0].run.project, [item.body for item in part], dry_run=dry_run)
+    items = {item.run.id: item for item in part}
+    for said in answer["runs"]:
+        item = items[said["run_id"]]
+        told.take(item.run, item.records, said["outcome"], said["summary"])
+        if said["outcome"] == "refused":
+            told.refuse(item.run, said["error"])
+    told.left_out += [LeftOut(problem["where"], problem["reason"]) for problem in answer["problems"]]
 
 
 def refusal_concerns_this_run(refusal: Refusal) -> bool:
@@ -189,43 +292,72 @@ def refusal_concerns_this_run(refusal: Refusal) -> bool:
 
 
 def preview(found: Found) -> Report:
-    """What would be delivered."""
-    return _report(found, stored=0, duplicates=0, refused=found.unreadable, verdicts={})
+    """What would be delivered, as far as the files say it."""
+    found.notes.append(
+        "no service was asked, so this does not say what is stored already and which units do not fit (see --url)"
+    )
+    return _report(found, _Told(list(found.unreadable), stored=len(found.runs)))
 
 
-def _report(found: Found, *, stored: int, duplicates: int, refused: Sequence[str], verdicts: dict[str, int]) -> Report:
+def _report(found: Found, told: _Told) -> Report:
+    problems = [*found.problems, *told.left_out]
+    there = told.records_there + found.doubled
     return Report(
         files=found.files,
         runs=len(found.runs),
         measurements=found.measurements,
-        stored=stored,
-        duplicates=duplicates,
-        refused=tuple(refused),
-        problems=tuple(found.problems),
+        stored=told.stored,
+        duplicates=told.duplicates,
+        refused=tuple(told.refused),
+        records={
+            "read": found.read,
+            "stored": found.read - there - len(problems),
+            "duplicate": there,
+            "left_out": len(problems),
+        },
+        reasons=reasons(problems),
+        problems=tuple(map(str, problems)),
         notes=tuple(found.notes),
-        verdicts=verdicts,
+        verdicts=told.verdicts,
     )
 
 
 def describe(report: Report, found: Found, *, dry_run: bool) -> str:
-    """The report for a person."""
+    """The report for a person; it ends with the table of what became of the records."""
     counts = ((report.files, "file"), (report.runs, "run"), (report.measurements, "measurement"))
     files, runs, measurements = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
     lines = [f"{files}: {runs} with {measurements}"]
     if dry_run:
-        for run, _ in found.in_order():
-            names = f"{run.suite} at {run.commit[:10]} on {run.testbed}"
-            when = run.started_at or "no time stated"
-            lines.append(f"  would deliver {run.id}  {names}, {when}, {len(run.results)} results")
-    else:
-        lines.append(f"  {report.stored} stored, {report.duplicates} there already, {len(report.refused)} refused")
+        for item in found.in_order()[:SHOWN_RUNS]:
+            names = f"{item.run.suite} at {item.run.commit[:10]} on {item.run.testbed}"
+            when = item.run.started_at or "no time stated"
+            lines.append(f"  would deliver {item.run.id}  {names}, {when}, {len(item.run.results)} results")
+        if len(found.runs) > SHOWN_RUNS:
+            lines.append(f"  … and {len(found.runs) - SHOWN_RUNS} more runs")
+    stored = "would be stored" if dry_run else "stored"
+    lines.append(f"  {report.stored} {stored}, {report.duplicates} there already, {len(report.refused)} refused")
     if report.verdicts:
         counted = sorted(report.verdicts.items(), key=lambda item: (-item[1], item[0]))
         lines.append("  verdicts: " + ", ".join(f"{count} {word}" for word, count in counted))
     lines += [f"  assumed: {note}" for note in report.notes]
     lines += _listed("refused", report.refused)
-    lines += _listed("left out", report.problems)
-    return "\n".join(lines)
+    return "\n".join([*lines, *_table(report, stored)])
+
+
+def _table(report: Report, stored: str) -> list[str]:
+    names = ("read", stored, "there already", "left out")
+    counts = [f"{count:,}" for count in report.records.values()]
+    widths = [max(len(name), len(count)) + 3 for name, count in zip(names, counts, strict=True)]
+    lines = [
+        "  records" + "".join(f"{text:>{width}}" for text, width in zip(row, widths, strict=True))
+        if row is names
+        else "         " + "".join(f"{text:>{width}}" for text, width in zip(row, widths, strict=True))
+        for row in (names, counts)
+    ]
+    for reason in report.reasons[:SHOWN_PROBLEMS]:
+        lines += [f"  left out {reason.count:,}: {reason.reason}", f"           first: {reason.first}"]
+    more = len(report.reasons) - SHOWN_PROBLEMS
+    return [*lines, f"  … and {more} more reasons (--json lists all)"] if more > 0 else lines
 
 
 def _listed(what: str, sentences: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tidemark.datadir import ADMIN_TOKEN, DataDirectory, resolve_data_dir
 from tidemark.refusal import Refusal, printable
 
 TIMEOUT_S = 60.0
+IMPORT_TIMEOUT_S = 900.0
 VERSIONS_SHOWN = 5
 
 
@@ -43,6 +44,12 @@ class Service:
         """Delivers a run of this id; the answer, and whether it is new there."""
         status, answer = self._exchange("PUT", f"/api/v1/runs/{urllib.parse.quote(run_id, safe='')}", body=body)
         return answer, status == 201
+
+    def import_runs(self, project: str, bodies: Sequence[bytes], *, dry_run: bool) -> dict[str, Any]:
+        """Delivers many runs at once, one a line; with `dry_run` the service takes it back and says what it was."""
+        query = urllib.parse.urlencode({"project": project, "dry_run": str(dry_run).lower()})
+        body = b"\n".join(bodies)
+        return self._exchange("POST", f"/api/v1/import/run?{query}", body=body, timeout_s=IMPORT_TIMEOUT_S)[1]
 
     def add_project(self, project: str, repository: str, *, branch: str | None, trusted: bool | None) -> dict[str, Any]:
         """Registers a repository, or changes what is registered; it is read at once. None leaves as it is."""
@@ -106,7 +113,9 @@ class Service:
     def _ask(self, method: str, path: str, *, body: bytes | None = None) -> dict[str, Any]:
         return self._exchange(method, path, body=body)[1]
 
-    def _exchange(self, method: str, path: str, *, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
+    def _exchange(
+        self, method: str, path: str, *, body: bytes | None = None, timeout_s: float = TIMEOUT_S
+    ) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(f"{self.url}{path}", data=body, method=method)
         request.add_header("Accept", "application/json")
         if body is not None:
@@ -114,7 +123,7 @@ class Service:
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            with urllib.request.urlopen(request, timeout=timeout_s) as response:
                 status, answer = response.status, json.load(response)
         except urllib.error.HTTPError as error:
             raise Refusal(_problem(error)) from None
@@ -131,15 +140,23 @@ def service(url: str | None, token: str | None) -> Service:
 
     The data directory's token goes to the service running on it and nowhere else.
     """
+    found = service_if_any(url, token)
+    if found is None:
+        raise Refusal(
+            f"no service is running on {resolve_data_dir()}; start one with `tidemark up`, name the directory of "
+            "another with `tidemark --data-dir DIR …`, or its address with --url"
+        )
+    return found
+
+
+def service_if_any(url: str | None, token: str | None) -> Service | None:
+    """As `service`; None where none is named and none is running here."""
     data_dir = resolve_data_dir()
     running = DataDirectory(data_dir).running() if _readable(data_dir / "supervisor.json") else None
     here = running.url if running is not None and running.alive else None
     chosen = url or os.environ.get("TIDEMARK_URL") or here
     if chosen is None:
-        raise Refusal(
-            f"no service is running on {data_dir}; start one with `tidemark up`, name the directory of another with "
-            "`tidemark --data-dir DIR …`, or its address with --url"
-        )
+        return None
     chosen = chosen.rstrip("/")
     if not chosen.startswith(("http://", "https://")):
         raise Refusal(f"--url {chosen!r} must begin with http:// or https://")

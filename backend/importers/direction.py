@@ -1,6 +1,7 @@
 """Which way a value is better: the unit says it, or else the name of the metric."""
 
 import re
+from functools import lru_cache
 
 from backend.contract import Direction
 
@@ -25,6 +26,7 @@ LOWER_WORDS = frozenset(
 )
 
 
+@lru_cache(4096)
 def direction_of_unit(unit: str) -> Direction | None:
     """Which way a value of this unit is better; None where the unit does not say."""
     plain = " ".join(unit.strip().lower().split())

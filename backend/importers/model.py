@@ -6,7 +6,7 @@ the option.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,24 @@ _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\([^)]*\)|(?<![\w.])-?\d[\w.+-]*|\
 def plain_reason(reason: str) -> str:
     """A reason without what is particular to one record, such as quoted values, numbers and places."""
     return _PARTICULAR.sub("…", reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why records were left out: how many for this reason, and the first of them."""
+
+    reason: str
+    count: int
+    first: str
+
+
+def reasons(problems: Sequence[Problem]) -> tuple[Reason, ...]:
+    """The problems by their reason, the most frequent first: quotes and counts make no reason."""
+    kinds: dict[str, list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault(plain_reason(problem.reason), []).append(problem)
+    ordered = sorted(kinds.items(), key=lambda item: -len(item[1]))
+    return tuple(Reason(reason=reason, count=len(found), first=str(found[0])) for reason, found in ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

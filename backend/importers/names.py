@@ -2,26 +2,31 @@
 
 import hashlib
 import re
+from functools import lru_cache
 
 MOST_NAME = 200
 MOST_SHORT_NAME = 100
 MOST_UNIT = 50
 DIGEST = 8
+cache_names = lru_cache(4096)  # a history says the same few again and again
 _FIRST = re.compile(r"^[^0-9A-Za-z_]+")
 _ODD = re.compile(r"[^0-9A-Za-z._+:/-]")
 _ODD_SHORT = re.compile(r"[^0-9A-Za-z._+-]")
 
 
+@cache_names
 def name_of(text: str, fallback: str = "benchmark") -> str:
     """The name of a metric: what the contract does not allow becomes `_`, and a digest says what it was."""
     return _named(text.strip(), _ODD, MOST_NAME, fallback)
 
 
+@cache_names
 def short_name_of(text: str, fallback: str) -> str:
     """The name of a suite or testbed."""
     return _named(text.strip(), _ODD_SHORT, MOST_SHORT_NAME, fallback, first=r"[0-9A-Za-z]")
 
 
+@cache_names
 def plain_name_of(text: str) -> tuple[str, bool]:
     """A benchmark's name without a digest, and whether it still says all that the text did."""
     stripped = text.strip()

@@ -54,6 +54,29 @@ def test_a_history_goes_in_oldest_first_and_again_without_a_change(history: Path
 def test_a_dry_run_needs_no_service_and_names_every_run(history: Path, tmp_path: Path) -> None:
     done = run(history, *STATED[:4], "--dry-run", TIDEMARK_DATA_DIR=str(tmp_path / "none"))
     assert done.returncode == 0 and done.stdout.count("would deliver import-") == 3
+    assert "no service was asked" in done.stdout
+
+
+def test_a_dry_run_says_what_the_import_then_does(history: Path, live_server: Any) -> None:
+    def told(*more: str) -> dict[str, Any]:
+        done = run(history, *STATED[:4], "--json", *more, live=live_server)
+        return dict(json.loads(done.stdout))
+
+    (history / "ci" / "bad.json").write_text(f'{{"commit_hash": "{7:040x}", "results": {{"suite.time_route": "n/a"}}}}')
+    first = next(history.glob("ci/9-env.json"))
+    (history / "ci" / "twice.json").write_bytes(first.read_bytes())
+    (foretold, done), again = (told("--dry-run"), told()), told("--dry-run")
+    assert foretold["records"] == done["records"] == {"read": 5, "stored": 3, "duplicate": 1, "left_out": 1}
+    assert foretold["stored"] == done["stored"] == 3 and foretold["problems"] == done["problems"]
+    assert again["records"] == {"read": 5, "stored": 0, "duplicate": 4, "left_out": 1}
+
+
+def test_an_import_ends_with_the_table_of_its_records(history: Path, live_server: Any) -> None:
+    (history / "ci" / "bad.json").write_text(f'{{"commit_hash": "{7:040x}", "results": {{"suite.time_route": "n/a"}}}}')
+    *_, names, counts, left, first = run(history, *STATED[:4], live=live_server).stdout.splitlines()
+    assert names.split() == ["records", "read", "stored", "there", "already", "left", "out"]
+    assert counts.split() == ["4", "3", "0", "1"]
+    assert left.strip().startswith("left out 1: expected a list of columns") and "bad.json" in first
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others_out(tmp_path: Path, live_server: Any) -> None:

@@ -107,10 +107,11 @@ def import_files(
         variant=importing.pairs("--variant", variant or [], cut_first=True),
     )
     found = importing.read_files(importing.find_files(files), context, format_name, say_aside)
-    if dry_run:
+    service = remote.service_if_any(url, token) if dry_run else remote.service(url, token)
+    if service is None:
         report = importing.preview(found)
     else:
-        report = importing.deliver(found, remote.service(url, token), say_aside)
+        report = importing.deliver(found, service, say_aside, dry_run=dry_run)
     print(json.dumps(asdict(report)) if as_json else importing.describe(report, found, dry_run=dry_run))
     raise typer.Exit(0 if report.ok else 1)
 

@@ -5,7 +5,7 @@ A run that cannot be taken does not take the others with it; neither does a reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -19,14 +19,17 @@ from backend.importers import (
     RUN_FORMAT,
     Context,
     Imported,
+    Problem,
+    Reason,
     Unreadable,
     delivered_bytes,
-    plain_reason,
     read_file,
+    reasons,
 )
 from backend.regression.terms import Verdict
 from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
+from backend.services.ingest import placing
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.judging.verdicts import SeriesVerdict
@@ -40,7 +43,7 @@ from backend.store.ingest import record as ingest_store
 AUTO = "auto"
 RUN = "run"  # tidemark.run/1 itself
 MAX_RUNS = 2_000
-MAX_PROBLEMS = 1_000
+MAX_PROBLEMS = 10_000
 TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
@@ -73,23 +76,6 @@ class ImportedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A record that could not be taken: where it stands in the file, and why."""
-
-    where: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """Why records were left out: how many for this reason, and the first of them."""
-
-    reason: str
-    count: int
-    first: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """What became of the records of a file: every one that was read is in one of the other three."""
 
@@ -110,7 +96,7 @@ class ImportAnswer:
     counts: Mapping[str, int]
     records: Records
     runs: tuple[ImportedRun, ...]
-    problems: tuple[LeftOut, ...]
+    problems: tuple[Problem, ...]
     notes: tuple[str, ...]
 
 
@@ -145,12 +131,12 @@ class _Import:
     def __init__(self, c: Connection, imported: Imported, data: bytes, now: datetime) -> None:
         self.c, self.imported, self.data, self.now = c, imported, data, now
         self.runs: list[ImportedRun] = []
-        self.problems = [LeftOut(where=item.where, reason=item.reason) for item in imported.problems]
+        self.problems = list(imported.problems)
         self.stored = self.duplicate = 0
 
     def record_all(self) -> _Import:
         known = store.stored_runs(self.c, [run.id for run in self.imported.runs])
-        for run in self.imported.runs:
+        for run in placing.in_order(self.c, self.imported.runs, self.now):
             records = sum(self.imported.records[run.id])
             if run.id in known and run.id.startswith(CONTENT_ID):
                 self.duplicate += records
@@ -166,7 +152,7 @@ class _Import:
         try:
             recorded, left = self._recorded(run, body)
         except (Invalid, ServiceError) as error:
-            self.problems += [LeftOut(where=_name(run), reason=str(error))] * records
+            self.problems += [Problem(_name(run), str(error))] * records
             self.runs.append(_told(run, Outcome.REFUSED, error=str(error)))
             return
         self.problems += left
@@ -176,7 +162,7 @@ class _Import:
             self.duplicate += records - len(left)
         self.runs.append(_told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded))
 
-    def _recorded(self, run: Run, body: bytes) -> tuple[Recorded, list[LeftOut]]:
+    def _recorded(self, run: Run, body: bytes) -> tuple[Recorded, list[Problem]]:
         try:
             with self.c.begin_nested():
                 return record_run(self.c, run, body, now=self.now), []
@@ -188,7 +174,7 @@ class _Import:
             # The digest is of all that the file says: bringing the same again is no conflict.
             return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting)), left
 
-    def _fitting(self, run: Run) -> tuple[Run, list[LeftOut]]:
+    def _fitting(self, run: Run) -> tuple[Run, list[Problem]]:
         """The run without the measurements whose series have another unit or direction, and those."""
         kinds = store.kinds_of_series(self.c, run)
         results, left = [], []
@@ -201,7 +187,7 @@ class _Import:
                     kept.append(measurement)
                 else:
                     where = f"{_name(run)} {result.benchmark} {measurement.metric}"
-                    left.append(LeftOut(where=where, reason=why))
+                    left.append(Problem(where, why))
             if kept or not result.measurements:
                 results.append(replace(result, measurements=tuple(kept)))
         return replace(run, results=tuple(results)), left
@@ -229,19 +215,6 @@ class _Import:
             problems=tuple(self.problems[:MAX_PROBLEMS]),
             notes=self.imported.notes,
         )
-
-
-def reasons(problems: Sequence[LeftOut]) -> tuple[Reason, ...]:
-    """The problems by their reason, the most frequent first: what a sentence quotes or counts makes no reason of its
-    own."""
-    kinds: dict[str, list[LeftOut]] = {}
-    for problem in problems:
-        kinds.setdefault(plain_reason(problem.reason), []).append(problem)
-    ordered = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    return tuple(
-        Reason(reason=reason, count=len(found), first=f"{found[0].where}: {found[0].reason}")
-        for reason, found in ordered
-    )
 
 
 def _placed(c: Connection, context: Context) -> Context:

@@ -316,13 +316,18 @@ def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetim
     if not line.shas and (last is None or last[0] == line.first - 1):
         return
     _store_line(c, project.id, branch_id, line)
-    # Points whose commits moved, vanished or came from another branch: from here on all is judged in the new order.
-    touched = store.settle_points(c, project.id, branch_id, line.first, now)
-    fleet.forget_from(c, project.id, line.first)
+    judge_in_new_order(c, project.id, branch_id, line.first, now)
+
+
+def judge_in_new_order(c: Connection, project_id: int, branch_id: int, first: int, now: datetime) -> None:
+    """Judge again what stands from a position of the default branch on: points whose commits moved, vanished or came
+    from another branch."""
+    touched = store.settle_points(c, project_id, branch_id, first, now)
+    fleet.forget_from(c, project_id, first)
     series.lock_by_id(c, touched)  # all of them before the first one takes the lock of the project
     for series_id in touched:
-        rejudging.rejudge_series(c, series_id, line.first, now=now)
-    questions.follow_moved_commits(c, project.id, line.first, now)
+        rejudging.rejudge_series(c, series_id, first, now=now)
+    questions.follow_moved_commits(c, project_id, first, now)
 
 
 def _store_line(c: Connection, project_id: int, branch_id: int, line: Line) -> None:

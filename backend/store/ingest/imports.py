@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, select, text
 
@@ -43,3 +45,35 @@ def kinds_of_series(c: Connection, run: Run) -> Mapping[tuple[str, str, str, str
     values = {"project": run.project, "testbed": run.testbed, "suite": run.suite, "version": run.suite_version}
     rows = c.execute(_KINDS, {**values, "benchmarks": list({result.benchmark for result in run.results})})
     return {tuple(row[:4]): SeriesKind(*row[4:]) for row in rows}
+
+
+# What a repository said of a commit stands; a history only fills what nobody said yet.
+_DESCRIBE = text(
+    """INSERT INTO commit (project_id, sha, parents, message, author_name, committed_at)
+       VALUES (:project, :sha, :parents, :message, :author_name, :committed_at)
+       ON CONFLICT (project_id, sha) DO UPDATE SET
+         message = coalesce(nullif(commit.message, ''), excluded.message),
+         author_name = coalesce(nullif(commit.author_name, ''), excluded.author_name),
+         committed_at = coalesce(commit.committed_at, excluded.committed_at)"""
+)
+_DATED_LINE = text(
+    """SELECT k.sha, k.committed_at FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
+       WHERE bc.branch_id = :branch ORDER BY bc.position"""
+)
+
+
+def describe_commits(c: Connection, project_id: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Store commits that a history tells of: when they were made, by whom, and their message."""
+    listed = [{"project": project_id, **row} for row in rows]
+    if listed:
+        c.execute(_DESCRIBE, listed)
+
+
+def dated_line(c: Connection, branch_id: int) -> list[tuple[str, datetime | None]]:
+    """The commits of a branch in their order, each with its time, where it is known."""
+    return [(row.sha, row.committed_at) for row in c.execute(_DATED_LINE, {"branch": branch_id})]
+
+
+def lock_branch(c: Connection, branch_id: int) -> None:
+    """Nobody else appends to the branch until the end of the transaction."""
+    c.execute(text("SELECT FROM branch WHERE id = :branch FOR NO KEY UPDATE"), {"branch": branch_id})

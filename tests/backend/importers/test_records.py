@@ -12,6 +12,7 @@ from backend.importers import Context, Imported, Unreadable, read_file
 SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
 STATED = Context(project="northsea/loom", testbed="h200-sxm", commit=SHA)
 ROWS = b"benchmark,metric,value,unit\nb,step,1.5,ms\n"
+PACKED = gzip.compress(ROWS, mtime=0)
 
 
 def read(name: str, content: object, context: Context = STATED, format_name: str | None = None) -> Imported:
@@ -64,11 +65,12 @@ def test_a_record_that_the_contract_refuses_leaves_the_others_in() -> None:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("x.csv.gz", gzip.compress(ROWS)),
+        ("x.csv.gz", PACKED),
         ("x.csv.zst", pyarrow.Codec("zstd").compress(ROWS).to_pybytes()),
         ("x.csv", b"\xef\xbb\xbf" + ROWS),
-        ("x.csv.gz", gzip.compress(b"\xef\xbb\xbf" + ROWS)),
+        ("x.csv.gz", gzip.compress(b"\xef\xbb\xbf" + ROWS, mtime=0)),
     ],
+    ids=["gzip", "zstd", "marked", "marked in gzip"],
 )
 def test_a_packed_file_and_one_with_a_byte_order_mark_are_read(name: str, data: bytes) -> None:
     imported = read(name, data)
@@ -89,10 +91,11 @@ def test_the_token_of_mlperf_is_found_wherever_it_stands() -> None:
     [
         ("x.csv", b"a" * 200_000 + b",b\n1,2\n", "no column is known to be a metric"),
         ("x.csv", b'"' + b"a" * 1_500_000 + b'",b\n1,2\n', "no CSV"),
-        ("x.csv.gz", gzip.compress(ROWS)[:-9], "ends too early"),
+        ("x.csv.gz", PACKED[:-9], "ends too early"),
         ("x.bin", bytes(range(256)) * 50, "format not recognised"),
         ("x.csv.zst", b"\x28\xb5\x2f\xfdnonsense", "broken zstd"),
     ],
+    ids=["no metric", "a cell too long", "cut gzip", "bytes", "no zstd"],
 )
 def test_a_file_that_cannot_be_read_says_why(name: str, data: bytes, said: str) -> None:
     with pytest.raises(Unreadable, match=said):
