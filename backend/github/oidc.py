@@ -5,6 +5,7 @@ rules. Keys are cached; an unknown key id fetches them again, at most once a min
 of made-up key ids costs nothing.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ CLOCK_LEEWAY_S = 60
 KEYS_LIVE_S = 3600.0
 FETCH_AT_MOST_EVERY_S = 60.0
 MAX_TOKEN_CHARACTERS = 8_192
+PULL_REQUEST_REF = re.compile(r"refs/pull/([0-9]{1,9})/(?:merge|head)")
 REQUIRED = ("iss", "aud", "exp", "iat", "sub", "repository", "ref")
 
 
@@ -67,6 +69,26 @@ class Workflow:
     actor: str
     environment: str | None
     run_id: str
+    of_own_repository: bool = True
+    """Of the project's repository; else of another one that its rules let measure for it."""
+
+    @property
+    def pull_request(self) -> int | None:
+        """The pull request that it runs for: its ref is the merge of that one, its sha a commit that nobody wrote."""
+        found = PULL_REQUEST_REF.fullmatch(self.ref)
+        return None if found is None else int(found[1])
+
+    @property
+    def speaks_for_others(self) -> bool:
+        """Whether the code that runs is the default branch's own, and takes the results of another run or head."""
+        return self.event in ("workflow_run", "pull_request_target")
+
+    @property
+    def is_of_tag(self) -> bool:
+        return self.ref.startswith("refs/tags/")
+
+    def is_of_branch(self, name: str | None) -> bool:
+        return name is not None and self.ref == f"refs/heads/{name}"
 
 
 class KeySet:

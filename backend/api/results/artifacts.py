@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Header, Path
 from starlette.responses import FileResponse
 
 from backend.api.bodies import RunId
@@ -28,10 +28,19 @@ BYTES: dict[str, Any] = {
     openapi_extra=BYTES,
 )
 def put(
-    run_id: RunId, name: ArtifactName, body: RawBody, c: Transaction, config: Config, now: Now, caller: Deliverer
+    run_id: RunId,
+    name: ArtifactName,
+    body: RawBody,
+    c: Transaction,
+    config: Config,
+    now: Now,
+    caller: Deliverer,
+    tidemark_lease: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Any:
     """Store a file of this run. What a name stands for never changes: other bytes under it are refused."""
-    stored = artifacts.store_artifact(c, run_id, name, body, config, caller, now)
+    stored = artifacts.store_artifact(
+        c, run_id, name, body, lease=tidemark_lease, config=config, principal=caller, now=now
+    )
     return Json(stored, status_code=201 if stored.created else 200)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
+from backend.github.oidc import Workflow
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from backend.services.base.last_used import LastUsed
@@ -53,12 +54,13 @@ class Via(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who is asking. `project_id` limits a token to one project."""
+    """Who is asking. `project_id` limits a token to one project, `workflow` to what GitHub says that it runs for."""
 
     name: str
     via: Via
     scopes: frozenset[Scope]
     project_id: int | None = None
+    workflow: Workflow | None = None
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
@@ -237,6 +239,12 @@ def require(principal: Principal, scope: Scope) -> None:
         )
     held = ", ".join(sorted(principal.scopes))
     raise Forbidden(f"{principal.via.value} {principal.name!r} has scopes {held}; this needs {scope.value!r}")
+
+
+def require_no_workflow(principal: Principal) -> None:
+    """Refuse a workflow of GitHub, which delivers runs and nothing else."""
+    if principal.via is Via.WORKFLOW:
+        raise Forbidden(f"{principal.name} delivers runs, by PUT /api/v1/runs/{{id}} or POST /api/v1/import, only")
 
 
 def require_name(principal: Principal) -> None:

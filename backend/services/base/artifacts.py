@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from backend.services.base.access import Principal
+from backend.services.base.access import Principal, hashed, require_no_workflow
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound, TooLarge
 from backend.store.base import artifacts as store
@@ -42,14 +42,25 @@ class Stored:
 
 
 def store_artifact(
-    c: Connection, run_id: str, name: str, body: bytes, config: ServiceConfig, principal: Principal, now: datetime
+    c: Connection,
+    run_id: str,
+    name: str,
+    body: bytes,
+    *,
+    lease: str | None = None,
+    config: ServiceConfig,
+    principal: Principal,
+    now: datetime,
 ) -> Stored:
     """Keep the bytes on disk, then the row. What a name stands for never changes."""
     check_name(name)
-    project_id = store.run_project(c, run_id)
-    if project_id is None:
+    require_no_workflow(principal)
+    found = store.lock_run(c, run_id)
+    if found is None:
         raise NotFound.of("run", run_id)
-    principal.require_project(project_id)
+    principal.require_project(found.project_id)
+    if found.lease_hash is not None and (lease is None or hashed(lease) != found.lease_hash):
+        raise Conflict(f"a worker holds run {run_id}: its artifacts are taken from that worker alone")
     digest = hashlib.sha256(body).digest()
     there = store.find(c, run_id, name)
     if there is not None and there.sha256 != digest:

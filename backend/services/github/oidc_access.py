@@ -1,6 +1,6 @@
 """A workflow on GitHub proves who it is by a token of GitHub, and may deliver results to its project. Nothing else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -30,7 +30,8 @@ class Workflows:
 def identify(c: Connection, token: str, workflows: Workflows, now: datetime) -> Principal:
     """The workflow that shows this token, limited to the one project whose rules accept it."""
     repository = oidc.stated_repository(token)
-    projects = [] if repository is None else _projects(c, repository)
+    own, lent = ([], []) if repository is None else _projects(c, repository)
+    projects = own or lent
     if not projects:
         raise Unauthenticated(
             f"the token speaks for repository {shown(repository)}, which is the repository of no project here; "
@@ -45,15 +46,21 @@ def identify(c: Connection, token: str, workflows: Workflows, now: datetime) -> 
             refusals.append(str(refused))
             continue
         name = f"workflow of {workflow.repository} at {workflow.ref}"
-        return Principal(name=name, via=Via.WORKFLOW, scopes=frozenset({Scope.READ}), project_id=project.id)
+        return Principal(
+            name=name,
+            via=Via.WORKFLOW,
+            scopes=frozenset({Scope.READ}),
+            project_id=project.id,
+            workflow=replace(workflow, of_own_repository=bool(own)),
+        )
     raise Unauthenticated(f"GitHub's token is not accepted: {'; '.join(dict.fromkeys(refusals))} ({HINT})")
 
 
-def _projects(c: Connection, repository: str) -> list[ProjectRow]:
-    """Those the repository may deliver to: by their URL, or because their rules name it.
+def _projects(c: Connection, repository: str) -> tuple[list[ProjectRow], list[ProjectRow]]:
+    """Those the repository may deliver to: by their URL, and because their rules name it.
 
     Never by the project's own name: anybody can make a repository on GitHub that is called like a project here.
     """
     name = repository.replace("\x00", "")[:300]
     urls = [f"https://github.com/{name}", f"https://github.com/{name}.git", f"git@github.com:{name}.git"]
-    return store.of_repository(c, [], urls) or store.with_oidc_repository(c, name)
+    return store.of_repository(c, [], urls), store.with_oidc_repository(c, name)

@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, Forbidden
+from backend.services.ingest.claims import check_claims
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.ingest.run_body import read_body
 from backend.store.base import live as live_store
@@ -20,6 +21,7 @@ def deliver_run(
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
     check_project(c, run.project, principal)
+    check_claims(c, run, principal)
     recorded = record_run(c, run, body, now=now, lease=lease, document=document, finish=wire.commit)
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it

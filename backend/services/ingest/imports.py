@@ -30,6 +30,7 @@ from backend.regression.terms import Verdict
 from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.ingest import placing
+from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.judging.verdicts import SeriesVerdict
@@ -114,10 +115,11 @@ def import_file(
     """Store what a file holds and is not stored yet. With `dry_run` all of it is done and taken back: the answer is
     what an import would have answered."""
     with c.begin_nested() as savepoint:
+        check_project(c, context.project, principal)
         imported = _read(file, data, _placed(c, context), format_name)
         for project in {run.project for run in imported.runs}:
             check_project(c, project, principal)
-        done = _Import(c, imported, data, now).record_all()
+        done = _Import(c, imported, data, principal, now).record_all()
         if dry_run:
             savepoint.rollback()
     if not dry_run:
@@ -128,8 +130,8 @@ def import_file(
 class _Import:
     """The runs of a file on their way in."""
 
-    def __init__(self, c: Connection, imported: Imported, data: bytes, now: datetime) -> None:
-        self.c, self.imported, self.data, self.now = c, imported, data, now
+    def __init__(self, c: Connection, imported: Imported, data: bytes, principal: Principal, now: datetime) -> None:
+        self.c, self.imported, self.data, self.principal, self.now = c, imported, data, principal, now
         self.runs: list[ImportedRun] = []
         self.problems = list(imported.problems)
         self.stored = self.duplicate = 0
@@ -150,6 +152,7 @@ class _Import:
         its series is left out; the rest goes in."""
         body = delivered_bytes(self.imported, run, self.data)
         try:
+            check_claims(self.c, run, self.principal)
             recorded, left = self._recorded(run, body)
         except (Invalid, ServiceError) as error:
             self.problems += [Problem(_name(run), str(error))] * records

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, variant_key
 from backend.services.base.arrival import Arrival
 from backend.services.base.errors import Conflict, NotFound
+from backend.services.base.projects import request_sync
 from backend.services.judging.judging import Judged, Measured, judge_arrival
 from backend.services.judging.rejudging import policies_of
 from backend.services.judging.verdicts import SeriesVerdict, explanation
@@ -36,6 +37,8 @@ from backend.store.regressions import regressions as regression_store
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
 LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
+# Where results of the default branch wait whose commit was not read yet; git allows no such name.
+UNREAD = " (not read yet)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,16 +198,17 @@ def _check_request(run: Run, place: Place, lease: str | None) -> None:
             f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
             run_id=run.id,
         )
-    if run.status is RunStatus.OK:
-        return  # a good result is welcome from anyone who has one; a failure counts only while nobody else is trying
-    if lease is None and place.lease_hash is not None:
+    held = place.lease_hash is not None
+    if held and (lease is None or place.lease_hash != lease_hash(lease)):
+        whose = "no lease was shown" if lease is None else "this lease does not hold it any more"
         raise Conflict(
-            f"a worker holds run {run.id}, which is {place.run_state}: a result that is {run.status.value} is taken "
-            "from that worker alone",
+            f"a worker holds run {run.id}, which is {place.run_state}, and {whose}: its result is taken from that "
+            "worker alone",
             run_id=run.id,
             state=place.run_state,
         )
-    if lease is not None and place.lease_hash != lease_hash(lease):
+    if not held and lease is not None and run.status is not RunStatus.OK:
+        # A good result is welcome from whoever lost the lease; a failure counts only while nobody else is to try.
         raise Conflict(
             f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
             f"{run.status.value} is not taken from it",
@@ -255,17 +259,22 @@ class _Spot:
     base_position: int | None = None
 
 
-def _known_spot(c: Connection, run: Run, place: Place) -> _Spot | None:
+def _known_spot(c: Connection, run: Run, place: Place, now: datetime) -> _Spot | None:
     """None: the commit is to be the newest of the default branch."""
     project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
     assert project_id is not None and default_branch_id is not None
     if place.position is not None and commit_id is not None:
         return _Spot(commit_id, place.position)
+    branch = run.branch or f"pull/{run.pull_request}"
     if run.pull_request is None and run.branch in (None, place.default_branch):
-        return None
+        if not place.is_mirrored:
+            return None
+        # A result does not put a commit onto a branch. It waits beside it until the repository says that it is there.
+        branch = f"{place.default_branch}{UNREAD}"
+        request_sync(c, project_id, now)
     if commit_id is None:
         commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
-    branch_id = store.ensure_branch(c, project_id, run.branch or f"pull/{run.pull_request}")
+    branch_id = store.ensure_branch(c, project_id, branch)
     base = store.merge_base(c, project_id, default_branch_id, commit_id)
     expected = 0 if base is None else base.position + base.depth
     position = store.place_on_branch(c, branch_id, commit_id, expected)
@@ -287,7 +296,7 @@ def _arrive(
     round trip where all is known but the commit."""
     project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
     assert project_id is not None and testbed_id is not None and default_branch_id is not None
-    spot = _known_spot(c, run, place)
+    spot = _known_spot(c, run, place, now)
     counted = _counted(run)
     variants = [variant_key(result.variant) for result in run.results]
     keys = [_key(run, variants[n], n, index) for n, index in counted]

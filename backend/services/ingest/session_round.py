@@ -24,7 +24,7 @@ from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 from backend.services.alarms import alarms
 from backend.services.alarms.alarms import News
-from backend.services.base.access import Principal
+from backend.services.base.access import Principal, require_no_workflow
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.judging import rejudging, series_states
 from backend.services.judging.replay import conclude as conclude_state
@@ -169,6 +169,7 @@ def deliver_round(
     entry = store.lock_round(c, run_id)
     if entry is None or entry["session_id"] is None:
         raise NotFound(f"no round of a session waits under {run_id}")
+    require_no_workflow(principal)
     principal.require_project(entry["project_id"])
     seen = store.find_session(c, entry["session_id"])
     assert seen is not None  # the queue's entries go with their project, as sessions do
@@ -210,8 +211,9 @@ def _answer(run_id: str, session: RowMapping, *, created: bool) -> Delivered:
 def _check(entry: RowMapping, said: Round, lease: str | None) -> None:
     if (entry["project"], entry["testbed"]) != (said.project, said.testbed):
         raise Conflict(f"round {said.run_id} is of {entry['project']} on {entry['testbed']}, not of {said.project}")
-    if said.status != "ok" and (lease is None or entry["lease_hash"] != lease_hash(lease)):
-        raise Conflict(f"this lease does not hold round {said.run_id} (any more): only a whole round is taken from it")
+    is_held = lease is not None and entry["lease_hash"] == lease_hash(lease)
+    if not is_held and (said.status != "ok" or entry["lease_hash"] is not None):
+        raise Conflict(f"this lease does not hold round {said.run_id} (any more)")
 
 
 class _Taking:

@@ -73,9 +73,7 @@ def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, com
 
     A delivered result names any commit it likes, and a worker would fetch it from wherever the host has it.
     """
-    if commit.default_position is not None:
-        return
-    number = commit.pull_request
+    number = None if commit.default_position is not None else commit.pull_request
     found = None if number is None else pull_requests.find(c, project.id, number)
     if found is not None and found.is_fork and found.head_sha == commit.sha != found.approved_sha:
         raise Conflict(

@@ -29,10 +29,19 @@ COLUMNS = (
 )
 
 
-def run_project(c: Connection, run_id: str) -> int | None:
-    """The project of this run, whose row is locked: its artifacts change one after the other."""
-    found = c.execute(select(run.c.project_id).where(run.c.id == run_id).with_for_update()).scalar_one_or_none()
-    return None if found is None else int(found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRun:
+    """Whose run it is, and what its worker's lease hashes to; None: no worker holds it."""
+
+    project_id: int
+    lease_hash: bytes | None
+
+
+def lock_run(c: Connection, run_id: str) -> HeldRun | None:
+    """The run, whose row is locked: its artifacts change one after the other."""
+    statement = select(run.c.project_id, run.c.lease_hash).where(run.c.id == run_id)
+    row = c.execute(statement.with_for_update()).one_or_none()
+    return None if row is None else HeldRun(**row._mapping)
 
 
 def find(c: Connection, run_id: str, name: str) -> ArtifactRow | None:

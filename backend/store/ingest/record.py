@@ -38,6 +38,8 @@ class Place:
     default_branch_id: int | None
     position: int | None
     """On the default branch; None: the commit is not on it."""
+    is_mirrored: bool
+    """The default branch was read from the repository: which commits are on it is not for results to say."""
     has_partitions: bool
     run_state: str | None
     run_project_id: int | None
@@ -65,6 +67,9 @@ SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,ta
        p.settings #> '{github,repository}' IS NOT NULL AS connected,
        t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id, k.id AS commit_id, b.id AS default_branch_id,
        bc.position,
+       p.repository_url IS NOT NULL AND EXISTS (
+         SELECT FROM branch_commit x JOIN commit y ON y.id = x.commit_id
+         WHERE x.branch_id = b.id AND x.position = 0 AND y.changed_paths IS NOT NULL) AS is_mirrored,
        to_regclass(%(measurement_partition)s) IS NOT NULL AND to_regclass(%(judgement_partition)s) IS NOT NULL
            AS has_partitions,
        r.state AS run_state, r.project_id AS run_project_id, r.commit_id AS run_commit_id,

@@ -39,7 +39,7 @@ def server(
 
 
 def put(server: Any, token: str, project: str = "northsea/loom") -> httpx.Response:
-    run = run_document(0, project=project)
+    run = run_document(0, project=project, commit="a" * 40)
     return bearer(server, token).put(f"/api/v1/runs/{run['id']}", content=json.dumps(run))
 
 

@@ -163,14 +163,25 @@ def test_a_run_that_was_asked_for_must_be_that_run(loom: Any) -> None:
     assert loom.rows("SELECT state, kind FROM run WHERE id = 'ASKED-0001'") == [("done", "main")]
 
 
-def test_a_lost_lease_may_bring_a_result_but_not_a_failure(loom: Any) -> None:
+def test_a_lost_lease_brings_nothing_while_another_holds_the_run(loom: Any) -> None:
     loom.run(0, 100.0)
     _ask_for(loom, "ASKED-0001", loom.sha_of(0), lease="the newer lease")
+    good = loom.run_of(0, [loom.measurement("step_ms", 100.0)], id="ASKED-0001")
+    failed = loom.run_of(0, [], id="ASKED-0001", status="failed", error="x")
+    for document in (good, failed):
+        with pytest.raises(Conflict, match="from that worker alone"):
+            loom.deliver(document, lease="the older lease")
+    assert loom.deliver(good, lease="the newer lease").created
+    assert loom.rows("SELECT state, lease_hash FROM run WHERE id = 'ASKED-0001'") == [("done", None)]
+
+
+def test_a_lost_lease_may_bring_a_result_but_not_a_failure_while_nobody_holds_the_run(loom: Any) -> None:
+    loom.run(0, 100.0)
+    _ask_for(loom, "ASKED-0001", loom.sha_of(0))
     with pytest.raises(Conflict, match="does not hold run ASKED-0001 any more"):
         loom.deliver(loom.run_of(0, [], id="ASKED-0001", status="failed", error="x"), lease="the older lease")
     document = loom.run_of(0, [loom.measurement("step_ms", 100.0)], id="ASKED-0001")
     assert loom.deliver(document, lease="the older lease").created
-    assert loom.rows("SELECT state, lease_hash FROM run WHERE id = 'ASKED-0001'") == [("done", None)]
 
 
 def test_rollups_follow_every_result(loom: Any) -> None:
