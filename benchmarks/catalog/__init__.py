@@ -1,6 +1,6 @@
 """The register: one module per family, facts only. No torch here; the measured code is named, not imported."""
 
-from benchmarks.catalog import attention, ceilings, collectives, compile, gpt, kernels, llama, moe
+from benchmarks.catalog import attention, ceilings, collectives, compile, gpt, kernels, llama, moe, parallel
 from benchmarks.spec import Benchmark
 
 ALL: tuple[Benchmark, ...] = (
@@ -9,6 +9,7 @@ ALL: tuple[Benchmark, ...] = (
     *moe.BENCHMARKS,
     *attention.BENCHMARKS,
     *kernels.BENCHMARKS,
+    *parallel.BENCHMARKS,
     *collectives.BENCHMARKS,
     *ceilings.BENCHMARKS,
     *compile.BENCHMARKS,

@@ -46,7 +46,13 @@ class _Kernel(Differentiable):
     def moved(self, amount: float, flop: float, formula: str) -> Work:
         """The work of a kernel that is bound by memory."""
         return Work(
-            flop=flop, bytes=amount, units=amount / 1e9, unit_metric="gb_per_s", unit_unit="GB/s", formula=formula
+            flop=flop,
+            bytes=amount,
+            units=amount / 1e9,
+            unit_metric="gb_per_s",
+            unit_unit="GB/s",
+            formula=formula,
+            precision=self.dtype,
         )
 
 
@@ -143,6 +149,7 @@ class LinearCrossEntropy(_Kernel):
             units=float(self.R),
             unit_metric="tokens_per_s",
             formula="6·R·C·V",
+            precision=self.dtype,
         )
 
     def inputs(self, *, reduced: bool) -> Tensors:
