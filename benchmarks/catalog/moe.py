@@ -71,6 +71,29 @@ def _layer_cases(preset: Preset) -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def _infer_cases(preset: Preset) -> tuple[Case, ...]:
+    """From one token to the width of a batch that serves many; the loop is what a project without a kernel has."""
+    if preset is Preset.CPU:
+        return tuple(_infer_case({**CPU_SIZES, "tokens": 8}, impl) for impl in ("grouped_mm", "loop"))
+    few = (16,) if preset is Preset.SMOKE else (1, 16, 256)
+    where = {"dtype": "bf16", "device": "cuda"}
+    return tuple(
+        _infer_case({**SHAPES[shape], "tokens": tokens, **where}, impl, shape)
+        for shape in ("olmoe", "mixtral")
+        for tokens in few
+        for impl in ("grouped_mm", "loop")
+        if shape == "olmoe" or preset is Preset.FULL
+    )
+
+
+def _infer_case(sizes: dict[str, Any], impl: str, shape: str = "small") -> Case:
+    return Case(
+        variant={"shape": shape, "impl": impl, "tokens": sizes["tokens"]},
+        config={**sizes, "impl": impl, "load": "uniform"},
+        processes=FEW if sizes["device"] == "cpu" else None,
+    )
+
+
 MODES = ("eager", "cuda_graph", "default", "reduce-overhead", "max-autotune")
 """Eager; eager, its forward and backward passes captured and replayed; compiled; compiled with graphs; autotuned."""
 _COMPILING = "compiling takes some 30 s on a CPU for a step of 20 ms; compile.cold measures it"
@@ -132,6 +155,22 @@ BENCHMARKS = (
         ),
         signature=SIGNATURE,
         builtin="benchmarks.workloads.moe:grouped, loop_over_experts, capacity_bmm",
+    ),
+    Benchmark(
+        id="moe.infer",
+        title="Mixture-of-experts layer while it generates, few tokens",
+        mode="decode",
+        workload="benchmarks.workloads.moe_inference:MoeInference",
+        cases=_infer_cases,
+        meaning="The layer of moe.layer without gradients, on 1 to 256 tokens: what each generated token pays. Nearly "
+        "all of it is reading the weights of the experts that some token chose; sorting, dispatch and launches, which "
+        "vanish in training, are what a good implementation gets rid of.",
+        formula="T·(2·C·E + 6·K·C·F) FLOP; 3·C·F·width bytes for each expert that is touched, of which there are "
+        "E·(1 − (1 − K/E)^T) on average: of 64 experts, 8 chosen, 8 by one token and 56 by 16.",
+        bound="Memory bandwidth of the touched weights; with one token the launches, a dozen of them.",
+        references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
+        signature=SIGNATURE,
+        builtin="benchmarks.workloads.moe:grouped, loop_over_experts",
     ),
     Benchmark(
         id="moe.model",

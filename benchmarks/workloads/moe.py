@@ -131,14 +131,14 @@ def capacity_bmm(x_TC: Tensor, bias_TE: Tensor, weights: MoeWeights, config: Moe
     row_R = (chosen_TK * (room + 1) + place_TK.clamp(max=room)).flatten()
     token_R = torch.arange(x_TC.shape[0], device=x_TC.device).repeat_interleave(config.top_k)
     spaces = x_TC.new_zeros(config.experts * (room + 1), x_TC.shape[1])
-    filled = spaces.index_copy(0, row_R, x_TC[token_R]).view(config.experts, room + 1, -1)[:, :room]
+    filled = spaces.index_copy(0, row_R, x_TC.index_select(0, token_R)).view(config.experts, room + 1, -1)[:, :room]
     marks.enter("gemm")
     hidden = F.silu(torch.bmm(filled, weights.gate_ECF)) * torch.bmm(filled, weights.up_ECF)
     out = torch.bmm(hidden, weights.down_EFC)
     marks.enter("combine")
     padded = F.pad(out, (0, 0, 0, 1)).reshape(config.experts * (room + 1), -1)
     share_RC = (share_TK * kept_TK).flatten()[:, None]
-    return torch.zeros_like(x_TC).index_add(0, token_R, padded[row_R] * share_RC)
+    return torch.zeros_like(x_TC).index_add(0, token_R, padded.index_select(0, row_R) * share_RC)
 
 
 def grouped(x_TC: Tensor, bias_TE: Tensor, weights: MoeWeights, config: MoeConfig, marks: Marks) -> Tensor:
@@ -152,7 +152,8 @@ def grouped(x_TC: Tensor, bias_TE: Tensor, weights: MoeWeights, config: MoeConfi
         0, chosen_TK.flatten(), torch.ones_like(chosen_TK.flatten(), dtype=torch.int32)
     )
     ends_E = counts_E.cumsum(0, dtype=torch.int32)
-    rows_RC = x_TC[token_R]
+    # Its backward pass adds rows as they come; that of x_TC[token_R] sorts them first.
+    rows_RC = x_TC.index_select(0, token_R)
     marks.enter("gemm")
     hidden = F.silu(F.grouped_mm(rows_RC, weights.gate_ECF, offs=ends_E)) * F.grouped_mm(
         rows_RC, weights.up_ECF, offs=ends_E

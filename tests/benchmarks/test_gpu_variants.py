@@ -21,6 +21,7 @@ from benchmarks.workloads import attention, fp8, moe  # noqa: E402
 from benchmarks.workloads.collectives import Collective  # noqa: E402
 from benchmarks.workloads.gpt_ddp import GptDistributed  # noqa: E402
 from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
+from benchmarks.workloads.moe_inference import MoeInference  # noqa: E402
 
 TABLE = {
     "ceiling.gemm": ("dtype", {"bf16", "tf32", "fp8", "fp8_fast"}),
@@ -177,6 +178,18 @@ def test_shared_experts_are_added_for_every_token(impl):
     assert made.work.flop == 3 * 64 * (2 * 32 * 8 + 6 * (2 + 2) * 32 * 16)
     made.prepare()
     assert "forward_shared_ms" in {counter.metric for counter in made.counters()}
+
+
+@pytest.mark.parametrize(("tokens", "touched"), [(1, 8.0), (16, 56.4), (256, 64.0)])
+def test_bytes_of_a_generating_layer_are_the_weights_of_the_experts_that_some_token_chose(tokens, touched):
+    olmoe = {"width": 2048, "expert_width": 1024, "experts": 64, "top_k": 8, "tokens": tokens}
+    made = MoeInference(job("moe.infer", **olmoe, load="uniform", impl="grouped_mm", dtype="bf16"))
+    weights = made.work.bytes - 2 * (2048 * 64 + 2 * tokens * 2048)
+    assert weights / (3 * 2048 * 1024 * 2) == pytest.approx(touched, abs=0.05)
+    generator = torch.Generator().manual_seed(0)
+    bias = moe.load_bias("uniform", tokens, 64, generator)
+    assert bias.topk(8).indices.unique().numel() == pytest.approx(touched, abs=5)
+    assert made.work.flop == tokens * (2 * 2048 * 64 + 6 * 8 * 2048 * 1024)
 
 
 def test_a_layer_that_forgets_its_shared_experts_fails_the_check(monkeypatch, tmp_path):
