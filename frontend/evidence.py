@@ -7,10 +7,10 @@ from datetime import datetime
 from markupsafe import Markup
 
 from backend.services.base.metric_words import worse_word
-from backend.services.regressions.views import AffectedSeries, RegressionDetail
 from backend.services.reports.kernels import KernelDifference
 from backend.services.reports.profiles import Profile, ProfileChange
 from backend.services.sessions.request import SessionSeries, SessionView
+from backend.services.triage.views import AffectedSeries, RegressionDetail
 from frontend import numbers
 from frontend.figures.confirming import Measured, sessions_svg
 from frontend.figures.phases import Phase, growth, in_order, milliseconds, phases_svg

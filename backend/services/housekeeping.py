@@ -25,8 +25,8 @@ from backend.services.judging import policy_change as policies
 from backend.services.plans import measuring
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.publishing import Broker, CeleryBroker
-from backend.services.regressions import machine_alarms
 from backend.services.repository import sync
+from backend.services.triage import machine_alarms
 from backend.store.base import access, live, projects, schema
 from backend.store.github import deliveries
 from backend.store.github import outbox as github_outbox

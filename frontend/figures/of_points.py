@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from backend.regression.regression_state import OPEN
 from backend.services.reports.history import ChangePoint, Points
 from frontend import numbers
 from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text
 from frontend.links import links_to
 
-OPEN_STATES = ("suspect", "confirmed", "acknowledged")
 TOLD_STATES = ("confirmed", "acknowledged")
 
 
@@ -151,7 +151,7 @@ def open_onset(changes: Iterable[ChangePoint]) -> float | None:
 def standing(changes: Iterable[ChangePoint]) -> ChangePoint | None:
     """The change for the worse that the series is in: told or suspect, else the one that is its new baseline."""
     left = [change for change in changes if change.fixed_position is None and told(change)]
-    for states in (OPEN_STATES, ("expected",)):
+    for states in (OPEN, ("expected",)):
         found = next((change for change in left if change.regression_state in states), None)
         if found is not None:
             return found

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
+from backend.regression.regression_state import OPEN
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.base.projects import check_regression
@@ -17,8 +18,10 @@ from backend.services.github import upstream_report
 from backend.services.github.upstream_report import UpstreamReport
 from backend.services.plans.bisect import cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import BisectionStep, BisectionView, bisection_of_regression
-from backend.services.regressions import views as service
-from backend.services.regressions.views import (
+from backend.services.reports import explanations, history, profiles
+from backend.services.sessions.request import sessions_of_regression
+from backend.services.triage import views as service
+from backend.services.triage.views import (
     AffectedSeries,
     ImprovedSeries,
     Regression,
@@ -26,8 +29,6 @@ from backend.services.regressions.views import (
     RegressionEvent,
     SuspectCommit,
 )
-from backend.services.reports import explanations, history, profiles
-from backend.services.sessions.request import sessions_of_regression
 from frontend import numbers
 from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
@@ -42,7 +43,6 @@ router = APIRouter(include_in_schema=False)
 
 SMALLEST_ODDS = 0.005  # a less likely commit of a bisection shows no figure
 BEFORE, AFTER = 60, 40  # points of the trend around the onset
-OPEN = service.OPEN
 LIVE = ("suspect", "confirmed")
 
 

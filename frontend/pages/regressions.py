@@ -9,13 +9,14 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.cause.attribution import CauseName
+from backend.regression.regression_state import OPEN
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
 from backend.services.base.projects import check_regression
-from backend.services.regressions import triage as triage_service
-from backend.services.regressions import views as service
-from backend.services.regressions.views import Regression, RegressionFilter
 from backend.services.reports import history
+from backend.services.triage import triage as triage_service
+from backend.services.triage import views as service
+from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
@@ -186,7 +187,7 @@ def item(visit: Visit, regression: Regression, picture: bool) -> Item:
         still=still(regression),
         spark=picture_of(visit, regression) if picture else Markup(""),
         suspects=suspects(regression),
-        open=regression.state in service.OPEN,
+        open=regression.state in OPEN,
     )
 
 
@@ -240,7 +241,7 @@ def grouped(items: list[Item]) -> list[Group]:
     unowned, in_hand, machine, suspected, over = [], [], [], [], []
     for each in items:
         regression = each.regression
-        if regression.state not in service.OPEN:
+        if regression.state not in OPEN:
             over.append(each)
         elif regression.held_back:
             machine.append(each)

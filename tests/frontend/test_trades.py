@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.services.regressions.views import ImprovedSeries
 from backend.services.reports.comparison import Row
+from backend.services.triage.views import ImprovedSeries
 from frontend.pages.compare import metric_row
 from frontend.pages.regression import gained
 

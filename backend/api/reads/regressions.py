@@ -13,11 +13,11 @@ from backend.api.responses import Json
 from backend.api.shapes import PLAIN
 from backend.services.base.projects import check_regression
 from backend.services.github import upstream_report
-from backend.services.regressions import triage
-from backend.services.regressions import views as regressions
-from backend.services.regressions.views import Page, Regression, RegressionDetail, RegressionFilter
 from backend.services.reports import comparison
 from backend.services.reports.comparison import Comparison
+from backend.services.triage import triage
+from backend.services.triage import views as regressions
+from backend.services.triage.views import Page, Regression, RegressionDetail, RegressionFilter
 
 router = APIRouter(tags=["regressions"])
 

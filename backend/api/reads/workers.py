@@ -12,9 +12,9 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
 from backend.services.queue import dispatch
-from backend.services.regressions.views import Page
 from backend.services.reports import overview
 from backend.services.reports.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
+from backend.services.triage.views import Page
 
 router = APIRouter(tags=["fleet"])
 

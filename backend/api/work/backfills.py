@@ -14,7 +14,7 @@ from backend.services.base.scope import find_project
 from backend.services.plans import backfill, schedule
 from backend.services.plans.backfill import BackfillView, BackfillWish
 from backend.services.plans.schedule import ScheduleView
-from backend.services.regressions.views import Page
+from backend.services.triage.views import Page
 
 router = APIRouter(tags=["backfills"])
 

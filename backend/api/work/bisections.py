@@ -13,7 +13,7 @@ from backend.services.base.projects import check_regression
 from backend.services.base.scope import find_project
 from backend.services.plans import bisect, bisection_views
 from backend.services.plans.bisection_views import BisectionView
-from backend.services.regressions.views import Page
+from backend.services.triage.views import Page
 
 router = APIRouter(tags=["bisections"])
 

@@ -18,9 +18,9 @@ from backend.services.ingest import session_round as rounds
 from backend.services.ingest.session_round import Delivered
 from backend.services.plans import compare_setups
 from backend.services.plans.compare_setups import Wish
-from backend.services.regressions.views import Page
 from backend.services.sessions import request as confirm
 from backend.services.sessions.request import Purpose, SessionView
+from backend.services.triage.views import Page
 
 router = APIRouter(tags=["sessions"])
 

@@ -16,13 +16,15 @@ import orjson
 from sqlalchemy import Connection
 
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, variant_key
-from backend.services.base.arrival import Arrival
+from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.projects import request_sync
+from backend.services.judging.arrival import Arrival
 from backend.services.judging.judging import Judged, Measured, judge_arrival
-from backend.services.judging.rejudging import policies_of
 from backend.services.judging.verdicts import SeriesVerdict, explanation
+from backend.services.policy.resolve import book_of_run
 from backend.services.queue.dispatch import lease_hash
+from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
 from backend.store.base.live import kept_event
 from backend.store.base.schema import ensure_partitions
@@ -84,7 +86,7 @@ def record_run(
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
-    finding = store.place_statements(run, environment_hash=fingerprint, measured_at=measured_at, arriving=True)
+    finding = store.place_statements(run, environment_hash=fingerprint, measured_at=measured_at)
     with wire.ahead(c, *finding) as found:
         packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
     place = store.place_in(found.rows)
@@ -98,7 +100,7 @@ def record_run(
     arrival, judged = arrived[0], _judge(c, *arrived)
     verdicts = judged.verdicts
     if judged.restated:
-        verdicts = _stored_verdicts(c, run.id, arrival.default_branch_id)
+        verdicts = _stored_verdicts(c, run.id, arrival.context.branch_id)
     summary = Counter(verdict.verdict for verdict in verdicts)
     recorded = Recorded(
         run_id=run.id,
@@ -317,19 +319,36 @@ def _arrive(
     series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), sent.rows[-1])
     arrival = Arrival(
         run=run,
-        project_id=project_id,
-        testbed_id=testbed_id,
+        context=AlarmContext(
+            project_id=project_id,
+            project=run.project,
+            testbed_id=testbed_id,
+            testbed=run.testbed,
+            branch_id=default_branch_id,
+            position=spot.position,
+            run_id=run.id,
+            now=now,
+            policies=_policies(run, place),
+        ),
         commit_id=spot.commit_id,
-        default_branch_id=default_branch_id,
-        position=spot.position,
         branch_id=spot.branch_id,
         base_position=spot.base_position,
         measured_at=measured_at,
-        now=now,
         environment_hash=fingerprint or "",
-        policies=policies_of(run, place),
     )
     return arrival, series, columns
+
+
+def _policies(run: Run, place: Place) -> PolicyBook:
+    suite = (place.run_spec or {}).get("policy")
+    return book_of_run(
+        run.id,
+        run.project,
+        declared=place.policy,
+        suite=suite,
+        chosen=place.chosen_policy,
+        points_per_week=place.points_per_week,
+    )
 
 
 # --- judge -------------------------------------------------------------------------------------------------------
@@ -450,13 +469,13 @@ def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.S
         "testbed": run.testbed,
         "summary": dict(summary),
     }
-    return kept_event("run", arrival.project_id, payload)
+    return kept_event("run", arrival.context.project_id, payload)
 
 
 def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:
     if not numbers:
         return ()
-    rows = regression_store.lock_rows(c, numbers)
+    rows = regression_store.load(c, numbers)
     return tuple(
         ToldRegression(
             id=row.id,

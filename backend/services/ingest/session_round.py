@@ -1,7 +1,7 @@
 """A round of a session comes in: keep its arms, ask the sequential test, and act on what it says.
 
-More rounds, or an end: confirmed and withdrawn become part of the story of each series, undecided and failed leave the
-suspect to the following commits. A round on a machine that moved is kept, not counted, and tried again.
+More rounds, or an end: confirmed and withdrawn become part of the history of each series, undecided and failed leave
+the suspect to the following commits. A round on a machine that moved is kept, not counted, and tried again.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
 from backend.contract import Measurement as Measured
+from backend.regression.change_points import ChangeEvent
 from backend.regression.confirmation import Decision, Step, next_step, process_spread
 from backend.regression.policy import Policy
+from backend.regression.regression_state import SessionDecided
+from backend.regression.restatements import of_events
 from backend.regression.terms import Direction
-from backend.services.alarms import alarms
-from backend.services.alarms.alarms import News
 from backend.services.base.access import Principal, require_no_workflow
 from backend.services.base.errors import BadRequest, Conflict, NotFound
-from backend.services.judging import rejudging, series_states
 from backend.services.judging.replay import conclude as conclude_state
-from backend.services.judging.state_cache import STATES
-from backend.services.judging.verdicts import restatements
+from backend.services.judging.series_states import save_states, states_of
+from backend.services.judging.stored_runs import StoredRuns
 from backend.services.policy.resolve import policy_book
 from backend.services.queue.dispatch import lease_hash, publish_run
+from backend.services.regressions import apply, ledger
 from backend.services.sessions.request import MOST_SPOILED, Purpose, end, publish, queue_round
 from backend.store.base import live as live_store
 from backend.store.base import lookup, wire
-from backend.store.judging import judgements as judgement_store
 from backend.store.judging import series as series_store
-from backend.store.regressions import regressions as regression_store
+from backend.store.regressions import points as point_store
 from backend.store.sessions import sessions as store
 from backend.store.sessions.sessions import StoredTurn
 
@@ -179,7 +179,7 @@ def deliver_round(
     # In the order in which an arriving result takes its locks: series, testbed, and the session last.
     metrics = _metrics(c, seen, said)
     series_store.lock_by_id(c, sorted({m.series_id for m in metrics if m.series_id is not None}))
-    regression_store.lock(c, seen["project_id"])
+    apply.lock(c, seen["project_id"])
     session = store.find_session(c, seen["id"], lock=True)
     assert session is not None
     store.end_round(c, run_id, worker=said.worker, error=said.error, started=said.started_at, digest=digest, now=now)
@@ -284,8 +284,8 @@ class _Taking:
         regression_id = self.session["regression_id"]
         if regression_id is None or self.purpose is not Purpose.CONFIRM:
             return
-        detail = {"session_id": self.session["id"], "state": state, "decision": decision}
-        regression_store.insert_event(self.c, regression_id, "session", now=self.now, note=reason, detail=detail)
+        decided = SessionDecided(session_id=self.session["id"], state=state, decision=decision, reason=reason)
+        apply.apply_event(self.c, regression_id, decided, self.now)
 
     # --- confirm and bisect
 
@@ -388,7 +388,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
     past = series_store.load_points(c, known, around=series_store.NO_LIMIT, before=PAST_RUNS) if known else {}
     rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
     comparing = session["purpose"] == Purpose.COMPARE.value
-    arrivals = rejudging.Arrivals(now)
+    runs_of = StoredRuns(now)
     book = policy_book(c, session["project"])
     judged = []
     for metric in metrics:
@@ -397,7 +397,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
         points = past.get(metric.series_id or -1, [])
         policy = book.of(suite=session["suite"], testbed=session["testbed"])
         if points and metric.series_id is not None:
-            policy = arrivals.of(c, points[-1]).policy_of(rows[metric.series_id])
+            policy = runs_of.of(c, points[-1]).policy_of(rows[metric.series_id])
         runs: list[Sequence[float]] = [point.processes for point in points]
         if comparing and len(runs) < 2:
             runs = [metric.base, metric.head]
@@ -456,14 +456,14 @@ def _row(metric: _Metric) -> dict[str, Any]:
 
 
 def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> None:
-    """Confirmed and withdrawn become part of the story of each series that had raised the suspect."""
-    points = regression_store.points_of(c, [session["regression_id"]])
+    """Confirmed and withdrawn become part of the history of each series that had raised the suspect."""
+    points = point_store.of_regressions(c, [session["regression_id"]])
     onsets = {point.series_id: point.onset_position for point in points if point.state == "suspect"}
     by_series = {metric.series_id: metric for metric in metrics if metric.series_id in onsets}
-    news: list[News] = []
-    arrival, arrivals = None, rejudging.Arrivals(now)
+    events: list[ChangeEvent] = []
+    context, runs = None, StoredRuns(now)
     locked = series_store.lock_by_id(c, sorted(s for s in by_series if s is not None))
-    states = series_states.states_of(c, [series for series in locked if series.state_position is not None])
+    states = states_of(c, [series for series in locked if series.state_position is not None])
     for series in locked:
         metric, state = by_series[series.id], states.get(series.id)
         assert metric.step is not None
@@ -472,26 +472,17 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
         last = series_store.load_points(c, [series.id], around=state.last_position, before=0)[series.id]
         if not last:
             continue
-        arrival = arrivals.of(c, last[-1])
+        context = runs.of(c, last[-1])
         onset = onsets[series.id]
-        events, after = conclude_state(state, onset, metric.step.decision, arrival.policy_of(series))
-        if not events:
+        changes, after = conclude_state(state, onset, metric.step.decision, context.policy_of(series))
+        if not changes:
             continue
-        stored = STATES.encoded(series, after)
-        saved = series_store.NewState(
-            series_id=series.id,
-            state=stored.whole,
-            state_tail=stored.tail,
-            position=after.last_position,
-            profile=None,
-        )
-        wire.send(c, series_store.save_statement([saved], None))
+        save_states(c, {series: after})
         store.keep_outcome(c, session["id"], series.id, onset=onset, position=after.last_position)
-        news += [News(series=series, event=event, noise=metric.spread) for event in events]
-    if news and arrival is not None:
-        told = alarms.tell(c, arrival, news, sorted(onsets), watched=len(metrics))
-        touched = judgement_store.restate(c, restatements(news, told), now)
-        series_store.recompute_rollups(c, touched)
+        events += [ChangeEvent(series_id=series.id, change=change, noise=metric.spread) for change in changes]
+    if events and context is not None:
+        known = apply.apply_changes(c, context, events, sorted(onsets), watched=len(metrics))
+        ledger.restate(c, of_events(events, known), now)
 
 
 def shift_of(base: Sequence[float], head: Sequence[float], direction: Direction) -> float:

@@ -22,7 +22,7 @@ from backend.regression.joint.judge import FIRST_ROWS, FleetJudge
 from backend.regression.joint.terms import Ask, Incident, Told
 from backend.regression.policy import PolicyBook
 from backend.services.base.savepoints import is_lost
-from backend.services.joint.incidents import FleetNews, heed
+from backend.services.joint.incidents import SuiteIncidents, report
 from backend.services.joint.questions import Questions
 from backend.services.joint.reading import Columns, fleet_run
 from backend.services.joint.status import note_rests, why_of
@@ -228,17 +228,17 @@ class Fleets:
         store.lock(c, project_id)
         self._refresh(c, project_id, now)
         arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))
-        news, asked = [], []
+        found, asked = [], []
         for suite, fleet in self._suites[project_id].items():
             if not fleet.is_broken:
                 with _rests_where_it_fails(c, now, fleet):
-                    found, questions = _advance(c, project_id, fleet, [r for r in arrived if r.suite == suite], now)
-                    news += found
+                    incidents, questions = _advance(c, project_id, fleet, [r for r in arrived if r.suite == suite], now)
+                    found += incidents
                     asked.append(questions)
         self._read_at[project_id] = now
         changed: list[int] = []
         with _rests_where_it_fails(c, now, *self._suites[project_id].values()):
-            changed = heed(c, project_id, news, now) if news else []
+            changed = report(c, project_id, found, now) if found else []
         for questions in asked:
             questions.give_way()
         note_rests(c, project_id, {f.columns.suite: f.rest for f in self.suites(project_id) if f.is_broken}, now)
@@ -291,7 +291,7 @@ def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> 
 
 def _advance(
     c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
-) -> tuple[list[FleetNews], Questions]:
+) -> tuple[list[SuiteIncidents], Questions]:
     """Read what has arrived; what it says that nobody was told yet, and what was asked."""
     begins = fleet.last is None
     if begins:
@@ -308,7 +308,7 @@ def _advance(
     changed = tuple(fleet.changed.values())
     fleet.changed.clear()
     since = fleet.judge.newest - RECENT if begins else None
-    return [FleetNews(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
+    return [SuiteIncidents(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
 
 
 def _read(c: Connection, project_id: int, fleet: SuiteFleet, fresh: Sequence[ArrivedRun], questions: Questions) -> None:

@@ -14,7 +14,7 @@ from backend.regression.joint.stream import log_costs
 from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries, Floats, SessionResult
 from backend.regression.policy import PolicyBook
 from backend.regression.terms import Direction, Role
-from backend.services.alarms.causes import only_documentation, witness_of
+from backend.services.regressions.causes import only_documentation, witness_of
 from backend.store.ingest import record as ingest_store
 from backend.store.joint.incidents import ArrivedRun, RunOfFleet, SeriesOfFleet
 from backend.store.sessions.sessions import StoredTurn

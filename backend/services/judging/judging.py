@@ -12,23 +12,23 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from backend.regression.change_points import KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.series.judge import SeriesState, judge_many
 from backend.regression.terms import Judgement, Point
-from backend.services.alarms.alarms import Told
-from backend.services.base.arrival import Arrival
+from backend.services.judging.arrival import Arrival
 from backend.services.judging.outcome import (
     Outcome,
-    as_told,
+    apply_changes,
+    events_of,
     names_in,
-    news_of,
     rollup_statements,
     row_at,
+    said_rows,
     state_statements,
     statements_of,
-    store,
-    tell,
     verdicts_of,
+    write_down,
 )
 from backend.services.judging.rejudging import judge_again, publish_waiting, row_of
 from backend.services.judging.replay import (
@@ -86,26 +86,26 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured],
     _judge_newest(c, arrival, newest, found)
     if late:
         _judge_late(c, arrival, late, found)
-    told = tell(c, arrival, found)
-    if found.stories or found.rejudged:
-        rows = store(c, arrival, found, told)
+    known = apply_changes(c, arrival.context, found)
+    if found.history or found.rejudged:
+        rows = write_down(c, arrival.now, found, known)
         verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
         own = {(series.id, arrival.measured_at) for series, _ in found.said}
         return Judged(
             verdicts=verdicts,
-            regressions=tuple(told.regressions),
+            regressions=known.regressions,
             statements=statements_of(arrival, found),
             restated=not own.isdisjoint(found.restated),
         )
-    rows = [as_told(row, told) for row in found.rows] if told.points else found.rows
+    rows = said_rows(found.rows, known)
     names = names_in(c, arrival, rows)
     found.statements.append(judgement_store.insert_statement(rows, arrival.now))
     if len(rows) < MANY:
         verdicts, statements = verdicts_of(arrival, found, rows, names), statements_of(arrival, found)
-        return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=statements)
+        return Judged(verdicts=verdicts, regressions=known.regressions, statements=statements)
     with wire.ahead(c, *found.statements, *rollup_statements(arrival, found)):  # the server writes meanwhile
-        verdicts, states = verdicts_of(arrival, found, rows, names), state_statements(arrival, found)
-    return Judged(verdicts=verdicts, regressions=tuple(told.regressions), statements=tuple(states))
+        verdicts, states = verdicts_of(arrival, found, rows, names), state_statements(arrival.measured_at, found)
+    return Judged(verdicts=verdicts, regressions=known.regressions, statements=tuple(states))
 
 
 def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
@@ -118,7 +118,7 @@ def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
 def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured], found: Outcome) -> None:
     """Judge the points that follow all others of their series, together."""
     points = [_point(arrival, item) for item in measured]
-    policies = [arrival.policy_of(item.series) for item in measured]
+    policies = [arrival.context.policy_of(item.series) for item in measured]
     may = [judgeable(item.series, point) for item, point in zip(measured, points, strict=True)]
     states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
     sound_ones = [
@@ -137,9 +137,9 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
         found.said.append((series, judgement))
         found.rows.append(row_at(arrival, series, judgement))
         if judgement.events:
-            news = news_of(series, judgement)
-            found.news += news
-            found.stories += news
+            events = events_of(series.id, judgement)
+            found.events += events
+            found.history += events
 
 
 def _judge_together(
@@ -171,7 +171,7 @@ def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found
         return
     by_series = points_to_replay(c, [row.id for row in series], arrival.position)
     stored = {item.series.id: with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
-    judge_again(c, arrival, series, stored, arrival.position, found)
+    judge_again(c, arrival.context, series, stored, arrival.position, found)
 
 
 def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], found: Outcome) -> None:
@@ -185,14 +185,14 @@ def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], f
     decisions = regression_store.decisions(c, ids)
     for item in late:
         stored = with_arrival(before[item.series.id], arrival, item.values)
-        point, judgement = replay(item.series, stored, arrival.policy_of(item.series), decisions)[0][-1]
+        point, judgement = replay(item.series, stored, arrival.context.policy_of(item.series), decisions)[0][-1]
         judgement = replace(judgement, onset=False, events=())
         found.rows.append(row_of(item.series, point, judgement))
         found.rejudged.append((item.series.id, point.measured_at))
         found.said.append((item.series, judgement))
     judgement_store.supersede_from(c, ids, place, arrival.now, last=place)
     series_store.ask_again(c, ids, place)
-    publish_waiting(c, arrival.project_id)
+    publish_waiting(c, arrival.context.project_id)
 
 
 # --- another branch --------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
     states = _states_at(c, arrival, [item.series for item in measured])
     more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
     points = [_point(arrival, item) for item in measured]
-    policies = [arrival.policy_of(item.series) for item in measured]
+    policies = [arrival.context.policy_of(item.series) for item in measured]
     sound_ones = [
         # Judged as the point after the merge base, whatever its position on its own branch.
         (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
@@ -218,7 +218,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
             judgement = not_judgeable(point, policy)
         found.said.append((item.series, judgement))
         found.rows.append(row_at(arrival, item.series, judgement, more=more))
-    rows = store(c, arrival, found, Told())
+    rows = write_down(c, arrival.now, found, KnownPoints())
     verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
     return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 
@@ -233,5 +233,5 @@ def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
         points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
         decisions = regression_store.decisions(c, ids)
         for s in ahead:
-            states[s.id] = replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
+            states[s.id] = replay(s, points[s.id], arrival.context.policy_of(s), decisions)[1]
     return states

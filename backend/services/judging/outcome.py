@@ -1,4 +1,4 @@
-"""What judging found, on its way into the store: told, written down, and what is answered of it."""
+"""What judging found, on its way into the store: applied to regressions, written down, and answered."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from backend.regression.change_points import ChangeEvent, KnownPoints
+from backend.regression.restatements import of_events, said_now
 from backend.regression.series.judge import SeriesState
-from backend.regression.terms import Judgement, Reason, Verdict
-from backend.services.alarms import alarms
-from backend.services.alarms.alarms import News, Told
-from backend.services.base.arrival import Arrival
+from backend.regression.terms import Judgement, Verdict
+from backend.services.judging.arrival import Arrival
 from backend.services.judging.series_states import new_state
-from backend.services.judging.verdicts import SeriesVerdict, restatements, verdict_of
+from backend.services.judging.verdicts import SeriesVerdict, verdict_of
+from backend.services.regressions import apply, ledger
+from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
 from backend.store.base.wire import Statement
 from backend.store.judging import judgements as judgement_store
@@ -34,10 +36,10 @@ class Outcome:
     """The run's own judgements."""
     after: list[tuple[SeriesRow, SeriesState, Judgement]] = field(default_factory=list)
     """What the judge remembers of each series now, and what it said last."""
-    news: list[News] = field(default_factory=list)
-    """What nobody was told yet."""
-    stories: list[News] = field(default_factory=list)
-    """Everything that says something of earlier points, told or not."""
+    events: list[ChangeEvent] = field(default_factory=list)
+    """Change events that regressions do not know yet."""
+    history: list[ChangeEvent] = field(default_factory=list)
+    """All change events that say something of earlier points, known or not."""
     rejudged: list[tuple[int, datetime]] = field(default_factory=list)
     """Points whose roll-up must be computed again."""
     restated: list[tuple[int, datetime]] = field(default_factory=list)
@@ -61,34 +63,49 @@ def row_at(
     )
 
 
-def news_of(series: SeriesRow, judgement: Judgement) -> list[News]:
-    return [News(series=series, event=event, noise=judgement.noise or 0.0) for event in judgement.events]
+def events_of(series_id: int, judgement: Judgement) -> list[ChangeEvent]:
+    noise = judgement.noise or 0.0
+    return [ChangeEvent(series_id=series_id, change=change, noise=noise) for change in judgement.events]
 
 
-def tell(c: Connection, arrival: Arrival, found: Outcome) -> Told:
-    """Write what happened into change points and regressions; find the regression of each point that has one."""
+def apply_changes(c: Connection, context: AlarmContext, found: Outcome) -> KnownPoints:
+    """Bring regressions in line with what happened. Returns the change points that the judgements are part of."""
     part_of_something = {row.series_id for row in found.rows if row.judgement.since_position is not None}
-    if found.news:
-        ids = part_of_something | {item.series.id for item in found.news}
+    if found.events:
+        ids = part_of_something | {event.series_id for event in found.events}
         watched = sum(judgement.verdict is not Verdict.INSUFFICIENT for _, judgement in found.said)
-        return alarms.tell(c, arrival, found.news, sorted(ids), watched=watched)
-    return alarms.known_points(c, part_of_something) if part_of_something else Told()
+        return apply.apply_changes(c, context, found.events, sorted(ids), watched=watched)
+    return apply.known_points(c, part_of_something) if part_of_something else KnownPoints()
 
 
-def store(c: Connection, arrival: Arrival, found: Outcome, told: Told) -> list[JudgementRow]:
-    """Write the judgements as they may be told, and what they make clear about earlier ones."""
-    rows = [as_told(row, told) for row in found.rows] if told.points else found.rows
-    inserted = judgement_store.insert_statement(rows, arrival.now)
-    changes = restatements(found.stories, told)
+def write_down(c: Connection, now: datetime, found: Outcome, known: KnownPoints) -> list[JudgementRow]:
+    """Write the judgements as they may be said, and what they make clear about earlier ones."""
+    rows = said_rows(found.rows, known)
+    inserted = judgement_store.insert_statement(rows, now)
+    changes = of_events(found.history, known)
     if changes or found.rejudged:
         wire.send(c, inserted)
     else:
         found.statements.append(inserted)
-    found.restated = judgement_store.restate(c, changes, arrival.now)
+    found.restated = ledger.restate(c, changes, now)
     touched = {series_id for series_id, _ in found.restated}
-    found.rejudged += found.restated + [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
+    found.rejudged += [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
     series_store.recompute_rollups(c, found.rejudged)
     return rows
+
+
+def said_rows(rows: Sequence[JudgementRow], known: KnownPoints) -> list[JudgementRow]:
+    """Judgements as they may be said: each with its regression, and red only where the code may be the cause."""
+    return [_said_row(row, known) for row in rows] if known.points else list(rows)
+
+
+def _said_row(row: JudgementRow, known: KnownPoints) -> JudgementRow:
+    point = known.at(row.series_id, row.judgement.since_position)
+    if point is None:
+        return row
+    judgement = said_now(row.judgement, point)
+    regression_id = None if judgement.since_position is None else point.regression_id
+    return replace(row, judgement=judgement, regression_id=regression_id)
 
 
 def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:
@@ -97,7 +114,7 @@ def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> d
     positions = {row.judgement.since_position for row in own} | {
         event.onset_position for row in own for event in row.judgement.events
     }
-    shas = regression_store.shas_at(c, arrival.default_branch_id, [p for p in positions if p is not None])
+    shas = regression_store.shas_at(c, arrival.context.branch_id, [p for p in positions if p is not None])
     return {position: sha[:10] for position, sha in shas.items()}
 
 
@@ -109,18 +126,6 @@ def verdicts_of(
     return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
 
 
-def as_told(row: JudgementRow, told: Told) -> JudgementRow:
-    """The judgement as it may be told: with its regression; and red only where the code may be the cause."""
-    since = row.judgement.since_position
-    judgement = row.judgement
-    if told.is_over(row.series_id, since, judgement.position):
-        quiet = replace(judgement, verdict=Verdict.UNCHANGED, reason=Reason.RETURNED, red=False, since_position=None)
-        return replace(row, judgement=quiet)
-    if judgement.verdict is Verdict.REGRESSION and told.held_back(row.series_id, since):
-        judgement = replace(judgement, verdict=Verdict.SUSPECT, red=False)
-    return replace(row, judgement=judgement, regression_id=told.regression_of(row.series_id, since))
-
-
 def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
     """What adds the run to the roll-ups; those of points that were judged again are computed anew instead."""
     again = {series_id for series_id, _ in found.rejudged}
@@ -130,12 +135,12 @@ def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
     return [series_store.rollup_statement(said, measured_at=arrival.measured_at, position=arrival.position)]
 
 
-def state_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
+def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:
     """What stores the states."""
     states = [new_state(series, state, judgement) for series, state, judgement in found.after]
-    return [series_store.save_statement(states, arrival.measured_at)] if states else []
+    return [series_store.save_statement(states, measured_at)] if states else []
 
 
 def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
     """All that is still to be sent."""
-    return *found.statements, *state_statements(arrival, found), *rollup_statements(arrival, found)
+    return *found.statements, *state_statements(arrival.measured_at, found), *rollup_statements(arrival, found)

@@ -25,6 +25,7 @@ from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, Unavailable
 from backend.services.judging import rejudging
 from backend.services.judging.replay import POINTS_BEFORE, judgeable, kind_of, replay
+from backend.services.judging.stored_runs import StoredRuns
 from backend.services.policy.resolve import book_of
 from backend.services.policy.versions import PolicyVersion, note_version, versions_of
 from backend.store.base import projects as project_store
@@ -328,11 +329,11 @@ def rejudge_due(
                 with engine.begin() as c:
                     _finish(c, project_id, requested_at, now())
                 break
-            arrivals = rejudging.Arrivals(now())
+            runs = StoredRuns(now())
             for w in batch:
                 if is_stopping():
                     return done
-                done += _rejudge(engine, project_id, requested_at, w, arrivals, now())
+                done += _rejudge(engine, project_id, requested_at, w, runs, now())
     return done
 
 
@@ -359,13 +360,13 @@ def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
 
 
 def _rejudge(
-    engine: Engine, project_id: int, requested_at: str, w: Watched, arrivals: rejudging.Arrivals, now: datetime
+    engine: Engine, project_id: int, requested_at: str, w: Watched, runs: StoredRuns, now: datetime
 ) -> list[int]:
     """One series; one that cannot be judged again keeps its verdicts, and does not keep the others waiting."""
     judged = []
     try:
         with engine.begin() as c:
-            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now, arrivals=arrivals)
+            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now, runs=runs)
         judged = [w.series.id]
     except (psycopg.Error, SQLAlchemyError):
         raise

@@ -1,4 +1,4 @@
-"""Judging points again: from where, with which points, and what the new story adds to the one that was told."""
+"""Judging points again: from where, with which points, and what differs from what was recorded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from statistics import median
 
 from sqlalchemy import Connection
 
+from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, is_alarm
 from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.policy import Policy
+from backend.regression.regression_state import DECIDED
 from backend.regression.series.judge import Record, SeriesState, judge
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.terms import (
-    ChangeDirection,
     ChangePoint,
     ChangeState,
     Direction,
@@ -25,16 +26,15 @@ from backend.regression.terms import (
     SeriesKind,
     Verdict,
 )
-from backend.services.alarms.reconcile import LIVE, News
-from backend.services.base.arrival import Arrival
+from backend.services.judging.arrival import Arrival
 from backend.store.judging import series as series_store
 from backend.store.judging.series import SeriesRow, StoredPoint
+from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as regression_store
 
 # When a series is judged again, so many points before the late one build up the state; the states of an older past
 # differ too little to matter.
 POINTS_BEFORE = 150
-BY_PEOPLE = ("expected", "invalid")
 
 
 def kind_of(series: SeriesRow) -> SeriesKind:
@@ -67,7 +67,7 @@ def not_judgeable(point: Point, policy: Policy) -> Judgement:
 
 def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
     """The points from far enough before the position, and before anything still open, for a sound state there."""
-    opened = [point.onset_position for point in regression_store.open_points(c, series_ids)]
+    opened = [point.onset_position for point in point_store.open_in_series(c, series_ids)]
     start = min([position, *opened])
     return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
 
@@ -95,7 +95,7 @@ def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequen
     return sorted([*others, own], key=lambda point: point.position)
 
 
-# --- the story
+# --- the history
 
 
 def replay(
@@ -117,7 +117,7 @@ def replay(
             judgement = not_judgeable(point, policy)
         for decision in mine:
             if decision.position == stored_point.position:
-                if decision.state in BY_PEOPLE:
+                if decision.state in DECIDED:
                     state = decide(state, decision.onset_position, decision.state)
                     continue
                 events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
@@ -153,59 +153,56 @@ def said_after(event: ChangePoint, state: SeriesState) -> ChangePoint:
     return replace(event, detected_position=state.last_position + 1)
 
 
-def difference(
-    series: SeriesRow, known: Sequence[regression_store.ChangePointRow], judged: Sequence[Judgement]
-) -> list[News]:
-    """What the series' new story adds to the one that was told: as events, because what was told is not edited."""
-    story = _story(judged)
-    news = []
-    for point in sorted(known, key=lambda known_point: known_point.state not in LIVE):
-        onset = min(story, key=lambda position: _distance(point, position), default=None)
+def difference(series_id: int, known: Sequence[KnownPoint], judged: Sequence[Judgement]) -> list[ChangeEvent]:
+    """What the new history of a series adds to the change points that are recorded: as events, because what was
+    announced is not edited."""
+    history = _history(judged)
+    events = []
+
+    def add(change: ChangePoint, noise: float) -> None:
+        events.append(ChangeEvent(series_id=series_id, change=change, noise=noise))
+
+    for point in sorted(known, key=lambda known_point: not known_point.is_live):
+        onset = min(history, key=lambda position: _distance(point, position), default=None)
         if onset is None or _distance(point, onset) > NEAR:
-            if point.state in LIVE:
-                gone = replace(point.as_change_point(), state=ChangeState.WITHDRAWN)
-                news.append(News(series=series, event=gone, noise=0.0))
+            if point.is_live:
+                add(replace(point.as_change_point(), state=ChangeState.WITHDRAWN), 0.0)
             continue
-        if _is_told_again(point, story[onset][0]):
+        if _is_shown_again(point, history[onset][0]):
             continue
-        event, noise = story.pop(onset)
-        if point.state not in LIVE:
+        change, noise = history.pop(onset)
+        if not point.is_live:
             continue
-        if (onset, event.last_good_position) != (point.onset_position, point.last_good_position):
-            moved = replace(event, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position)
-            news.append(News(series=series, event=moved, noise=noise))
-        if event.state.value != point.state:
-            news.append(News(series=series, event=event, noise=noise))
-    news += [
-        News(series=series, event=event, noise=noise)
-        for event, noise in story.values()
-        if event.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED)
-    ]
-    return news
+        if (onset, change.last_good_position) != (point.onset_position, point.last_good_position):
+            add(replace(change, state=ChangeState.RELOCATED, previous_onset_position=point.onset_position), noise)
+        if change.state.value != point.state:
+            add(change, noise)
+    for change, noise in history.values():
+        if change.state in LIVE:
+            add(change, noise)
+    return events
 
 
-def _is_told_again(point: regression_store.ChangePointRow, event: ChangePoint) -> bool:
+def _is_shown_again(point: KnownPoint, event: ChangePoint) -> bool:
     """Whether what was withdrawn is found after all, as when a threshold is taken back. What a person decided stays."""
-    withdrawn = point.state == ChangeState.WITHDRAWN and point.regression_state not in BY_PEOPLE
+    withdrawn = point.state == ChangeState.WITHDRAWN and point.regression_state not in DECIDED
     return withdrawn and event.state is ChangeState.CONFIRMED
 
 
-def _distance(point: regression_store.ChangePointRow, onset: int) -> int:
-    """How far an onset is from the one that was told: not at all within the commits that nobody had measured then."""
+def _distance(point: KnownPoint, onset: int) -> int:
+    """How far an onset is from the recorded one: not at all within the commits that nobody had measured then."""
     if point.last_good_position is not None and point.last_good_position < onset <= point.onset_position:
         return 0
     return abs(onset - point.onset_position)
 
 
-def _story(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
-    """The last word on each change for the worse, by its onset, with the noise it was seen in."""
-    story: dict[int, tuple[ChangePoint, float]] = {}
+def _history(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]]:
+    """The last event of each change for the worse, by its onset, with the noise it was seen in."""
+    history: dict[int, tuple[ChangePoint, float]] = {}
     for judgement in judged:
-        for event in judgement.events:
-            if event.direction is not ChangeDirection.REGRESSION or not event.past_gate:
-                continue
-            if event.previous_onset_position is not None:
-                story.pop(event.previous_onset_position, None)
-            if event.state is not ChangeState.RELOCATED:
-                story[event.onset_position] = (event, judgement.noise or 0.0)
-    return story
+        for change in filter(is_alarm, judgement.events):
+            if change.previous_onset_position is not None:
+                history.pop(change.previous_onset_position, None)
+            if change.state is not ChangeState.RELOCATED:
+                history[change.onset_position] = (change, judgement.noise or 0.0)
+    return history

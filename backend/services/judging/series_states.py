@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Connection
@@ -11,6 +11,7 @@ from backend.regression.series.judge import SeriesState
 from backend.regression.terms import Judgement
 from backend.services.judging.replay import kind_of
 from backend.services.judging.state_cache import STATES, Forgotten
+from backend.store.base import wire
 from backend.store.judging import series as series_store
 from backend.store.judging.series import NewState, SeriesRow
 
@@ -36,6 +37,24 @@ def state_of(series: SeriesRow) -> SeriesState:
     # The role may have changed since: it decides what turns red, not how a series is judged.
     state, kind = STATES.decoded(series), kind_of(series)
     return state if state.kind == kind else replace(state, kind=kind)
+
+
+def save_states(c: Connection, states: Mapping[SeriesRow, SeriesState]) -> None:
+    """Store what people or a session made of states: no run was judged, and no noise is new."""
+    new = []
+    for row, state in states.items():
+        stored = STATES.encoded(row, state)
+        new.append(
+            NewState(
+                series_id=row.id,
+                state=stored.whole,
+                state_tail=stored.tail,
+                position=state.last_position,
+                profile=None,
+            )
+        )
+    if new:
+        wire.send(c, series_store.save_statement(new, None))
 
 
 def new_state(series: SeriesRow, state: SeriesState, judgement: Judgement) -> NewState:

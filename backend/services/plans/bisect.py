@@ -19,6 +19,7 @@ from backend.contract import new_run_id
 from backend.regression.bisection import Observation, Standing, looks_bad, processes_a_step
 from backend.regression.confirmation import process_spread
 from backend.regression.cost import log_cost
+from backend.regression.regression_state import OPEN
 from backend.regression.terms import Direction
 from backend.services.base import live
 from backend.services.base.config import ServiceConfig
@@ -41,7 +42,6 @@ from backend.store.plans import bisections as store
 from backend.store.queue import queue
 from backend.store.regressions import regressions as regression_store
 
-OPEN_STATES = ("suspect", "confirmed", "acknowledged")
 SESSION_ROUNDS = 3
 """Of one commit on a merged side; the bisection itself weighs what stays unclear."""
 
@@ -89,7 +89,7 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
 
 def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[Place]:
     number = asked["id"]
-    if asked["state"] not in OPEN_STATES or not asked["still_bad"]:
+    if asked["state"] not in OPEN or not asked["still_bad"]:
         raise Conflict(f"regression {number} is {asked['state']}: only open regressions are bisected")
     if asked["first_bad_commit_id"] is None or asked["last_good_commit_id"] is None or asked["branch_id"] is None:
         raise Conflict(f"regression {number} has no known last good commit, so there is no range to close")
@@ -160,7 +160,7 @@ def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: dateti
     row = store.lock_bisection(c, bisection_id)
     if row is None or row["state"] != "running":
         return
-    if row["regression_state"] not in OPEN_STATES:
+    if row["regression_state"] not in OPEN:
         _call_off(c, row, f"the regression is {row['regression_state']}", now)
         return
     steps = [_settled(c, row, step, now) for step in store.steps_of(c, bisection_id)]

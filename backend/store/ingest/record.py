@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, text
@@ -60,7 +60,6 @@ SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)
 """
 _MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hashtext(:project))")
 POSITIONS_LOCK = "tidemark positions"
-_LOCK_RUN = "SELECT pg_advisory_xact_lock(hashtext(%(lock)s), hashtext(%(run)s))"
 _PLACE = """
 SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
        (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
@@ -92,16 +91,9 @@ def move_positions(c: Connection, project: str) -> None:
     c.execute(_MOVE_POSITIONS, {"positions": POSITIONS_LOCK, "project": project})
 
 
-def find_place(c: Connection, run: Run, *, environment_hash: str | None, measured_at: datetime) -> Place:
-    """Everything the store knows of a run's surroundings, in one round trip; deliveries of one run id take turns."""
-    statements = place_statements(run, environment_hash=environment_hash, measured_at=measured_at)
-    return place_in(wire.send(c, *statements))
-
-
-def place_statements(
-    run: Run, *, environment_hash: str | None, measured_at: datetime, arriving: bool = False
-) -> list[wire.Statement]:
-    """What finds the place; `arriving`: the run is about to be judged there, and it must not change meanwhile."""
+def place_statements(run: Run, *, environment_hash: str | None, measured_at: datetime) -> list[wire.Statement]:
+    """What finds the place of a run that arrives, which must not change meanwhile; deliveries of one run id take
+    turns."""
     month = f"{measured_at:%Y_%m}"
     values = {
         "project": run.project,
@@ -115,12 +107,40 @@ def place_statements(
     }
     locks = {"positions": POSITIONS_LOCK, "project": run.project, "lock": RUN_LOCK, "run": run.id}
     # The second is a statement of its own, so that its snapshot is taken when the locks are ours.
-    return [(_HOLD_AND_LOCK if arriving else _LOCK_RUN, locks), (_PLACE, values)]
+    return [(_HOLD_AND_LOCK, locks), (_PLACE, values)]
 
 
 def place_in(answers: Sequence[wire.Rows]) -> Place:
     """The place, from the answers to `place_statements`."""
     return Place(**answers[-1][0]._asdict())
+
+
+class StoredPlace(NamedTuple):
+    """Where a stored run belongs, and the policies of its project."""
+
+    project_id: int
+    project: str
+    testbed_id: int
+    testbed: str
+    default_branch_id: int
+    policy: Mapping[str, Any] | None
+    suite_policy: Mapping[str, Any] | None
+    """What its suite declared at its commit."""
+    chosen_policy: Mapping[str, Any] | None
+    points_per_week: float | None
+
+
+_PLACE_OF_STORED = text(
+    """SELECT p.id, p.slug, t.id, t.name, b.id, p.policy, r.spec -> 'policy', p.settings #> '{policy,table}',
+              CAST(p.settings #>> '{load,points_per_week}' AS float8)
+       FROM run r JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id
+       JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+       WHERE r.id = :run"""
+)
+
+
+def place_of_stored(c: Connection, run_id: str) -> StoredPlace:
+    return StoredPlace(*c.execute(_PLACE_OF_STORED, {"run": run_id}).one())
 
 
 # --- names seen for the first time -----------------------------------------------------------------------------------
@@ -400,6 +420,14 @@ def pack_document(document: Mapping[str, Any]) -> bytes:
 def unpack_document(packed: bytes) -> dict[str, Any]:
     document: dict[str, Any] = orjson.loads(zlib.decompress(packed))
     return document
+
+
+def read_packed(c: Connection, run_id: str) -> dict[str, Any]:
+    """The run as it was delivered, without the samples of its measurements. LookupError: nothing was delivered."""
+    packed = c.execute(_DOCUMENT, {"run": run_id}).scalar_one_or_none()
+    if packed is None:
+        raise LookupError(f"run {run_id} was not delivered")
+    return unpack_document(packed)
 
 
 def read_document(c: Connection, run_id: str) -> dict[str, Any] | None:

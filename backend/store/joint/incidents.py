@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.regression.incidents import ReportedIncident
 from backend.store.sessions.sessions import OPEN
 
 LOCK = "tidemark fleet"
@@ -58,26 +59,6 @@ class Accepted(NamedTuple):
     at: datetime
     first_bad_position: int
     series: list[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """An incident as it was told, and the regression that came of it."""
-
-    id: int
-    suite: str
-    kind: str
-    cause: str
-    worker: str | None
-    testbeds: tuple[str, ...]
-    series: frozenset[int]
-    first_bad_position: int
-    range_start: int
-    range_end: int
-    magnitude: float
-    drift: bool
-    closed_position: int | None
-    regression_id: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,98 +191,97 @@ def still_accepted(c: Connection, event_ids: Iterable[int]) -> set[int]:
     return set(c.execute(_STILL_ACCEPTED, {"ids": list(event_ids)}).scalars())
 
 
-# --- what was told ---------------------------------------------------------------------------------------------------
+# --- what was reported -----------------------------------------------------------------------------------------------
 
-_WORD_COLUMNS = """id, suite, kind, cause, worker, testbeds, series, first_bad_position, range_start, range_end,
+_COLUMNS = """id, suite, kind, cause, worker, testbeds, series, first_bad_position, range_start, range_end,
        magnitude, drift, closed_position, regression_id"""
-_WORDS = text(
-    f"""SELECT {_WORD_COLUMNS} FROM fleet_incident
+_SINCE = text(
+    f"""SELECT {_COLUMNS} FROM fleet_incident
         WHERE project_id = :project AND kind IN ('regression', 'infra', 'environment')
           AND (first_bad_position >= :since OR kind = 'infra' AND closed_position IS NULL
                OR closed_position >= :since OR drift AND closed_position IS NULL AND range_end >= :since)
         ORDER BY id"""
 )
 _ALL = text(
-    f"""SELECT {_WORD_COLUMNS} FROM fleet_incident WHERE project_id = :project AND suite = :suite
+    f"""SELECT {_COLUMNS} FROM fleet_incident WHERE project_id = :project AND suite = :suite
         ORDER BY id DESC LIMIT 500"""
 )
-_OF_REGRESSIONS = text(
-    f"SELECT {_WORD_COLUMNS} FROM fleet_incident WHERE regression_id = ANY(:regressions) ORDER BY id"
-)
-_TELL = text(
+_OF_REGRESSIONS = text(f"SELECT {_COLUMNS} FROM fleet_incident WHERE regression_id = ANY(:regressions) ORDER BY id")
+_INSERT = text(
     """INSERT INTO fleet_incident (project_id, suite, kind, cause, worker, testbeds, series, first_bad_position,
                                    range_start, range_end, magnitude, drift, closed_position, told_at, updated_at)
        VALUES (:project, :suite, :kind, :cause, :worker, :testbeds, :series, :first_bad, :range_start, :range_end,
                :magnitude, :drift, :closed, :now, :now) RETURNING id"""
 )
-_RETELL = text(
+_UPDATE = text(
     """UPDATE fleet_incident SET testbeds = :testbeds, series = :series, first_bad_position = :first_bad,
          range_start = :range_start, range_end = :range_end, magnitude = :magnitude, drift = :drift,
          closed_position = :closed, updated_at = :now
        WHERE id = :id"""
 )
 _FORGET = text("DELETE FROM fleet_incident WHERE project_id = :project AND first_bad_position >= :first")
-# A word that stays open without a judge who knows it would hold back whatever comes; the judge says how it went on.
+# One that stays open without a detector that knows it would hold back whatever comes; the detector says how it went on.
 _CUT_SHORT = text(
     "UPDATE fleet_incident SET closed_position = :first WHERE project_id = :project AND closed_position > :first"
 )
 _BIND = text("UPDATE fleet_incident SET regression_id = :regression WHERE id = :id")
 
 
-def words(c: Connection, project_id: int, since: int) -> list[Word]:
-    """What was told of the commits from a position on, or still goes on."""
-    return [_word(row) for row in c.execute(_WORDS, {"project": project_id, "since": since})]
+def since(c: Connection, project_id: int, since: int) -> list[ReportedIncident]:
+    """Those at commits from a position on, and those that still go on."""
+    return [_incident(row) for row in c.execute(_SINCE, {"project": project_id, "since": since})]
 
 
-def words_of_suite(c: Connection, project_id: int, suite: str) -> list[Word]:
+def of_suite(c: Connection, project_id: int, suite: str) -> list[ReportedIncident]:
     """The newest, the oldest of them first."""
-    return [_word(row) for row in c.execute(_ALL, {"project": project_id, "suite": suite}).all()[::-1]]
+    return [_incident(row) for row in c.execute(_ALL, {"project": project_id, "suite": suite}).all()[::-1]]
 
 
-def words_of_regressions(c: Connection, regression_ids: Iterable[int]) -> dict[int, Word]:
-    """The newest word behind each regression that has one."""
+def of_regressions(c: Connection, regression_ids: Iterable[int]) -> dict[int, ReportedIncident]:
+    """The newest incident behind each regression that has one."""
     rows = c.execute(_OF_REGRESSIONS, {"regressions": list(regression_ids)})
-    return {row.regression_id: _word(row) for row in rows}
+    return {row.regression_id: _incident(row) for row in rows}
 
 
-def _word(row: Any) -> Word:
+def _incident(row: Any) -> ReportedIncident:
     told = row._asdict()
-    return Word(**{**told, "testbeds": tuple(told["testbeds"]), "series": frozenset(told["series"])})
+    return ReportedIncident(**{**told, "testbeds": tuple(told["testbeds"]), "series": frozenset(told["series"])})
 
 
-def tell(c: Connection, project_id: int, word: Word, now: datetime) -> int:
-    """A word that is new; its id."""
-    values = {**_values(word, now), "project": project_id, "suite": word.suite}
-    values |= {"kind": word.kind, "cause": word.cause, "worker": word.worker}
-    return int(c.execute(_TELL, values).scalar_one())
+def insert(c: Connection, project_id: int, new: ReportedIncident, now: datetime) -> int:
+    """Store an incident that is new; its id."""
+    values = {**_values(new, now), "project": project_id, "suite": new.suite}
+    values |= {"kind": new.kind, "cause": new.cause, "worker": new.worker}
+    return int(c.execute(_INSERT, values).scalar_one())
 
 
-def retell(c: Connection, word: Word, now: datetime) -> None:
-    """More is known of what was told."""
-    c.execute(_RETELL, {**_values(word, now), "id": word.id})
+def update(c: Connection, known: ReportedIncident, now: datetime) -> None:
+    """Store what more is known of an incident."""
+    c.execute(_UPDATE, {**_values(known, now), "id": known.id})
 
 
-def bind(c: Connection, word_id: int, regression_id: int) -> None:
-    c.execute(_BIND, {"id": word_id, "regression": regression_id})
+def bind(c: Connection, incident_id: int, regression_id: int) -> None:
+    """Store which regression came of an incident."""
+    c.execute(_BIND, {"id": incident_id, "regression": regression_id})
 
 
 def forget_from(c: Connection, project_id: int, position: int) -> None:
-    """From this position on other commits stand where those were that words were told of: the judge, which begins
-    anew, tells of them where they are now."""
+    """From this position on other commits stand where those were that incidents were reported of: the detector, which
+    begins anew, reports them where they are now."""
     c.execute(_FORGET, {"project": project_id, "first": position})
     c.execute(_CUT_SHORT, {"project": project_id, "first": position})
 
 
-def _values(word: Word, now: datetime) -> dict[str, Any]:
+def _values(incident: ReportedIncident, now: datetime) -> dict[str, Any]:
     return {
-        "testbeds": list(word.testbeds),
-        "series": sorted(word.series),
-        "first_bad": word.first_bad_position,
-        "range_start": word.range_start,
-        "range_end": word.range_end,
-        "magnitude": word.magnitude,
-        "drift": word.drift,
-        "closed": word.closed_position,
+        "testbeds": list(incident.testbeds),
+        "series": sorted(incident.series),
+        "first_bad": incident.first_bad_position,
+        "range_start": incident.range_start,
+        "range_end": incident.range_end,
+        "magnitude": incident.magnitude,
+        "drift": incident.drift,
+        "closed": incident.closed_position,
         "now": now,
     }
 

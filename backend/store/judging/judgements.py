@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
+from backend.regression.restatements import Restatement
 from backend.regression.terms import Judgement, Reason, Verdict
 from backend.store.base import wire
 
@@ -176,24 +177,6 @@ def supersede_from(
 ) -> None:
     """The default branch's judgements of these series from a position on (until another) stand no longer."""
     wire.send(c, (_SUPERSEDE, {"ids": list(series_ids), "first": position, "last": last, "now": now}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restatement:
-    """What later runs made clear about the points of a series between two positions (both included)."""
-
-    series_id: int
-    first: int
-    last: int
-    verdict: Verdict
-    reason: Reason | None
-    """None: the reason first given stays."""
-    onset_position: int | None
-    regression_id: int | None
-    instead_of: tuple[Verdict, ...]
-    """Only judgements of these verdicts are restated …"""
-    since: int | None = None
-    """… and, where given, only those that were part of what began there."""
 
 
 # The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.

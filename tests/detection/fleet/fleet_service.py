@@ -21,7 +21,7 @@ from backend.services.base.access import Principal, Via
 from backend.services.ingest.record import record_run
 from backend.services.ingest.session_round import deliver_round
 from backend.services.joint.detector import Fleets
-from backend.services.regressions import machine_alarms
+from backend.services.triage import machine_alarms
 
 SUITE = "fleet"
 DRIFTS = 70, 135

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 
 from backend.services.base.config import ServiceConfig
 from backend.services.github.outbox import Teller
-from backend.services.regressions import triage
+from backend.services.triage import triage
 from backend.store.base import projects as project_store
 from tests.backend.api.conftest import BROKEN_AT, run_document, sha
 from tests.backend.services.github.github_stand_in import StandIn, stand_in

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services.regressions.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
 
 GOOD, BAD = 10, 10
 

@@ -12,7 +12,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.plans import bisect, bisection_views
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
-from backend.services.regressions import triage
+from backend.services.triage import triage
 from tests.backend.services.ingesting.counting import counted
 
 QUIET = [100.0] * 24

@@ -22,9 +22,8 @@ from backend.services.joint.status import standing
 from backend.services.plans import measuring
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Protection, WorkerHello
-from backend.services.regressions import triage
 from backend.services.sessions import request as confirm
-from backend.store.ingest import record as ingest_store
+from backend.services.triage import triage
 from tests.backend.services.ingesting.counting import counted
 
 ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
@@ -290,9 +289,7 @@ def test_thirty_sessions_are_listed_by_as_many_statements_as_three(watched: Any)
     assert (three, thirty, few) == (3, 30, many) and few > 2
 
 
-def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(
-    loom: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(loom: Any) -> None:
     metrics = ("step_ms", "other_ms", "third_ms")
     for position in range(24):
         loom.deliver(loom.run_of(position, [loom.measurement(name, 100.0, seed=position) for name in metrics]))
@@ -303,16 +300,11 @@ def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(
     for turn in said["turns"]:
         (own,) = turn["run"]["results"][0]["measurements"]
         turn["run"]["results"][0]["measurements"] = [{**own, "metric": name} for name in metrics]
-    read: list[str] = []
-    found = ingest_store.read_document
-
-    def reading(c: Any, run_id: str) -> Any:
-        read.append(run_id)
-        return found(c, run_id)
-
-    monkeypatch.setattr(ingest_store, "read_document", reading)
-    assert deliver(loom, said).decision == "confirmed"
-    assert sorted(read) == ["RUN-000023", "RUN-000024", "RUN-000024"], "24 once more for the story of the regression"
+    with counted(loom.connection) as sent:
+        assert deliver(loom, said).decision == "confirmed"
+    places = [statement for statement in sent if "r.spec -> 'policy'" in statement]
+    assert len(places) == 3, "of the newest run when the round came, and of two runs for the history of the regression"
+    assert sum("SELECT document FROM run" in statement for statement in sent) <= 1, "for the cause alone"
 
 
 def test_a_machine_that_moved_is_not_counted_and_tried_again_but_not_for_ever(watched: Any) -> None:

@@ -11,8 +11,8 @@ from backend.services.base import readiness
 from backend.services.base.config import ServiceConfig
 from backend.services.joint.detector import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets
 from backend.services.joint.status import standing
-from backend.services.regressions.triage import triage
-from backend.services.regressions.views import RegressionFilter, list_regressions
+from backend.services.triage.triage import triage
+from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.reports.figures import load_figures
 
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}

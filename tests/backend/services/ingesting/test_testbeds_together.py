@@ -13,11 +13,11 @@ from sqlalchemy import Engine, text
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.terms import Incident, IncidentKind
 from backend.regression.policy import PolicyBook
-from backend.services.joint.incidents import FleetNews, heed
+from backend.services.joint.incidents import SuiteIncidents, report
 from backend.services.joint.reading import Columns
 from backend.services.judging.rejudging import rejudge_series
-from backend.services.regressions.triage import lock_series, triage
-from backend.services.regressions.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.triage import lock_series, triage
+from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
 from backend.store.joint import incidents as fleet_store
 from backend.store.regressions import regressions as regression_store
 
@@ -83,7 +83,7 @@ def test_changes_far_apart_on_two_testbeds_are_two_regressions(loom: Any) -> Non
     ]
 
 
-def _upgrade(loom: Any, *testbeds: str) -> list[FleetNews]:
+def _upgrade(loom: Any, *testbeds: str) -> list[SuiteIncidents]:
     """The fleet judge's word that new software of these testbeds made what the code was thought to have made."""
     incident = Incident(
         id=1,
@@ -99,7 +99,7 @@ def _upgrade(loom: Any, *testbeds: str) -> list[FleetNews]:
         drift=False,
     )
     columns = Columns("gpt", fleet_store.series_of(loom.connection, _project(loom)), PolicyBook("northsea/loom"))
-    return [FleetNews(columns=columns, incidents=(incident,), numbers={}, since=None)]
+    return [SuiteIncidents(columns=columns, incidents=(incident,), numbers={}, since=None)]
 
 
 def _project(loom: Any) -> int:
@@ -108,7 +108,7 @@ def _project(loom: Any) -> int:
 
 def test_what_was_taken_back_stays_taken_back_when_a_person_lets_go(loom: Any) -> None:
     _both(loom, STEP + 5)
-    (number,) = heed(loom.connection, _project(loom), _upgrade(loom, "cpu", "gpu"), loom.now)
+    (number,) = report(loom.connection, _project(loom), _upgrade(loom, "cpu", "gpu"), loom.now)
     assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
     triage(loom.connection, number, "acknowledge", "ada", now=loom.now)
     released = triage(loom.connection, number, "release", "ada", now=loom.now).regression
@@ -117,7 +117,7 @@ def test_what_was_taken_back_stays_taken_back_when_a_person_lets_go(loom: Any) -
 
 def test_an_upgrade_of_one_testbed_hides_no_regression_that_another_shows(loom: Any) -> None:
     _both(loom, STEP + 5)
-    heed(loom.connection, _project(loom), _upgrade(loom, "cpu"), loom.now)
+    report(loom.connection, _project(loom), _upgrade(loom, "cpu"), loom.now)
     found = list_regressions(loom.connection, RegressionFilter()).items
     assert sorted((item.state, item.cause, item.testbeds) for item in found) == [
         ("confirmed", "code", ("gpu",)),
@@ -141,7 +141,7 @@ def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: A
     (news,) = _upgrade(loom, "cpu", "gpu")
     (said,) = news.incidents
     code = replace(said, kind=IncidentKind.REGRESSION, cause=CauseName.CODE, range_end=STEP + 8)
-    heed(loom.connection, _project(loom), [replace(news, incidents=(code,))], loom.now)
+    report(loom.connection, _project(loom), [replace(news, incidents=(code,))], loom.now)
     assert loom.rows("SELECT id, state, owner FROM regression ORDER BY id") == [
         (first, "withdrawn", None),
         (second, "acknowledged", "ada"),
@@ -150,7 +150,7 @@ def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: A
     assert loom.rows(detail) == [(str(second),)]
 
 
-def _code(loom: Any, closed_by: int | None) -> list[FleetNews]:
+def _code(loom: Any, closed_by: int | None) -> list[SuiteIncidents]:
     """The fleet judge's word that the code made it, on both testbeds, and mended it there."""
     (news,) = _upgrade(loom, "cpu", "gpu")
     (said,) = news.incidents
@@ -171,7 +171,7 @@ def test_a_series_that_shows_late_what_is_mended_opens_no_second_regression(
         _run(loom, "gpu", position, 100.0)
     for position in range(STEP, mended + 6):
         _run(loom, "cpu", position, 125.0 if position < mended else 100.0)
-        heed(loom.connection, _project(loom), _code(loom, None if position <= mended else mended), loom.now)
+        report(loom.connection, _project(loom), _code(loom, None if position <= mended else mended), loom.now)
     assert loom.rows("SELECT state FROM regression") == [("fixed",)]
     for after in bad_on_gpu:
         _run(loom, "gpu", STEP + after, 125.0)
@@ -187,7 +187,7 @@ def test_what_was_told_stays_while_all_series_side_by_side_show_it(loom: Any, sa
     """Though its own series see nothing in it any more."""
     _both(loom, STEP + 5)
     if says_so:
-        heed(loom.connection, _project(loom), _code(loom, None), loom.now)
+        report(loom.connection, _project(loom), _code(loom, None), loom.now)
     chosen = "UPDATE project SET settings = settings || CAST(:chosen AS jsonb)"
     table = {"policy": {"table": {"min_change": 0.5}}}
     loom.connection.execute(text(chosen), {"chosen": json.dumps(table)})
@@ -195,7 +195,7 @@ def test_what_was_told_stays_while_all_series_side_by_side_show_it(loom: Any, sa
         rejudge_series(loom.connection, series_id, 0, now=loom.now)
     seen = [loom.value("SELECT state FROM regression")]
     if says_so:
-        heed(loom.connection, _project(loom), _code(loom, STEP + 6), loom.now)
+        report(loom.connection, _project(loom), _code(loom, STEP + 6), loom.now)
     assert [*seen, loom.value("SELECT state FROM regression")] == states
 
 
@@ -208,7 +208,7 @@ def test_a_counter_joins_no_alarm_about_a_machine(loom: Any) -> None:
         ]
         loom.deliver(loom.run_of(position, metrics, canary=[SLOWER if ill else STEADY]))
         if position == STEP + 1:
-            heed(loom.connection, _project(loom), _machine(loom, "box-01"), loom.now)
+            report(loom.connection, _project(loom), _machine(loom, "box-01"), loom.now)
     found = list_regressions(loom.connection, RegressionFilter()).items
     assert {(item.metric, item.cause, item.state) for item in found} == {
         ("step_ms", "hardware", "suspect"),
@@ -216,7 +216,7 @@ def test_a_counter_joins_no_alarm_about_a_machine(loom: Any) -> None:
     }
 
 
-def _machine(loom: Any, worker: str) -> list[FleetNews]:
+def _machine(loom: Any, worker: str) -> list[SuiteIncidents]:
     """The fleet judge's word that this worker of cpu is slower, in all that it measures."""
     (news,) = _upgrade(loom, "cpu")
     (said,) = news.incidents
@@ -232,7 +232,7 @@ def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the
     _both(loom, STEP + 5)
     loom.connection.commit()
     project, news = _project(loom), _upgrade(loom, "cpu")
-    changed = _while_a_result_of_gpu_is_judged(committing_engine, heed, loom.connection, project, news, loom.now)
+    changed = _while_a_result_of_gpu_is_judged(committing_engine, report, loom.connection, project, news, loom.now)
     assert len(changed) == 2
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.regressions.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, RowMapping
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.grouping import NEAR
+from backend.regression.regression_state import RegressionState, possible_actions
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.reports.reproducing import Subject, at_commit
+from backend.store.regressions import regressions as store
 from backend.store.regressions import views
 
 T = TypeVar("T")
@@ -24,16 +25,6 @@ T = TypeVar("T")
 MAX_LIMIT = 500
 MAX_SUSPECTS = 100
 NEWEST = 2**31 - 1
-
-
-class RegressionState(StrEnum):
-    SUSPECT = "suspect"
-    CONFIRMED = "confirmed"
-    ACKNOWLEDGED = "acknowledged"
-    FIXED = "fixed"
-    EXPECTED = "expected"
-    INVALID = "invalid"
-    WITHDRAWN = "withdrawn"
 
 
 # Words a reader may ask by for several states at once.
@@ -46,22 +37,6 @@ STATE_GROUPS: Mapping[str, tuple[RegressionState, ...]] = {
         RegressionState.WITHDRAWN,
     ),
 }
-
-
-class Action(StrEnum):
-    """What a person can do with a regression."""
-
-    ACKNOWLEDGE = "acknowledge"  # and own it
-    RELEASE = "release"  # nobody owns it any more
-    EXPECTED = "expected"  # accepted with a reason: the present level is the baseline
-    INVALID = "invalid"  # not real
-    REOPEN = "reopen"
-    NOTE = "note"
-    UNDO = "undo"
-
-
-OPEN = frozenset({RegressionState.SUSPECT, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED})
-DECIDED = frozenset({RegressionState.EXPECTED, RegressionState.INVALID})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,8 +232,8 @@ def list_regressions(c: Connection, wanted: RegressionFilter) -> Page[Regression
 
 def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
     """One regression, with all that a person needs to act on it."""
-    row = views.one(c, regression_id)
-    if row is None:
+    row, tracked = views.one(c, regression_id), store.load(c, [regression_id]).get(regression_id)
+    if row is None or tracked is None:
         raise NotFound.of("regression", regression_id)
     regression = _regression(row)
     affected = tuple(_affected(member) for member in views.members(c, regression_id))
@@ -275,7 +250,7 @@ def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
         events=tuple(RegressionEvent(**event) for event in views.events(c, regression_id)),
         phases=_phases(c, row, affected),
         reproduce=_reproduce(c, row),
-        actions=tuple(action.value for action in possible_actions(c, row)),
+        actions=tuple(action.value for action in possible_actions(tracked)),
     )
 
 
@@ -481,19 +456,3 @@ def _reproduce(c: Connection, row: RowMapping) -> str:
     if good is not None:
         lines.append("tidemark compare ../base.json ../head.json")
     return "\n".join(lines)
-
-
-def possible_actions(c: Connection, row: RowMapping) -> list[Action]:
-    """What a person can do with a regression in its present state."""
-    state = RegressionState(row["state"])
-    found = [Action.NOTE]
-    if state in OPEN:
-        found += [Action.ACKNOWLEDGE, Action.EXPECTED, Action.INVALID]
-    if row["owner"] is not None and state in OPEN:
-        found.append(Action.RELEASE)
-    if state in DECIDED:
-        found.append(Action.REOPEN)
-    last = views.last_action(c, row["id"])
-    if last is not None and last["detail"]["became"]["state"] == state.value:
-        found.append(Action.UNDO)
-    return found

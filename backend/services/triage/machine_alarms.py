@@ -12,11 +12,11 @@ from sqlalchemy import Connection
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.machines import REBASED_AFTER
-from backend.services.alarms.reconcile import ONE_ALARM
-from backend.services.regressions.triage import triage
+from backend.regression.regression_state import BY_ITSELF, ONE_ALARM, AlarmEnded
+from backend.services.regressions.apply import apply_event
+from backend.services.triage.triage import lock_series, triage
 from backend.store.regressions import regressions as store
 
-ACTOR = "tidemark"
 BEGINS = "A new baseline begins here: {}"
 LASTS = "The machine has been slower for {} runs and is judged from its new level. {}"
 OVER = "No run has shown it for {} commits."
@@ -30,17 +30,16 @@ def due(c: Connection) -> list[int]:
 def settle(c: Connection, alarm_id: int, now: datetime) -> bool:
     """Settle one of them; False: it is none any more. In a transaction of its own: it takes the locks of its series and
     then that of its project, as a result does, and may not go on to the next alarm's with those in hand."""
+    lock_series(c, [alarm_id])
     alarm = next((alarm for alarm in store.standing_alarms(c) if alarm.id == alarm_id), None)
     if alarm is None:
         return False
     reason = _reason_for_new_baseline(alarm)
     if reason is not None:
-        triage(c, alarm_id, "expected", ACTOR, now=now, reason=reason)
-    elif _is_over(alarm) and store.withdraw(c, alarm_id, now):
-        store.insert_event(c, alarm_id, "withdrawn", now=now, detail={"note": OVER.format(ONE_ALARM)})
-    else:
-        return False
-    return True
+        triage(c, alarm_id, "expected", BY_ITSELF, now=now, reason=reason)
+    elif _is_over(alarm):
+        apply_event(c, alarm_id, AlarmEnded(note=OVER.format(ONE_ALARM)), now)
+    return reason is not None or _is_over(alarm)
 
 
 def _reason_for_new_baseline(alarm: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -13,16 +13,19 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.contract import variant_key
-from backend.contract_rules import written
-from backend.regression.cause.attribution import CanaryReading, Cause, Evidence, attribute
+from backend.regression.cause.attribution import CanaryReading, Cause, CauseName, Evidence, attribute
 from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
+from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import Group
+from backend.regression.incidents import ReportedIncident, cause_of
 from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries
 from backend.regression.joint.window import WindowEvidence, examine_window
+from backend.regression.regression_state import TrackedRegression, leading
 from backend.regression.terms import ChangeKind, Direction, Role
-from backend.services.base.arrival import Arrival
+from backend.services.regressions.ledger import AlarmContext
 from backend.store.ingest import record as ingest_store
 from backend.store.judging import onsets as store
+from backend.store.regressions import regressions as regression_store
 
 RUNS_BEFORE = 24
 RUNS_AFTER = 10
@@ -51,24 +54,81 @@ class Witness:
     load_1m: float | None
 
 
-def find_cause(
-    c: Connection, arrival: Arrival, found: Group, *, noise: float, exact: bool, moved: int, watched: int
-) -> Cause:
-    """The first cause of a group of changes, asked before anyone is told."""
-    onset = found.onset_position
+class Causes:
+    """Whose doing a group of changes is, asked before anyone is told.
+
+    `noises`: relative spread between runs, of the series that the run has news of. `watched`: how many series of the
+    run are judged.
+    """
+
+    def __init__(self, c: Connection, context: AlarmContext, *, noises: Mapping[int, float], watched: int) -> None:
+        self._c = c
+        self._context = context
+        self._noises = noises
+        self._watched = watched
+
+    def of_regression(
+        self, regression: TrackedRegression, points: Sequence[KnownPoint], incident: ReportedIncident | None
+    ) -> Cause:
+        """The cause of an open regression with live change points, as far as it is known now."""
+        # What a run of another testbed brought is no evidence here: what was found stays.
+        known = regression.known_cause
+        if incident is None and known is not None and regression.testbed_id != self._context.testbed_id:
+            return known
+        found = leading(regression, points)
+        assert found is not None
+        return self.of(found, incident, moved=sum(point.is_live for point in points))
+
+    def of(self, found: Group, incident: ReportedIncident | None, *, moved: int) -> Cause:
+        """What the incident says; of machines and software together with what the runs around the onset say of it.
+        `moved`: how many series changed with them."""
+        reported = None if incident is None else cause_of(incident)
+        if reported is not None and not reported.suppress:
+            return reported
+        own = find_cause(
+            self._c,
+            self._context,
+            found,
+            noise=self._noises.get(int(found.lead.series_id), 0.0),
+            moved=moved,
+            watched=self._watched,
+        )
+        if reported is None or (reported.cause is CauseName.HARDWARE and found.counted):
+            return own
+        return replace(reported, evidence=reported.evidence + own.evidence) if own.cause is reported.cause else reported
+
+    def noise_of(self, found: Group) -> float | None:
+        """Relative spread between runs, of the series that leads."""
+        series_id = int(found.lead.series_id)
+        known = self._noises.get(series_id)
+        return regression_store.noise_of(self._c, series_id) if known is None else known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunAtHand:
+    """The run that brought the news: its series may not be judged yet."""
+
+    witness: Witness
+    suite: str
+    suite_version: str
+    document: Mapping[str, Any]
+
+
+def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: float, moved: int, watched: int) -> Cause:
+    """The first cause of a group of changes, by the runs around their onset and the one that brought the news."""
+    onset, exact = found.onset_position, found.counted
     series_id = int(found.lead.series_id)
+    run = _run_at_hand(c, context, found.magnitude)
     rows = store.runs_around(c, series_id, onset, before=RUNS_BEFORE, after=RUNS_AFTER)
-    witnesses = [_witness(row) for row in rows if row.run_id != arrival.run.id]
-    if arrival.branch_id is None:
-        witnesses.append(_witness_now(arrival, found.magnitude))
+    witnesses = [*(_witness(row) for row in rows if row.run_id != context.run_id), run.witness]
     before = [witness for witness in witnesses if witness.position < onset]
     after = [witness for witness in witnesses if witness.position >= onset]
     if not before or not after:
         return attribute(Evidence(magnitude=found.magnitude, noise=noise, exact=exact))
-    window = None if exact else _window(c, arrival, series_id, before, after)
+    window = None if exact else _window(c, context, run, series_id, before, after)
     before, after = before[-NEAREST_BEFORE:], after[:NEAREST_AFTER]
     if found.lead.change.kind is ChangeKind.DRIFT:
-        others_agree = _others_drifted(c, arrival, series_id, found.magnitude)
+        others_agree = _others_drifted(c, run.witness, series_id, found.magnitude)
     else:
         others_agree = _others_agree(after, found.magnitude) if window is None else window.others_agree
     return attribute(
@@ -87,20 +147,25 @@ def find_cause(
             symptoms=() if window is None else window.symptoms,
             moved_series=moved if window is None else window.moved,
             watched_series=watched if window is None else window.watched,
-            docs_only=_docs_only(c, arrival.default_branch_id, found.last_good_position, onset),
+            docs_only=_docs_only(c, context.branch_id, found.last_good_position, onset),
         )
+    )
+
+
+def _run_at_hand(c: Connection, context: AlarmContext, change: float) -> _RunAtHand:
+    document = ingest_store.read_packed(c, context.run_id)  # a run is stored before it is judged
+    worker, environment = document.get("worker") or "", document.get("environment") or {}
+    return _RunAtHand(
+        witness=witness_of(document, context.run_id, context.position, worker, change, environment),
+        suite=document["suite"],
+        suite_version=document.get("suite_version", "1"),
+        document=document,
     )
 
 
 def _witness(row: Any) -> Witness:
     document = {} if row.document is None else ingest_store.unpack_document(row.document)
     return witness_of(document, row.run_id, row.position, row.worker or "", row.change, row.fingerprint or {})
-
-
-def _witness_now(arrival: Arrival, change: float) -> Witness:
-    run = arrival.run
-    document = {"canary": [written(reading) for reading in run.canary], "telemetry": run.telemetry}
-    return witness_of(document, run.id, arrival.position, arrival.worker, change, run.environment)
 
 
 def witness_of(
@@ -133,15 +198,19 @@ def witness_of(
 
 
 def _window(
-    c: Connection, arrival: Arrival, lead: int, before: Sequence[Witness], after: Sequence[Witness]
+    c: Connection,
+    context: AlarmContext,
+    run: _RunAtHand,
+    lead: int,
+    before: Sequence[Witness],
+    after: Sequence[Witness],
 ) -> WindowEvidence | None:
     """What the runs around the onset say together, over all series of the suite."""
-    run = arrival.run
     beside = store.series_beside(
         c,
         lead,
-        project_id=arrival.project_id,
-        testbed_id=arrival.testbed_id,
+        project_id=context.project_id,
+        testbed_id=context.testbed_id,
         suite=run.suite,
         version=run.suite_version,
         most=MOST_SERIES,
@@ -153,8 +222,7 @@ def _window(
     first, last = witnesses[0].position, witnesses[-1].position
     for row in store.values_of(c, [s.id for s in beside], [w.run_id for w in witnesses], first, last):
         values.setdefault(row.run_id, {})[row.series_id] = row.value
-    if arrival.branch_id is None:
-        values[run.id] = _values_now(arrival, beside)
+    values[context.run_id] = _values_now(run.document, beside)
     series = [
         FleetSeries(
             id=str(s.id),
@@ -164,8 +232,8 @@ def _window(
             sign=1.0 if s.direction == Direction.LOWER else -1.0,
             exact=s.exact,
             machine_bound=s.unit not in SIZES,
-            min_change=arrival.policies.of(
-                suite=s.suite, benchmark=s.benchmark, metric=s.metric, testbed=run.testbed
+            min_change=context.policies.of(
+                suite=s.suite, benchmark=s.benchmark, metric=s.metric, testbed=context.testbed
             ).min_change,
         )
         for s in beside
@@ -178,16 +246,16 @@ def _window(
     return examine_window(series, runs[0], runs[1], lead=0)
 
 
-def _values_now(arrival: Arrival, beside: Sequence[Any]) -> dict[int, float]:
-    """What the run that is just arriving measured: it is not stored yet."""
+def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int, float]:
+    """What the run at hand measured."""
     number = {(s.benchmark, s.variant_key, s.preset, s.metric): s.id for s in beside}
     found = {}
-    for result in arrival.run.results:
-        place = result.benchmark, variant_key(result.variant), result.preset
-        for measurement in result.measurements:
-            series_id = number.get((*place, measurement.metric))
+    for result in document["results"]:
+        place = result["benchmark"], variant_key(result.get("variant") or {}), result.get("preset", "full")
+        for measurement in result.get("measurements", ()):
+            series_id = number.get((*place, measurement["metric"]))
             if series_id is not None:
-                found[series_id] = measurement.value
+                found[series_id] = measurement["value"]
     return found
 
 
@@ -261,10 +329,10 @@ def _others_agree(after: Sequence[Witness], magnitude: float) -> bool | None:
     return median(others) > magnitude / 2 if others else None
 
 
-def _others_drifted(c: Connection, arrival: Arrival, series_id: int, magnitude: float) -> bool | None:
+def _others_drifted(c: Connection, run: Witness, series_id: int, magnitude: float) -> bool | None:
     """Whether other workers than the one that tells have lost as much by now: where it began a drift shows on none."""
-    rows = store.changes_since_anchor(c, series_id, arrival.position, most=RUNS_BEFORE)
-    others = [row.change for row in rows if row.worker not in (None, arrival.worker)]
+    rows = store.changes_since_anchor(c, series_id, run.position, most=RUNS_BEFORE)
+    others = [row.change for row in rows if row.worker not in (None, run.worker)]
     return median(others) > magnitude / 2 if others else None
 
 

@@ -1,0 +1,144 @@
+"""The life of one change point: what is known of it, and what each event of its series makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from backend.regression.grouping import SeriesChange
+from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
+
+LIVE = frozenset({ChangeState.SUSPECT, ChangeState.CONFIRMED})
+"""States of a change point whose series still shows the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEvent:
+    """What the judge says of a change point of a series. `noise` is the relative spread between runs it was seen in."""
+
+    series_id: int
+    change: ChangePoint
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPoint:
+    """A change point as it stands, with the names of its series and the state of its regression."""
+
+    id: int
+    series_id: int
+    testbed_id: int
+    regression_id: int | None
+    regression_state: str | None
+    kind: str
+    direction: str
+    state: str
+    onset_position: int
+    last_good_position: int | None
+    detected_position: int
+    fixed_position: int | None
+    change: float
+    before: float | None
+    after: float | None
+    benchmark: str
+    metric: str
+    role: str
+    exact: bool
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def is_gate(self) -> bool:
+        return self.role == Role.GATE
+
+    @property
+    def held_back(self) -> bool:
+        """The change is real, but its cause is not the code: nobody is told that the code got slower."""
+        return self.state == ChangeState.CONFIRMED and self.regression_state == "suspect"
+
+    def outlasts(self, end: int) -> bool:
+        """Whether its series shows the change for longer after position `end` than before it."""
+        return self.detected_position - end > end - self.onset_position
+
+    def fixed_at(self, position: int) -> KnownPoint:
+        return replace(self, state=ChangeState.FIXED.value, fixed_position=position)
+
+    def as_change_point(self) -> ChangePoint:
+        return ChangePoint(
+            kind=ChangeKind(self.kind),
+            direction=ChangeDirection(self.direction),
+            state=ChangeState(self.state),
+            onset_position=self.onset_position,
+            last_good_position=self.last_good_position,
+            range_start=self.onset_position if self.last_good_position is None else self.last_good_position + 1,
+            range_end=self.onset_position,
+            magnitude=self.change,
+            past_gate=True,
+            detected_position=self.detected_position,
+            baseline=self.before or 0.0,
+            level=self.after or 0.0,
+        )
+
+    def as_series_change(self) -> SeriesChange:
+        """As grouping needs it."""
+        return SeriesChange(
+            str(self.series_id),
+            str(self.testbed_id),
+            self.benchmark,
+            self.metric,
+            Role(self.role),
+            self.as_change_point(),
+            exact=self.exact,
+        )
+
+
+@dataclass(slots=True)
+class KnownPoints:
+    """The change points of some series by series and onset, and the regressions that have just changed."""
+
+    points: Mapping[tuple[int, int], KnownPoint] = field(default_factory=dict)
+    regressions: tuple[int, ...] = ()
+
+    def at(self, series_id: int, onset: int | None) -> KnownPoint | None:
+        return None if onset is None else self.points.get((series_id, onset))
+
+
+def is_alarm(change: ChangePoint) -> bool:
+    """Whether a change may be part of a regression: for the worse, and past the gate."""
+    return change.direction is ChangeDirection.REGRESSION and change.past_gate
+
+
+def advance(known: KnownPoint, change: ChangePoint) -> KnownPoint:
+    """The change point after an event of its series.
+
+    One that ended because an incident did (see `Matching`) is shown again by `suspect` and `confirmed` alone; whatever
+    else its own series finds out says nothing new of it.
+    """
+    if not known.is_live and change.state not in LIVE:
+        return known
+    match change.state:
+        case ChangeState.SUSPECT | ChangeState.CONFIRMED:
+            return _as_seen(known, change, change.state)
+        case ChangeState.RELOCATED:
+            return _as_seen(known, change, ChangeState(known.state))
+        case ChangeState.FIXED:
+            return known.fixed_at(change.range_end)
+        case ChangeState.WITHDRAWN:
+            return replace(known, state=ChangeState.WITHDRAWN.value, fixed_position=None)
+
+
+def _as_seen(known: KnownPoint, change: ChangePoint, state: ChangeState) -> KnownPoint:
+    return replace(
+        known,
+        kind=change.kind.value,
+        state=state.value,
+        onset_position=change.onset_position,
+        last_good_position=change.last_good_position,
+        detected_position=change.detected_position,
+        fixed_position=None,
+        change=change.magnitude,
+        before=change.baseline,
+        after=change.level,
+    )

@@ -1,0 +1,84 @@
+"""Incidents as they were reported: which change points are part of one, and whose doing it says they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.regression.cause.attribution import Cause, CauseName
+from backend.regression.change_points import KnownPoint
+from backend.regression.grouping import NEAR
+
+ROLLS_OUT = 12
+"""Commits over which an upgrade reaches the workers of a testbed."""
+LOOKS_BACK = 60
+"""Commits before the oldest change point in question: incidents that are older say nothing of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedIncident:
+    """An incident as it was reported last, and the regression that came of it."""
+
+    id: int
+    suite: str
+    kind: str
+    cause: str
+    worker: str | None
+    testbeds: tuple[str, ...]
+    series: frozenset[int]
+    first_bad_position: int
+    range_start: int
+    range_end: int
+    magnitude: float
+    drift: bool
+    closed_position: int | None
+    regression_id: int | None
+
+
+def matching_incident(incidents: Sequence[ReportedIncident], point: KnownPoint) -> ReportedIncident | None:
+    """The incident that a change for the worse is part of: the nearest one, and of two the code's. What a counter shows
+    is no machine's doing."""
+    near = [
+        incident
+        for incident in incidents
+        if not (point.exact and incident.cause == CauseName.HARDWARE)
+        and point.series_id in incident.series
+        and _reaches(incident, point.onset_position)
+    ]
+    return min(
+        near,
+        key=lambda found: (_distance(found, point.onset_position), found.cause != CauseName.CODE, found.id),
+        default=None,
+    )
+
+
+def _reaches(incident: ReportedIncident, onset: int) -> bool:
+    first = incident.range_start - NEAR
+    last = max(incident.range_end, incident.first_bad_position) + NEAR
+    if incident.cause == CauseName.HARDWARE:
+        return first <= onset and (incident.closed_position is None or onset <= incident.closed_position)
+    if incident.cause == CauseName.ENVIRONMENT:
+        last += ROLLS_OUT
+    return incident.magnitude > 0 and first <= onset <= last
+
+
+def _distance(incident: ReportedIncident, onset: int) -> int:
+    return max(0, abs(onset - incident.first_bad_position) - NEAR)
+
+
+def cause_of(incident: ReportedIncident) -> Cause:
+    """The cause, with the sentence that says what it was found from."""
+    beds = " and ".join(incident.testbeds)
+    sentence = {
+        CauseName.CODE: (
+            f"All series of the suite side by side show one {'drift' if incident.drift else 'change'} on {beds}, "
+            "and an interleaved session, in which only the code differs, shows it too."
+        ),
+        CauseName.ENVIRONMENT: (
+            f"It came with the new software of {beds}, and an interleaved session of the commits does not show it."
+        ),
+        CauseName.HARDWARE: (
+            f"All series side by side: {incident.worker or 'this worker'} of {beds} is slower than it was."
+        ),
+    }[CauseName(incident.cause)]
+    return Cause(CauseName(incident.cause), (sentence,), suppress=incident.cause != CauseName.CODE)

@@ -1,0 +1,100 @@
+"""What became of a regression, written down: its row, the restated judgements, its history, and the notices to pages.
+
+Nothing else writes any of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from backend.regression import regression_state
+from backend.regression.change_points import KnownPoint
+from backend.regression.policy import Policy, PolicyBook
+from backend.regression.regression_state import Applied, Event, Notification, TrackedRegression
+from backend.regression.restatements import Restatement
+from backend.services.base import live
+from backend.store.judging import judgements as judgement_store
+from backend.store.judging import series as series_store
+from backend.store.judging.series import SeriesRow
+from backend.store.regressions import points as point_store
+from backend.store.regressions import regressions as store
+from backend.store.regressions.regressions import Surroundings
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmContext(Surroundings):
+    """Where and when something is learnt of regressions: the run that brought it, and its place."""
+
+    position: int
+    run_id: str
+    now: datetime
+    policies: PolicyBook
+    """By which its series are judged."""
+
+    def policy_of(self, series: SeriesRow) -> Policy:
+        return self.policies.of(
+            suite=series.suite, benchmark=series.benchmark, metric=series.metric, testbed=self.testbed
+        )
+
+
+def record(
+    c: Connection,
+    where: Surroundings,
+    now: datetime,
+    before: TrackedRegression,
+    points: Sequence[KnownPoint],
+    event: Event,
+) -> Applied:
+    """Apply an event to a regression that is locked, and write down all that comes of it. Raises
+    `regression_state.Refused`."""
+    applied = regression_state.apply(before, points, event)
+    if applied.regression is not before:
+        store.save(c, where.branch_id, applied, now)
+    for notification in applied.notifications:
+        notify(c, where, now, before.id, notification)
+    if applied.alarms_confirmed:
+        point_store.count_alarms(c, applied.alarms_confirmed, confirmed=1)
+    if applied.alarms_withdrawn:
+        point_store.count_alarms(c, applied.alarms_withdrawn, withdrawn=1)
+    restate(c, applied.restatements, now)
+    return applied
+
+
+def notify(c: Connection, where: Surroundings, now: datetime, regression_id: int, notification: Notification) -> None:
+    """A further event in the history of a regression, which live pages hear of."""
+    detail: dict[str, Any] = dict(notification.detail)
+    if "position" in detail:
+        detail["commit"] = store.shas_at(c, where.branch_id, [detail["position"]]).get(detail["position"])
+    store.insert_event(
+        c,
+        regression_id,
+        notification.kind,
+        now=now,
+        actor=notification.actor,
+        note=notification.note,
+        detail=detail,
+    )
+    payload = {
+        "regression_id": regression_id,
+        "event": notification.kind,
+        "state": notification.state.value,
+        "actor": notification.actor,
+        "project": where.project,
+        "testbed": where.testbed,
+    }
+    live.publish(c, "regression", where.project_id, payload)
+
+
+def restate(c: Connection, restatements: Sequence[Restatement], now: datetime) -> list[tuple[int, datetime]]:
+    """Bring earlier judgements, and the roll-ups over them, in line with what is known now. Returns the points
+    restated: series, and when they were measured."""
+    if not restatements:
+        return []
+    restated = judgement_store.restate(c, restatements, now)
+    series_store.recompute_rollups(c, restated)
+    return restated

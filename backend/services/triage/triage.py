@@ -1,0 +1,124 @@
+"""What people say about a regression: each word an event, none edited, each decision one that can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from backend.regression.regression_state import (
+    Action,
+    PersonDecided,
+    TrackedRegression,
+    decides,
+    possible_actions,
+)
+from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.judging import judging
+from backend.services.judging.rejudging import publish_waiting, rejudge_series
+from backend.services.judging.replay import decide
+from backend.services.judging.series_states import save_states, state_of
+from backend.services.regressions import apply
+from backend.services.sessions import request as sessions
+from backend.services.triage.views import RegressionDetail, get_regression
+from backend.store.judging import series as series_store
+from backend.store.regressions import points as point_store
+from backend.store.regressions import regressions as store
+
+NEEDS_REASON = frozenset({Action.EXPECTED, Action.INVALID})
+MAX_TEXT = 2_000
+
+
+def triage(
+    c: Connection,
+    regression_id: int,
+    action: str,
+    actor: str,
+    *,
+    now: datetime,
+    reason: str | None = None,
+    note: str | None = None,
+) -> RegressionDetail:
+    """Do what a person says, as a further event of the regression."""
+    before = _locked(c, regression_id)
+    wanted, reason, note = _request(action, reason, note)
+    if wanted not in possible_actions(before):
+        raise Conflict(
+            f"regression {regression_id} is {before.state}: {wanted.value} is not possible; "
+            f"possible: {', '.join(possible_actions(before))}",
+            state=before.state.value,
+        )
+    decision = decides(before, wanted)
+    positions = {} if decision is None else _decide_series(c, regression_id, decision.value)
+    said = PersonDecided(action=wanted, actor=actor, reason=reason, note=note, positions=positions)
+    after = apply.apply_event(c, regression_id, said, now)
+    if before.is_decided and not after.is_decided:
+        _judge_again(c, before, now)
+    sessions.follow(c, [regression_id], now)
+    return get_regression(c, regression_id)
+
+
+def lock_series(c: Connection, regression_ids: Sequence[int]) -> None:
+    """Before several regressions are triaged in one transaction: their series at once. After the first of them the
+    project is locked, and whoever brings a result of the next has its series locked and waits for the project."""
+    series_store.lock_by_id(c, {point.series_id for point in point_store.of_regressions(c, regression_ids)})
+
+
+def _locked(c: Connection, regression_id: int) -> TrackedRegression:
+    """The regression, in the order in which a result that arrives takes its locks: series, project, regression."""
+    where = store.surroundings(c, regression_id)
+    if where is None:
+        raise NotFound.of("regression", regression_id)
+    lock_series(c, [regression_id])
+    apply.lock(c, where.project_id)
+    row = store.lock_rows(c, [regression_id]).get(regression_id)
+    if row is None:
+        raise NotFound.of("regression", regression_id)
+    return row
+
+
+def _request(action: str, reason: str | None, note: str | None) -> tuple[Action, str | None, str | None]:
+    if action not in set(Action):
+        raise BadRequest.field("action", action, [known.value for known in Action])
+    wanted = Action(action)
+    reason, note = _text("reason", reason), _text("note", note)
+    if wanted in NEEDS_REASON and reason is None:
+        raise BadRequest.field("reason", reason, f"a sentence that says why it is {wanted.value}")
+    if wanted is Action.NOTE and note is None:
+        raise BadRequest.field("note", note, "a text")
+    return wanted, reason, note
+
+
+def _text(name: str, text: str | None) -> str | None:
+    text = (text or "").strip()
+    if len(text) > MAX_TEXT or "\x00" in text:
+        raise BadRequest.field(name, text, f"at most {MAX_TEXT} characters, without NUL")
+    return text or None
+
+
+def _decide_series(c: Connection, regression_id: int, decision: str) -> dict[str, int]:
+    """Tell the judge of every series it is about. Returns the newest position of each series."""
+    onsets = {p.series_id: p.onset_position for p in point_store.of_regressions(c, [regression_id]) if p.is_live}
+    series = [row for row in series_store.lock_by_id(c, onsets) if row.state is not None]
+    states = {row: decide(state_of(row), onsets[row.id], decision) for row in series}
+    save_states(c, states)
+    return {str(row.id): state.last_position for row, state in states.items()}
+
+
+def _judge_again(c: Connection, regression: TrackedRegression, now: datetime) -> None:
+    """A decision was taken back: the series' points count again as they did before it. Where that would take long, in
+    the background, which says how many series wait for it."""
+    points = [point for point in point_store.of_regressions(c, [regression.id]) if point.is_live]
+    first = {point.series_id: min(regression.first_bad_position, point.onset_position) for point in points}
+    series = series_store.lock_by_id(c, first)
+    # Of each series at most as many points stand from there on as there are positions.
+    if sum((row.state_position or 0) - first[row.id] for row in series) <= judging.MOST_LATER_POINTS:
+        for row in series:
+            rejudge_series(c, row.id, first[row.id], now=now)
+        return
+    for row in series:
+        series_store.ask_again(c, [row.id], first[row.id])
+    where = store.surroundings(c, regression.id)
+    assert where is not None
+    publish_waiting(c, where.project_id)
