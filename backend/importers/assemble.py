@@ -29,6 +29,7 @@ class _Home:
     commit: str
     testbed: str
     worker: str | None
+    turn: str | None
 
 
 @dataclass(slots=True)
@@ -64,6 +65,10 @@ def assemble(kind: Format, draft: Draft, context: Context) -> Imported:
         read = _run(kind.name, home, members, results, context, problems)
         if read is not None:
             run, counts = read
+            if run.id in records:
+                where = members[0][0].where
+                problems += [Problem(where, "says all of an earlier run of its commit again")] * sum(counts)
+                continue
             runs.append(run)
             records[run.id] = counts
     runs.sort(key=lambda run: (run.started_at or "", run.id))
@@ -104,6 +109,7 @@ def _home(reading: Reading, context: Context, format_name: str) -> _Home:
         str(commit).lower(),
         short_name_of(str(context.testbed or reading.testbed), "testbed"),
         context.worker or reading.worker,
+        reading.turn,
     )
 
 
@@ -222,11 +228,12 @@ def _doubled(document: Mapping[str, Any], reading: Reading, first: str, name: st
     known = next((entry["value"] for entry in document["measurements"] if entry["metric"] == name), None)
     value = statistics.median(reading.values or reading.samples)
     if value == known:
-        return f"says {name} of {document['benchmark']} again, as {first} did: {value:g}"
+        return f"says {name} of {document['benchmark']!r} again, as {first!r} did: {value:g}"
     of = ", ".join(f"{key}={text}" for key, text in list(document["variant"].items())[:4])
+    before = "failed" if known is None else format(known, "g")
     return (
-        f"{name} of {document['benchmark']}{f' ({of})' if of else ''} is {value:g} here and "
-        f"{'failed' if known is None else format(known, 'g')} at {first}: nothing in the file tells the two apart"
+        f"{name} of {document['benchmark']!r}{f' ({of})' if of else ''} is {value:g} here and {before} at {first!r}: "
+        "nothing in the file tells the two apart"
     )
 
 

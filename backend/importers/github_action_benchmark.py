@@ -40,7 +40,8 @@ def read(file: ResultFile, context: Context) -> Draft:
                 suite=suite,
                 commit=sha,
                 about=_about(commit),
-                at=moment_of(entry.get("date")) or moment_of(commit.get("timestamp")),
+                turn=str(entry.get("date")),
+                at=moment_of(commit.get("timestamp")) or moment_of(entry.get("date")),
             )
     return draft
 

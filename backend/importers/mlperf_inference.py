@@ -10,7 +10,7 @@ from backend.importers.values import number
 
 TITLE = b"MLPerf Results Summary"
 UP, DOWN = Direction.HIGHER, Direction.LOWER
-LINE = re.compile(r"^\s*([^:]+?)\s*:+\s*(.+?)\s*$")
+LINE = re.compile(r"^\s*([^:]+?)\s*:+\s*(\S.*?)\s*$")
 # The lines of the first part of a summary that are the result of their scenario.
 RESULTS = {
     "Samples per second": Metric("samples_per_s", "1/s", UP),
@@ -57,10 +57,12 @@ def read(file: ResultFile, context: Context) -> Draft:
         why = f"Result is {said.get('Result is', 'not stated')}"
         draft.readings.append(RESULTS["Samples per second"].failed(why, **placed))
         return draft
+    found: dict[Metric, float] = {}
     for name, text in said.items():
         metric, value = _metric(name, scenario), number(text.split()[0])
         if metric is not None and value is not None:
-            draft.readings.append(metric.reading((value,), **placed))
+            found.setdefault(metric, value)  # the result stands again among the additional statistics
+    draft.readings += [metric.reading((value,), **placed) for metric, value in found.items()]
     return draft
 
 

@@ -107,6 +107,7 @@ class Reading:
     worker: str | None = None
     commit: str | None = None
     about: Commit | None = None
+    turn: str | None = None  # which measuring of the commit, where a file holds several: each is a run of its own
     branch: str | None = None
     at: str | None = None
     finished_at: str | None = None

@@ -1,6 +1,7 @@
 """nccl-tests: the table each `*_perf` program prints, several in one log, and their JSON."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ NAMED = re.compile(rf"(?<![a-z])({'|'.join(COLLECTIVES)})(?:_perf|_mpi)?(?![a-z_
 STARTING = re.compile(r"^#\s*Collective test starting:\s*(\S+)")
 PROGRAM = re.compile(rf"(?:^|[\s/])({'|'.join(COLLECTIVES)})_perf(?:_mpi)?\b")
 RANK = re.compile(r"^#\s+Rank\s+(\d+)\b")
-VERSION = re.compile(r"nccl(?:[ -]version|.*?version)[:\s]+([\d.]+)", re.IGNORECASE)
+VERSION = re.compile(r"\bNCCL version\s*:?\s*([\d.]+)", re.IGNORECASE)
 # What launchers put before each line: `3: ` of srun -l, `[1,0]<stdout>:` of mpirun --tag-output.
 PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:?\s?|\d+:\s?)")
 MODERN = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
@@ -56,8 +57,11 @@ def read(file: ResultFile, context: Context) -> Draft:
     if file.is_json:
         _read_json(file, context, draft)
         return draft
+    times: Counter[tuple[str | None, int]] = Counter()
     for table in _tables(file, draft):
-        _read_table(file, table, context, draft)
+        operation = _operation(table.program) or _operation(file.path.name)
+        times[operation, len(table.ranks)] += 1
+        _read_table(operation, table, times[operation, len(table.ranks)], context, draft)
     if not draft.readings and not draft.problems:
         raise Unreadable(f"{file.name}: no row of nccl-tests' table ({', '.join(MODERN)})")
     return draft
@@ -81,8 +85,8 @@ def _tables(file: ResultFile, draft: Draft) -> Iterator[_Table]:
             words = line.lstrip("# ").split()
             if words[:2] == ["size", "count"] and "time" in words:
                 table.columns = words
-            elif version := VERSION.search(line):
-                table.environment["nccl"] = version.group(1)
+        elif version := VERSION.search(line):
+            table.environment["nccl"] = version.group(1)
         else:
             _take_row(f"{file.name}:{line_number}", line.split(), table, draft)
     if table.rows:
@@ -108,8 +112,8 @@ def _take_row(where: str, cells: list[str], table: _Table, draft: Draft) -> None
     table.rows.append((where, dict(zip(keys, cells, strict=False)), named))
 
 
-def _read_table(file: ResultFile, table: _Table, context: Context, draft: Draft) -> None:
-    operation = _operation(table.program) or _operation(file.path.name)
+def _read_table(operation: str | None, table: _Table, time: int, context: Context, draft: Draft) -> None:
+    """The rows of one table; `time` says how many tables of its collective and ranks the log has had by then."""
     if operation is None and "collective" not in context.variant:
         draft.refuse(table.rows[0][0], UNNAMED)
         return
@@ -119,6 +123,11 @@ def _read_table(file: ResultFile, table: _Table, context: Context, draft: Draft)
     for rows in cycles.values():
         where, key, sides = rows[0]
         variant = _variant(int(key["size"]), key.get("type", ""), key.get("redop", "none"), len(table.ranks))
+        if time > 1:
+            variant["table"] = time
+            draft.note(
+                "a collective that is measured again in one log, as with other settings, has `table` in its variant"
+            )
         root = key.get("root", "-1")
         if root not in {"-1", "0"}:
             variant["root"] = root

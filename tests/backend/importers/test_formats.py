@@ -1,5 +1,8 @@
 """Every foreign format: what a real-looking file gives, what is refused and why, and that no bytes crash a reader."""
 
+import re
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from backend.importers import FORMATS, Context, Imported, Unreadable, detect_for
 from backend.importers.asv import read_benchmarks
 
 FIXTURES = Path(__file__).parent / "fixtures"
+GUIDE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
+SECTIONS = dict(re.findall(r"^### `([\w/.-]+)`\n(.*?)(?=^### |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
 SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
 STATED = Context(project="northsea/loom", testbed="h200-sxm", commit=SHA)
 
@@ -28,6 +33,13 @@ TABLE = [
     ("torchbench.json", "torchbench", 1, 2, ["which way is 'mystery' better", "'NaN'"]),
     ("table.csv", "csv", 1, 1, ["'oops'"]),
 ]
+
+
+def example(name: str) -> bytes:
+    """The example of a format in its section of docs/formats.md."""
+    found = re.search(r"\n\n((?:    .*\n)+)", SECTIONS[name])
+    assert found is not None
+    return textwrap.dedent(found[1]).encode()
 
 
 def read(name: str, context: Context = STATED, format_name: str | None = None) -> Imported:
@@ -169,6 +181,31 @@ def test_no_damage_to_a_file_crashes_its_reader(name: str, data: st.DataObject) 
             assert str(error)
         else:
             assert all(problem.reason for problem in imported.problems)
+
+
+EXAMPLES = [name for name in SECTIONS if name in FORMATS]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_no_damage_to_an_example_crashes_its_reader(name: str, data: st.DataObject) -> None:
+    whole = example(name)
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, min(len(whole), start + 40)))
+    filling = data.draw(st.sampled_from([b"", b" ", b"null", b"[]", b"{}", b"1e999", b'"', b"-1", b"NaN", b"\xff\x00"]))
+    damaged = whole[:start] + filling + whole[end:]
+    stated = replace(
+        STATED, variant={key: "x" for key in ("model", "test", "trace", "config", "collective", "benchmark")}
+    )
+    for format_name in {name, detected(name, damaged)} - {None}:
+        try:
+            imported = read_file(name, damaged, stated, format_name)
+        except Unreadable as error:
+            assert str(error)
+        else:
+            assert all(problem.reason for problem in imported.problems)
+            assert imported.read == len(imported.problems) + sum(map(sum, imported.records.values()))
 
 
 def detected(name: str, content: bytes) -> str | None:

@@ -98,7 +98,7 @@ def test_a_true_duplicate_is_left_out_with_a_word_that_names_both() -> None:
     other, same = imported.problems
     assert other.where == "x.json [1]" and "x.json [0]" in other.reason
     assert "1562" in other.reason and "4879" in other.reason
-    assert same.where == "x.json [2]" and "again, as x.json [0] did" in same.reason
+    assert same.where == "x.json [2]" and "again, as 'x.json [0]' did" in same.reason
 
 
 def test_rows_of_one_series_in_a_csv_are_processes_and_that_is_said() -> None:
@@ -142,3 +142,22 @@ def test_each_table_of_an_nccl_log_has_its_own_collective_and_ranks() -> None:
     results = read("log.txt", TWO_TABLES).runs[0].results
     assert {(r.benchmark, r.variant["ranks"]) for r in results} == {("coll.send_recv", 2), ("coll.all_to_all", 3)}
     assert len(results) == 4
+
+
+def test_a_commit_that_was_measured_again_has_a_run_for_each_time() -> None:
+    entries = [
+        {"commit": {"id": SHA}, "date": 1000 + at, "benches": [{"name": "get", "value": value, "unit": "ms"}]}
+        for at, value in enumerate((304.0, 305.0, 305.0))
+    ]
+    imported = read("data.js", {"repoUrl": "x", "entries": {"S": [*entries, entries[0]]}})
+    assert values(imported) == [304.0, 305.0, 305.0] and len(imported.runs) == 3
+    (again,) = imported.problems
+    assert "again" in again.reason
+
+
+def test_a_collective_that_one_log_measures_again_is_another_series() -> None:
+    start = TWO_TABLES.index("# Collective")
+    again = TWO_TABLES[start:] + "NCCL version 2.30.3+cuda13.0\n" + TWO_TABLES[start:]
+    (run,) = read("log.txt", again).runs
+    assert [result.variant.get("table") for result in run.results] == [None, None, 2, 2]
+    assert run.environment["nccl"] == "2.30.3"
