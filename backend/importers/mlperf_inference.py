@@ -57,12 +57,12 @@ def read(file: ResultFile, context: Context) -> Draft:
         why = f"Result is {said.get('Result is', 'not stated')}"
         draft.readings.append(RESULTS["Samples per second"].failed(why, **placed))
         return draft
-    found: dict[Metric, float] = {}
+    taken: dict[Metric, float] = {}
     for name, text in said.items():
         metric, value = _metric(name, scenario), number(text.split()[0])
         if metric is not None and value is not None:
-            found.setdefault(metric, value)  # the result stands again among the additional statistics
-    draft.readings += [metric.reading((value,), **placed) for metric, value in found.items()]
+            taken.setdefault(metric, value)  # the result stands again among the additional statistics
+    draft.readings += [metric.reading((value,), **placed) for metric, value in taken.items()]
     return draft
 
 
