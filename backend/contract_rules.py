@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Protocol
 from backend.contract_problems import REFUSED, Path, Problems, Unquoted, storable
 
 MAX_FREE_TEXT: Final = 100_000
+LARGEST_FREE_NUMBER: Final = 2**63
 MAX_FREE_DEPTH: Final = 32
 MAX_PARAMETER_TEXT: Final = 10_000
 
@@ -273,12 +274,13 @@ def free_is_sound(value: Any, path: Path, problems: Problems, *, depth: int) -> 
             entries = value.items() if kind is dict else enumerate(value)
             return all([_entry_is_sound(key, entry, path, problems, depth) for key, entry in entries])
     else:
-        sound = value is None or kind is bool or finite(value)
+        # A database that keeps JSON writes 1e30 as the whole number it is, which no reader takes.
+        sound = value is None or kind is bool or (finite(value) and abs(value) < LARGEST_FREE_NUMBER)
     if not sound:
         problems.add(
             path,
             value,
-            f"text of at most {MAX_FREE_TEXT} characters without NUL, a finite number, true, false, null, "
+            f"text of at most {MAX_FREE_TEXT} characters without NUL, a finite number below 2^63, true, false, null, "
             f"or a list or object of these at most {MAX_FREE_DEPTH} deep",
         )
     return sound

@@ -13,6 +13,7 @@ from backend.regression.policy import Policy, PolicyBook
 from backend.services.base import access
 from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import confine
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.overview import Project
@@ -79,6 +80,8 @@ def reader(request: Request, c: Database) -> Principal:
         used=request.app.state.last_used,
     )
     access.require(principal, Scope.READ)
+    named = [*((name, str(value)) for name, value in request.path_params.items()), *request.query_params.multi_items()]
+    confine(c, principal, named)
     return principal
 
 
@@ -200,7 +203,7 @@ def visit(request: Request, c: Database, principal: Reader) -> Visit:
         here=here,
         now=datetime.now(UTC),
         config=config,
-        projects=overview.list_projects(c),
+        projects=overview.list_projects(c, only=principal.project_id),
     )
 
 

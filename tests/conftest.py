@@ -194,10 +194,12 @@ class LiveServer:
     config: ServiceConfig
 
     def token(self, *scopes: str, project_id: int | None = None) -> str:
+        """The token with these scopes: the same whenever it is asked for."""
+        name = "test " + " ".join(scopes)
+        secret = f"tm_{name} {project_id}".replace(" ", "_")
         with self.engine.begin() as c:
-            return access.create_token(
-                c, "test " + " ".join(scopes), scopes, now=datetime.now(UTC), project_id=project_id
-            ).token
+            made = access.create_token(c, name, scopes, now=datetime.now(UTC), project_id=project_id, secret=secret)
+        return made.token
 
     def client(self, *scopes: str) -> httpx.Client:
         """A client that holds a token with these scopes; without any, an anonymous one."""

@@ -16,7 +16,8 @@ from backend.github.oidc import looks_like_oidc
 from backend.services.base import access
 from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
-from backend.services.base.errors import ServiceError
+from backend.services.base.confine import confine
+from backend.services.base.errors import Forbidden, ServiceError
 from backend.services.base.live import Hub
 from backend.services.github import oidc_access
 
@@ -147,9 +148,36 @@ def _with(*scopes: Scope) -> Callable[[Principal], Awaitable[Principal]]:
     return allowed
 
 
-Reader = Annotated[Principal, Depends(_with(Scope.READ))]
-Writer = Annotated[Principal, Depends(_with(Scope.WRITE))]
-WorkerCaller = Annotated[Principal, Depends(_with(Scope.WORKER))]
+def _within(*scopes: Scope) -> Callable[..., Awaitable[Principal]]:
+    """The same, of a token of one project only where the address names that project or something of it."""
+
+    async def allowed(
+        request: Request, c: Transaction, principal: Annotated[Principal, Depends(_with(*scopes))]
+    ) -> Principal:
+        if principal.project_id is not None:
+            await run_in_threadpool(_confine, request, c, principal)
+        return principal
+
+    return allowed
+
+
+def _confine(request: Request, c: Connection, principal: Principal) -> None:
+    named = [*((name, str(value)) for name, value in request.path_params.items()), *request.query_params.multi_items()]
+    if not confine(c, principal, named):
+        raise Forbidden(
+            f"token {principal.name!r} belongs to one project, and this is about all of them; where `project` may be "
+            "given, give it"
+        )
+
+
+# Who may read, write, work: everywhere, or with a token of one project where that one is named in the address.
+Reader = Annotated[Principal, Depends(_within(Scope.READ))]
+Writer = Annotated[Principal, Depends(_within(Scope.WRITE))]
+WorkerCaller = Annotated[Principal, Depends(_within(Scope.WORKER))]
+# Where the body names the project, or the answer is cut down to it: the route itself holds the caller to it.
+FreeReader = Annotated[Principal, Depends(_with(Scope.READ))]
+FreeWriter = Annotated[Principal, Depends(_with(Scope.WRITE))]
+FreeWorker = Annotated[Principal, Depends(_with(Scope.WORKER))]
 
 
 async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:

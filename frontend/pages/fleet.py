@@ -11,6 +11,8 @@ from markupsafe import Markup
 
 from backend.services.base import access
 from backend.services.base.access import Scope
+from backend.services.base.confine import check_worker
+from backend.services.base.errors import Forbidden
 from backend.services.board import board as boards
 from backend.services.board.model import BoardQuery, Summary
 from backend.services.queue import dispatch
@@ -64,6 +66,8 @@ class WorkerRow:
 
 @router.get("/fleet")
 def fleet_page(visit: Visiting) -> Response:
+    if visit.principal.project_id is not None:
+        raise Forbidden(f"token {visit.principal.name!r} belongs to one project, and the fleet works for all")
     fleet = overview.fleet(visit.c, now=visit.now)
     asked = visit.here.get("testbed")
     project = visit.project()
@@ -91,6 +95,7 @@ def fleet_page(visit: Visiting) -> Response:
 @router.get("/fleet/{name}")
 def worker_page(visit: Visiting, name: str) -> Response:
     """One worker: its last runs and what its canary read in them."""
+    check_worker(visit.c, visit.principal, name)
     detail = overview.load_worker(visit.c, name, now=visit.now)
     worker = detail.worker
     return visit.page(

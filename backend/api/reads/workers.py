@@ -7,10 +7,11 @@ from fastapi import APIRouter, Query
 
 from backend.api.answers import WorkerAnswer
 from backend.api.bodies import Slug, WorkerName, WorkerStateBody
-from backend.api.dependencies import Admin, Config, Now, Reader, Transaction
+from backend.api.dependencies import Admin, Config, FreeReader, Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
+from backend.services.base.confine import check_worker
 from backend.services.queue import dispatch
 from backend.services.reports import overview
 from backend.services.reports.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
@@ -29,9 +30,9 @@ class WorkerList:
 
 
 @router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))
-def list_projects(c: Transaction, _: Reader) -> Any:
-    """Projects, with what is open in each."""
-    return Json({"items": overview.list_projects(c), "next": None})
+def list_projects(c: Transaction, caller: FreeReader) -> Any:
+    """Projects, with what is open in each; of a token of one project, that one."""
+    return Json({"items": overview.list_projects(c, only=caller.project_id), "next": None})
 
 
 @router.get("/queue", response_model=None, responses=answer(Queue, "The queue"))
@@ -56,8 +57,9 @@ def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
 
 
 @router.get("/workers/{name}", response_model=None, responses=answer(WorkerDetail, "The worker"))
-def get(name: WorkerName, c: Transaction, config: Config, now: Now, _: Reader) -> Any:
+def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: FreeReader) -> Any:
     """A worker, with its newest runs."""
+    check_worker(c, caller, name)
     return Json(overview.load_worker(c, name, now=now, live_s=config.worker_live_s))
 
 

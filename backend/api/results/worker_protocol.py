@@ -15,8 +15,9 @@ from backend.api.bodies import (
     WorkerBody,
     WorkerName,
 )
-from backend.api.dependencies import Config, Now, Transaction, WorkerCaller
+from backend.api.dependencies import Config, FreeWorker, Now, Transaction, WorkerCaller
 from backend.api.responses import Json
+from backend.services.base.confine import confine
 from backend.services.queue import dispatch
 from backend.services.queue import events as run_events
 from backend.services.queue.dispatch import Lease
@@ -26,21 +27,28 @@ router = APIRouter(tags=["worker"])
 
 
 @router.post("/workers", response_model=WelcomeAnswer)
-def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller) -> Any:
+def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: FreeWorker) -> Any:
     """Register a worker, or say that it is still there (every 15 s). 426: its version does not fit the service's."""
     dispatch.check_version(body.hello(), config)
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
     starting = body.starting and caller.project_id is None
     hello = body.hello()
     state = dispatch.say_hello(
-        c, hello, now, starting=starting, project_id=caller.project_id, max_attempts=config.max_attempts
+        c,
+        hello,
+        now,
+        starting=starting,
+        project_id=caller.project_id,
+        token_id=caller.worker_token_id,
+        max_attempts=config.max_attempts,
     )
     return Json({"state": state, "queue": queue_name(hello.testbed, caller.project_id)})
 
 
 @router.post("/workers/{name}/next", response_model=NextAnswer)
-def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, _: WorkerCaller) -> Any:
+def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, caller: FreeWorker) -> Any:
     """Another suite of the commit that this worker has just measured, if that may go next: it has the checkout."""
+    confine(c, caller, [("run_id", body.after)])
     return Json({"run_id": dispatch.next_of_commit(c, name, body.after, now)})
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from backend.api.bodies import Body, Name, Slug
-from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
+from backend.api.dependencies import Config, FreeWriter, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.work.sessions import CommitName, Ulid
@@ -34,7 +34,7 @@ class BackfillBody(Body):
 @router.post(
     "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Asked for", status=202)
 )
-def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: Writer) -> Any:
+def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeWriter) -> Any:
     """Measure a suite over commits of the past, when nothing more urgent waits: evenly spread at first, then finer
     where something changed. A suite that old commits never knew is taken as the head declares it."""
     wish = BackfillWish(**body.model_dump())

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from backend.api import shapes
 from backend.api.bodies import Body, Name, RunId, Slug
-from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Transaction, Writer
+from backend.api.dependencies import Config, Deliver, FreeWriter, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
@@ -115,7 +115,7 @@ def get_session(session_id: Ulid, c: Transaction, _: Reader) -> Any:
 
 
 @router.post("/sessions", response_model=None, status_code=202, responses=answer(SessionView, "Asked for", status=202))
-def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: Writer) -> Any:
+def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: FreeWriter) -> Any:
     """Compare two environments of a commit, or two commits, interleaved on one worker."""
     session_id = compare_setups.request_comparison(c, body.wish(), config, caller, now)
     return Json(confirm.session_view(c, session_id), status_code=202)

@@ -60,7 +60,13 @@ class Principal:
     via: Via
     scopes: frozenset[Scope]
     project_id: int | None = None
+    token_id: int | None = None
     workflow: Workflow | None = None
+
+    @property
+    def worker_token_id(self) -> int | None:
+        """The token that names of workers belong to; None: who administers may speak for any."""
+        return None if self.may(Scope.ADMIN) else self.token_id
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
@@ -166,7 +172,7 @@ def _of_token(c: Connection, secret: str, now: datetime, used: LastUsed) -> Prin
     scopes = frozenset().union(*(IMPLIED[Scope(scope)] for scope in row.scopes))
     if row.project_id is not None:
         scopes -= {Scope.ADMIN}  # which reaches every project, and makes tokens that do
-    return Principal(name=row.name, via=Via.TOKEN, scopes=scopes, project_id=row.project_id)
+    return Principal(name=row.name, via=Via.TOKEN, scopes=scopes, project_id=row.project_id, token_id=row.id)
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

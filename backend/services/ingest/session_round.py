@@ -26,6 +26,7 @@ from backend.regression.regression_state import SessionDecided
 from backend.regression.restatements import of_events
 from backend.regression.terms import Direction
 from backend.services.base.access import Principal, require_no_workflow
+from backend.services.base.confine import confine
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.series_states import save_states, states_of
@@ -164,12 +165,13 @@ def deliver_round(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Delivered:
     """Take in a round. Delivering the same bytes again changes nothing; other bytes under its id are refused."""
+    require_no_workflow(principal)
+    confine(c, principal, [("run_id", run_id)])
     digest = hashlib.sha256(body).digest()
     said = parse_round(run_id, body)
     entry = store.lock_round(c, run_id)
     if entry is None or entry["session_id"] is None:
         raise NotFound(f"no round of a session waits under {run_id}")
-    require_no_workflow(principal)
     principal.require_project(entry["project_id"])
     seen = store.find_session(c, entry["session_id"])
     assert seen is not None  # the queue's entries go with their project, as sessions do

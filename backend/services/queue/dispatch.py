@@ -204,16 +204,21 @@ def say_hello(
     *,
     starting: bool = False,
     project_id: int | None = None,
+    token_id: int | None = None,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> str:
     """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more; a run that
     takes its worker down with it loses an attempt each time. `project_id`: its token is limited to this project, so it
-    is offered no other's runs, if it listens where it is told to.
+    is offered no other's runs, if it listens where it is told to. `token_id`: the worker's name is this token's, or
+    becomes so; None may speak for any.
 
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
-    wanted_state = store.register_worker(c, _said(hello, now, project_id, starting=starting)).wanted_state
+    worker = store.register_worker(c, _said(hello, now, project_id, token_id, starting=starting))
+    if worker is None:
+        raise _of_another_token(hello)
+    wanted_state = worker.wanted_state
     if hello.capabilities.get("trouble") and wanted_state == "ok":
         set_worker_state(c, hello.worker, wanted_state := "quarantine")
     if starting:
@@ -232,11 +237,21 @@ def set_worker_state(c: Connection, name: str, state: str) -> None:
     live_store.notify_work(c)
 
 
-def _said(hello: WorkerHello, now: datetime, project_id: int | None, *, starting: bool = False) -> wire.Statement:
+def _of_another_token(hello: WorkerHello) -> Conflict:
+    return Conflict(
+        f"worker {hello.worker!r} speaks with another token than before; give this one another name "
+        "(tidemark worker --name), or revoke the token that it had"
+    )
+
+
+def _said(
+    hello: WorkerHello, now: datetime, project_id: int | None, token_id: int | None, *, starting: bool = False
+) -> wire.Statement:
     return store.worker_statement(
         name=hello.worker,
         testbed=hello.testbed,
         project_id=project_id if hello.listens_where_told else None,
+        token_id=token_id,
         version=hello.version,
         capabilities=dict(hello.capabilities),
         protection=hello.protection.value,
@@ -269,7 +284,11 @@ def lease_run(
 ) -> Lease:
     """Give the run to this worker, if it still waits and this worker may have it."""
     check_version(hello, config)
-    ready, worker = store.lock_run_to_lease(c, run_id, _said(hello, now, principal.project_id))
+    ready, worker = store.lock_run_to_lease(
+        c, run_id, _said(hello, now, principal.project_id, principal.worker_token_id)
+    )
+    if worker is None:
+        raise _of_another_token(hello)
     if ready is None:
         if store.state_of(c, run_id) is None:
             raise Gone(f"run {run_id} does not exist (any more)")

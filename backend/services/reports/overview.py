@@ -184,9 +184,9 @@ class Fleet:
     states: Mapping[str, int]
 
 
-def list_projects(c: Connection) -> tuple[Project, ...]:
-    """Every project, by name."""
-    return tuple(_project(row) for row in store.projects(c))
+def list_projects(c: Connection, *, only: int | None = None) -> tuple[Project, ...]:
+    """Every project, or `only` that one, by name."""
+    return tuple(_project(row) for row in store.projects(c) if only in (None, row.id))
 
 
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:

@@ -174,12 +174,15 @@ FOR UPDATE OF r SKIP LOCKED
 """
 
 
-def lock_run_to_lease(c: Connection, run_id: str, worker: wire.Statement) -> tuple[LeaseableRun | None, WorkerRow]:
+def lock_run_to_lease(
+    c: Connection, run_id: str, worker: wire.Statement
+) -> tuple[LeaseableRun | None, WorkerRow | None]:
     """The run, locked, and the worker that asks for it (`worker`: its `worker_statement`), in one round trip.
-    No run: it does not exist, or another worker is leasing it this very moment."""
-    _, rows, (said,) = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}), worker)
+    No run: it does not exist, or another worker is leasing it this very moment. No worker: its name belongs to another
+    token."""
+    _, rows, said = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}), worker)
     ready = LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
-    return ready, WorkerRow(**said._asdict())
+    return ready, WorkerRow(**said[0]._asdict()) if said else None
 
 
 def has_another_worker(c: Connection, testbed_name: str, name: str, *, project_id: int, alive_since: datetime) -> bool:
@@ -379,13 +382,18 @@ WITH there AS (
   INSERT INTO testbed (name) SELECT %(testbed)s WHERE NOT EXISTS (SELECT FROM testbed WHERE name = %(testbed)s)
   ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id
 ), home AS (SELECT id FROM testbed WHERE name = %(testbed)s UNION SELECT id FROM there)
-INSERT INTO worker AS w (name, testbed_id, project_id, version, capabilities, protection, started_at, last_seen_at)
-SELECT %(name)s, id, %(project)s::int, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s, %(now)s
+INSERT INTO worker AS w
+  (name, testbed_id, project_id, token_id, version, capabilities, protection, started_at, last_seen_at)
+SELECT %(name)s, id, %(project)s::int, %(token)s::int, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s,
+  %(now)s
 FROM home LIMIT 1
 ON CONFLICT (name) DO UPDATE SET testbed_id = excluded.testbed_id, project_id = excluded.project_id,
-  version = excluded.version,
+  version = excluded.version, token_id = coalesce(excluded.token_id, w.token_id),
   capabilities = excluded.capabilities, protection = excluded.protection, last_seen_at = excluded.last_seen_at,
   started_at = CASE WHEN %(starting)s THEN excluded.started_at ELSE w.started_at END
+WHERE %(token)s::int IS NULL OR w.token_id IS NULL OR w.token_id = %(token)s::int OR NOT EXISTS (
+  SELECT FROM api_token t WHERE t.id = w.token_id AND t.revoked_at IS NULL
+    AND (t.expires_at IS NULL OR t.expires_at > %(now)s))
 RETURNING w.id, w.wanted_state
 """
 
@@ -395,17 +403,20 @@ def worker_statement(
     name: str,
     testbed: str,
     project_id: int | None,
+    token_id: int | None,
     version: str,
     capabilities: dict[str, Any],
     protection: str,
     starting: bool,
     now: datetime,
 ) -> wire.Statement:
-    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `WorkerRow`."""
+    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `WorkerRow`, or with none: its
+    name belongs to another token that is still good."""
     values = {
         "name": name,
         "testbed": testbed,
         "project": project_id,
+        "token": token_id,
         "version": version,
         "capabilities": orjson.dumps(capabilities).decode(),
         "protection": protection,
@@ -415,9 +426,10 @@ def worker_statement(
     return _REGISTER, values
 
 
-def register_worker(c: Connection, worker: wire.Statement) -> WorkerRow:
-    ((row,),) = wire.send(c, worker)
-    return WorkerRow(**row._asdict())
+def register_worker(c: Connection, worker: wire.Statement) -> WorkerRow | None:
+    """None: its name belongs to another token."""
+    (rows,) = wire.send(c, worker)
+    return WorkerRow(**rows[0]._asdict()) if rows else None
 
 
 def set_wanted_state(c: Connection, name: str, state: str) -> bool:

@@ -126,6 +126,9 @@ worker = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False, index=True),
     Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),  # the one that its token is limited to
+    Column(
+        "token_id", ForeignKey("api_token.id", ondelete="SET NULL")
+    ),  # whose name it is; null: it has not said hello
     Column("version", Text, nullable=False, server_default=""),
     Column("capabilities", JSONB, nullable=False, server_default=EMPTY_OBJECT),
     Column("protection", Text, nullable=False, server_default="none"),  # none | user | container

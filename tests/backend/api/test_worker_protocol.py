@@ -211,6 +211,9 @@ def test_a_token_of_one_project_does_not_take_the_runs_of_another_away(
         other = projects.save_project(c, "other/one", repository_url=None, now=datetime.now(UTC)).id
     headers = {"Authorization": f"Bearer {live_server.token('worker', project_id=other)}"}
     body = {"name": "host-1", "testbed": "cpu", "starting": True}
+    assert worker.post("/api/v1/workers", json=body, headers=headers).status_code == 409
+    with live_server.engine.begin() as c:
+        c.execute(text("UPDATE worker SET token_id = NULL"))  # as a worker that nobody's token has spoken for yet
     assert worker.post("/api/v1/workers", json=body, headers=headers).status_code == 200
     assert state_of(live_server, run_id).state == "leased"
 
@@ -293,6 +296,7 @@ def test_a_worker_whose_token_is_limited_to_a_project_listens_by_itself(
     assert worker.post("/api/v1/workers", json=hello).json() == {"state": "ok", "queue": "testbed.cpu"}
     with live_server.engine.begin() as c:
         project = c.scalar(text("SELECT project_id FROM run WHERE id = :id"), {"id": run_id})
+        c.execute(text("UPDATE api_token SET revoked_at = now()"))
     limited = live_server.token("worker", project_id=project)
     with httpx.Client(base_url=live_server.url, headers={"Authorization": f"Bearer {limited}"}) as bound:
         assert bound.post("/api/v1/workers", json=hello).json() == {"state": "ok", "queue": f"testbed.cpu:{project}"}
