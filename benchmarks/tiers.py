@@ -32,10 +32,12 @@ HEADLINES = {
 OF_THE_NIGHT = {
     "attn.train/sdpa_flash-causal-8192-128": 1,
     "attn.train/sdpa_cudnn-causal-8192-128": 1,
-    "attn.train/flex-causal-8192-128": 1,
     "moe.layer/mixtral-16384-grouped_mm-8-2-uniform-bf16": 1,
 }
 """What published figures speak of, besides."""
+
+TOO_DEAR = frozenset({("compile.cold", "mode", "max-autotune-no-cudagraphs")})
+"""What no night waits for: minutes of tuning, to be told how long tuning takes. The full preset has it."""
 
 SIZES = frozenset({"length", "batch", "tokens", "side", "ranks", "experts", "top_k", "rows", "columns", "placement"})
 """What a variant says of its size: one size stands for the others."""
@@ -79,8 +81,10 @@ def on_one_gpu() -> tuple[Selected, ...]:
 def ways(one: Selected) -> set[Feature]:
     """What a case shows besides its size: its benchmark by each kernel, precision, mask, mode … of its variant."""
     variant = one.case.variant
-    of_variant = {(one.benchmark.id, key, str(value)) for key, value in variant.items() if key not in SIZES}
-    return of_variant | {(one.benchmark.id,)}
+    of_variant: set[Feature] = {
+        (one.benchmark.id, key, str(value)) for key, value in variant.items() if key not in SIZES
+    }
+    return (of_variant | {(one.benchmark.id,)}) - TOO_DEAR
 
 
 def families(one: Selected) -> set[Feature]:

@@ -1,6 +1,17 @@
 """The register: one module per family, facts only. No torch here; the measured code is named, not imported."""
 
-from benchmarks.catalog import attention, ceilings, collectives, compile, gpt, kernels, llama, moe, parallel
+from benchmarks.catalog import (
+    attention,
+    attention_further,
+    ceilings,
+    collectives,
+    compile,
+    gpt,
+    kernels,
+    llama,
+    moe,
+    parallel,
+)
 from benchmarks.spec import Benchmark
 
 ALL: tuple[Benchmark, ...] = (
@@ -8,6 +19,7 @@ ALL: tuple[Benchmark, ...] = (
     *llama.BENCHMARKS,
     *moe.BENCHMARKS,
     *attention.BENCHMARKS,
+    *attention_further.BENCHMARKS,
     *kernels.BENCHMARKS,
     *parallel.BENCHMARKS,
     *collectives.BENCHMARKS,

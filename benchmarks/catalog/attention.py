@@ -77,6 +77,7 @@ def _train_cases(preset: Preset) -> tuple[Case, ...]:
             shape = _gpu_shape(length, width)
             cases += [_train_case(preset, shape, b, "causal") for b in BACKENDS if b != "sdpa_math" or length <= 4096]
             cases += [_train_case(preset, shape, backend, "causal") for backend in ("flex", "best")]
+    cases += [_train_case(preset, _gpu_shape(8192, 256), b, "causal") for b in ("sdpa_flash", "flex", "best")]
     long = _gpu_shape(8192, 128)
     cases += [_train_case(preset, long, "flex", mask) for mask in ("window", "document")]
     cases += [_train_case(preset, long, "sdpa_flash", "full")]

@@ -49,7 +49,7 @@ def test_masks_shapes_loads_and_formats_of_the_table_are_registered():
         return {case.variant.get(key) for case in BY_ID[name].cases(Preset.FULL)}
 
     assert values("attn.train", "mask") == {"full", "causal", "window", "document"}
-    assert values("attn.train", "head_dim") == {64, 128}
+    assert values("attn.train", "head_dim") == {64, 128, 256}
     assert values("attn.decode", "backend") == {None, "flex"}
     assert values("moe.layer", "load") == {"uniform", "zipf", "hot"}
     assert values("moe.layer", "shape") == {"mixtral", "olmoe", "deepseek_v3"}
