@@ -113,7 +113,7 @@ def document_lengths(length: int) -> list[int]:
 
 def document_numbers(length: int, device: str) -> Tensor:
     """Which document each position belongs to."""
-    return torch.repeat_interleave(torch.tensor(document_lengths(length), device=device))
+    return torch.repeat_interleave(torch.tensor(document_lengths(length), device=device), output_size=length)
 
 
 def allowed_SS(mask: str, length: int, window: int, device: str) -> Tensor | None:

@@ -27,6 +27,18 @@ LOSS_BAND = {"fp32": 1e-4, "bf16": 2e-2}
 """How far a loss after three steps may be from the double-precision one, as a fraction."""
 
 Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Of token ids and their targets, both (B, T)."""
+
+
+def cross_entropy_of(network: Callable[[Tensor], Tensor]) -> Loss:
+    """The loss of a network that gives logits."""
+
+    def loss(inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        logits_BTV = network(inputs_BT)
+        return F.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
+
+    return loss
 
 
 class TokenStream:
@@ -57,16 +69,16 @@ class GptStep:
     """One training step around any model and optimizer, in the phases the contract names."""
 
     def __init__(
-        self, model: nn.Module, optimizer: Any, stream: TokenStream, config: GptConfig, autocast: Autocast
+        self, model: nn.Module, loss: Loss, optimizer: Any, stream: TokenStream, config: GptConfig, autocast: Autocast
     ) -> None:
-        self.model, self.optimizer, self.stream, self.config, self.autocast = model, optimizer, stream, config, autocast
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.stream, self.config, self.autocast = stream, config, autocast
         self.losses: list[Tensor] = []
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """The loss of one batch."""
         with self.autocast():
-            logits_BTV = self.model(inputs_BT)
-            return F.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
+            return self.loss(inputs_BT, targets_BT)
 
     def batch(self, marks: Marks) -> tuple[Tensor, Tensor]:
         """The next batch, on the device."""
@@ -88,7 +100,8 @@ class GptStep:
         marks.enter("optimizer")
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.losses.append(loss.detach())
+        # A copy: a replayed graph writes the next loss to the same place.
+        self.losses.append(loss.detach().clone())
 
 
 class GptWorkload(ABC):
@@ -136,8 +149,12 @@ class GptWorkload(ABC):
         """Gradients under GPT-2's names."""
 
     def finish(self, model: nn.Module) -> nn.Module:
-        """The last touch before timing, e.g. compilation."""
+        """The model as its logits are asked for: as it is, compiled or captured."""
         return model
+
+    def loss_of(self, model: nn.Module) -> Loss:
+        """What a step calls: where the model is compiled, its loss within the compiled region."""
+        return cross_entropy_of(self.finish(model))
 
     def seeded_weights(self, config: GptConfig) -> dict[str, Tensor]:
         """One seeded set of weights, by name."""
@@ -157,7 +174,7 @@ class GptWorkload(ABC):
         model = self._loaded(self.config)
         optimizer = self.make_optimizer(model, self.config)
         stream = TokenStream(self.config, self.vocabulary, pinned=self.pinned, seed=self.job.seed)
-        self.training = GptStep(self.finish(model), optimizer, stream, self.config, self.autocast)
+        self.training = GptStep(model, self.loss_of(model), optimizer, stream, self.config, self.autocast)
 
     def _loaded(self, config: GptConfig) -> nn.Module:
         model = self.make_model(config)
@@ -228,7 +245,7 @@ class GptWorkload(ABC):
             padded = torch.softmax(logits_BTV.float(), -1)[..., self.vocabulary :].max().item()
             result.require("padded_probability", padded, 0.0, "logits past the text's vocabulary")
         result.require("future_leak", self._leak(network, inputs_BT), 0.0, "a changed last token")
-        self._check_training(result, model, network, batches, exact, naive)
+        self._check_training(result, model, batches, exact, naive)
         result.require(
             "large_values_not_finite", self._overflow(small, weights, inputs_BT), 0.0, "attention weights scaled by 30"
         )
@@ -247,18 +264,16 @@ class GptWorkload(ABC):
         self,
         result: Correctness,
         model: nn.Module,
-        network: nn.Module,
         batches: list[Any],
         exact: _Reference,
         naive: _Reference,
     ) -> None:
-        """Trains `model` through `network`, which is the model as it will be timed: compiled where that is."""
-        optimizer = self.make_optimizer(model, exact.config)
+        """Trains `model` by the loss that will be timed: compiled where that is."""
+        optimizer, loss_of = self.make_optimizer(model, exact.config), self.loss_of(model)
         losses: dict[str, list[float]] = {"ours": [], "exact": [], "naive": []}
         for number, (inputs_BT, targets_BT) in enumerate(batches):
             with self.autocast():
-                logits_BTV = network(inputs_BT)
-                loss = F.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
+                loss = loss_of(inputs_BT, targets_BT)
             loss.backward()
             losses["ours"].append(loss.item())
             losses["exact"].append(exact.backward(inputs_BT, targets_BT))
@@ -284,8 +299,10 @@ class GptWorkload(ABC):
             optimizer.zero_grad()
             exact.update()
             naive.update()
-        drift = abs(losses["ours"][-1] / losses["exact"][-1] - 1)
-        band = max(LOSS_BAND[self.dtype], 2 * abs(losses["naive"][-1] / losses["exact"][-1] - 1))
+        last = {name: values[-1] for name, values in losses.items()}
+        level = max(abs(last["exact"]), 1e-300)
+        drift = abs(last["ours"] - last["exact"]) / level
+        band = max(LOSS_BAND[self.dtype], 2 * abs(last["naive"] - last["exact"]) / level)
         result.require(
             f"loss_at_step_{CHECK_STEPS}", drift, band, f"{CHECK_STEPS} optimizer steps from the seeded weights"
         )
@@ -316,8 +333,7 @@ class _Reference:
 
     def backward(self, inputs_BT: Tensor, targets_BT: Tensor) -> float:
         with self.autocast():
-            logits_BTV = self.model(inputs_BT)
-            loss = F.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
+            loss = cross_entropy_of(self.model)(inputs_BT, targets_BT)
         loss.backward()
         return loss.item()
 
@@ -427,14 +443,30 @@ class GptLadder(GptWorkload):
             return torch.compile(model)  # type: ignore[return-value]
         return model
 
+    def loss_of(self, model: nn.Module) -> Loss:
+        return torch.compile(cross_entropy_of(model)) if self.compiles else cross_entropy_of(model)
+
+
+MOST_SEQUENCES = 128
+
 
 def largest_batch(config: GptConfig) -> int:
     """The tenth rung's batch: on a CPU twice the ladder's (its caches, not its memory, are the limit); on a GPU what
-    fits in nine tenths of the memory, by the activation bytes a token of this model keeps (logits in fp32 with their
-    gradient, and 18 activations a layer)."""
+    fits in nine tenths of its memory, used or not, so that a device always gets the same one.
+    """
     if config.device == "cpu":
         return 2 * config.batch_size
-    free, _ = torch.cuda.mem_get_info()
-    per_token = 10 * config.vocab_size + 2 * 18 * config.n_layer * config.n_embd
-    sequences = int(0.9 * free / (per_token * config.block_size))
-    return max(config.batch_size, min(sequences, 512) // 8 * 8)
+    return sequences_that_fit(torch.cuda.get_device_properties(0).total_memory, config)
+
+
+def sequences_that_fit(memory_bytes: float, config: GptConfig) -> int:
+    """Multiples of eight, `MOST_SEQUENCES` at most: beyond that a larger batch is no faster.
+
+    A token keeps 18 activations a layer in two bytes, and at the peak, in the backward pass of a loss that was not
+    compiled, 12.1 bytes a word of the vocabulary: logits, their soft-max and both gradients. 13 leaves room. The
+    weights take 16 bytes with gradients and moments, and 2 as cast.
+    """
+    weights = 18 * (config.matmul_parameters + config.block_size * config.n_embd)
+    per_token = 13 * config.vocab_size + 2 * 18 * config.n_layer * config.n_embd
+    sequences = int((0.9 * memory_bytes - weights) / (per_token * config.block_size))
+    return max(config.batch_size, min(sequences, MOST_SEQUENCES) // 8 * 8)

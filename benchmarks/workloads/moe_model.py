@@ -13,7 +13,7 @@ from benchmarks.harness.marks import NoMarks
 from benchmarks.harness.plugin import Plugin, load_plugin
 from benchmarks.harness.workload import Job, Work
 from benchmarks.workloads import gpt_model
-from benchmarks.workloads.gpt import GptWorkload, gradients_by_name, load_by_name
+from benchmarks.workloads.gpt import GptWorkload, Loss, cross_entropy_of, gradients_by_name, load_by_name
 from benchmarks.workloads.gpt_config import GptConfig
 from benchmarks.workloads.moe import IMPLEMENTATIONS, MoeConfig, MoeWeights, draw_weights, load_bias
 
@@ -145,4 +145,10 @@ class MoeModel(GptWorkload):
             return model
         if self.compile_mode == "cuda_graph":
             return Captured(model, self.dtype)
-        return torch.compile(model, mode=None if self.compile_mode == "default" else self.compile_mode)  # type: ignore[return-value]
+        return self._compiled(model)  # type: ignore[no-any-return]
+
+    def loss_of(self, model: nn.Module) -> Loss:
+        return self._compiled(cross_entropy_of(model)) if self.compiles else super().loss_of(model)  # type: ignore[no-any-return]
+
+    def _compiled(self, function: Any) -> Any:
+        return torch.compile(function, mode=None if self.compile_mode == "default" else self.compile_mode)

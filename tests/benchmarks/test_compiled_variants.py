@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from benchmarks import child  # noqa: E402
 from benchmarks.harness import counters, paired, start_up  # noqa: E402
 from benchmarks.harness.clock import HostClock  # noqa: E402
+from benchmarks.harness.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.launch import CPU_ENVIRONMENT, Launcher  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
@@ -122,6 +123,23 @@ def test_what_a_replayed_graph_gave_is_kept_when_it_writes_its_next_answer_there
     kept = first.logits.clone()
     compile_cold.step(replayed, model, tokens + 1)
     assert torch.equal(first.logits, kept)
+
+
+def test_the_loss_of_a_compiled_step_is_within_the_compiled_region(monkeypatch):
+    """Outside of it the logits are written in full, once more as soft-max and twice as gradients."""
+    compiled = []
+
+    def seen(graph, example_inputs):
+        compiled.append({getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes})
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=seen))
+    sizes = {**SMALL, "expert_width": 16, "experts": 1, "top_k": 1, "impl": "capacity"}
+    made = compiled_workload(MoeModel, "moe.model", **sizes)
+    made.prepare()
+    made.step(NoMarks())
+    assert sum("cross_entropy" in names for names in compiled) == 1
+    assert made.compiles
 
 
 # counting what was compiled

@@ -17,8 +17,9 @@ from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID, find, select  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.torchrun import for_ranks  # noqa: E402
-from benchmarks.workloads import attention, fp8, moe  # noqa: E402
+from benchmarks.workloads import attention, fp8, gpt, moe  # noqa: E402
 from benchmarks.workloads.collectives import Collective  # noqa: E402
+from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
 from benchmarks.workloads.gpt_ddp import GptDistributed  # noqa: E402
 from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
 from benchmarks.workloads.moe_inference import MoeInference  # noqa: E402
@@ -223,6 +224,21 @@ def test_the_loop_writes_each_experts_gradient_once():
     assert ran["select_backward"] == 0
     assert ran["stack"] == 3, "gate, up and down, all experts at once"
     assert ran["index_add_"] == MOE["experts"] and ran["index_add"] == 0
+
+
+# the largest batch
+
+
+@pytest.mark.parametrize(("gigabytes", "sequences"), [(150.1, 128), (1500, 128), (42.4, 32), (1, 16)])
+def test_the_largest_batch_leaves_room_for_the_losss_backward_pass(gigabytes, sequences):
+    """By ten bytes a word of the vocabulary it took 12.07, and more memory than there is."""
+    config = GptConfig(
+        n_layer=12, n_head=12, n_embd=768, block_size=1024, vocab_size=50304, batch_size=16, dtype="bf16"
+    )
+    found = gpt.sequences_that_fit(gigabytes * 1e9, config)
+    assert found == sequences
+    if found > config.batch_size:
+        assert found * config.block_size * 12.07 * config.vocab_size < 0.9 * gigabytes * 1e9
 
 
 # ranks

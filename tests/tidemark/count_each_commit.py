@@ -17,7 +17,7 @@ import torch  # noqa: E402
 
 from benchmarks.harness.counters import count_activation_bytes, count_operations  # noqa: E402
 from benchmarks.harness.marks import NoMarks  # noqa: E402
-from benchmarks.workloads.gpt import GptStep, TokenStream  # noqa: E402
+from benchmarks.workloads.gpt import GptStep, TokenStream, cross_entropy_of  # noqa: E402
 from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
 
 
@@ -32,7 +32,8 @@ def main() -> None:
         model_module = importlib.import_module("tinygpt.model")
         model = model_module.build(config).train()
         stream = TokenStream(config, config.vocab_size, pinned=False, seed=1)
-        step = GptStep(model, model_module.optimizer(model, config), stream, config, nullcontext)
+        loss = cross_entropy_of(model)
+        step = GptStep(model, loss, model_module.optimizer(model, config), stream, config, nullcontext)
         step.run(NoMarks())  # the optimizer makes its state at the first step
         operations = count_operations(lambda step=step: step.run(NoMarks())).total
         inputs, targets = step.batch(NoMarks())

@@ -1,0 +1,166 @@
+"""Every CUDA variant is built, checked and stepped on a GPU in name only: see `fake_gpu`, and docs/suite-on-gpus.md."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.bandwidth import Operation  # noqa: E402
+from benchmarks.harness.marks import NoMarks  # noqa: E402
+from benchmarks.harness.workload import Job  # noqa: E402
+from benchmarks.registry import BY_ID  # noqa: E402
+from benchmarks.spec import Preset  # noqa: E402
+from benchmarks.workloads import collectives, gpt_ddp, moe  # noqa: E402
+from tests.benchmarks.fake_gpu import fake_gpu  # noqa: E402
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "suite-on-gpus.md"
+
+IN_PROCESSES_OF_THEIR_OWN = {"compile.cold": "compiles in a process of its own, for the GPU that is there"}
+"""Benchmarks whose measured code is never in the process that could be made to believe in a GPU."""
+
+AT_MOST = {
+    "n_layer": 1,
+    "experts": 4,
+    "top_k": 2,
+    "batch_size": 2,
+    "window": 64,
+    "length": 512,
+    "tokens": 512,
+    "context": 256,
+    "side": 1024,
+    "bytes": 2**20,
+}
+"""Sizes that decide how often the same code runs, not which: a sweep's further points are the same variant here."""
+
+
+def shrunk(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: min(value, AT_MOST.get(name, value)) if name in AT_MOST else value for name, value in config.items()}
+
+
+def cuda_variants() -> Iterator[Any]:
+    """Each way of each benchmark once."""
+    seen = set()
+    for benchmark in BY_ID.values():
+        if benchmark.distributed or benchmark.mode == "collective" or benchmark.id in IN_PROCESSES_OF_THEIR_OWN:
+            continue
+        for preset in (Preset.SMOKE, Preset.FULL):
+            for case in benchmark.cases(preset):
+                config = shrunk(dict(case.config))
+                key = (benchmark.id, json.dumps(config, sort_keys=True))
+                if config.get("device") == "cuda" and key not in seen:
+                    seen.add(key)
+                    name = "-".join(map(str, (benchmark.id, *case.variant.values())))
+                    yield pytest.param(benchmark, replace(case, config=config), id=name)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def workload_of(benchmark: Any, case: Any) -> Any:
+    fields = {
+        "implementation": None,
+        "process": 0,
+        "processes": 1,
+        "seed": 1,
+        "tasks": (),
+        "builtin": benchmark.builtin,
+    }
+    job = Job(
+        benchmark=benchmark.id,
+        workload=benchmark.workload,
+        variant=case.variant,
+        config=case.config,
+        preset="full",
+        **fields,
+    )
+    module, _, name = benchmark.workload.partition(":")
+    return getattr(importlib.import_module(module), name)(job)
+
+
+@pytest.mark.parametrize(("benchmark_", "case"), list(cuda_variants()))
+def test_a_cuda_variant_is_built_checked_and_stepped_without_a_mixture_of_devices(monkeypatch, benchmark_, case):
+    with fake_gpu(monkeypatch) as reads:
+        workload = workload_of(benchmark_, case)
+        if case.config.get("backend") == "flex":
+            # Its backward pass is traced by torch's own engine, which is out of reach here.
+            inputs = workload.inputs(reduced=True).to(torch.bfloat16, "cuda")
+            with torch.no_grad():
+                assert workload.function(inputs).is_cuda
+            reads.of_device.clear()
+            with torch.no_grad():
+                workload.function(inputs)
+            assert dict(reads.of_device) == {}, "the mask is made once"
+            return
+        failed = {finding.name for finding in workload.check().findings if not finding.passed}
+        # Which kernel takes the call, and whether 400 additions add up, only a GPU can say.
+        assert failed <= {"silent_fallback", "lost_launches"}
+        workload.prepare()
+        if not hasattr(workload, "step"):
+            return
+        reads.of_device.clear()
+        workload.step(NoMarks())
+        waits = dict(reads.of_device)
+        assert set(waits) <= ({"nonzero"} if case.config.get("impl") == "loop" else set()), "the host waits in a step"
+
+
+@pytest.mark.parametrize("load", ["uniform", "zipf", "hot"])
+def test_a_load_is_drawn_on_the_device_that_routes(monkeypatch, load):
+    """A tensor of ones without a device failed every uniform case on a GPU."""
+    with fake_gpu(monkeypatch):
+        assert moe.load_bias(load, 16, 4, torch.Generator("cuda")).is_cuda
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("operation", list(Operation))
+def test_the_buffers_of_a_collective_are_on_the_device(monkeypatch, operation, in_place):
+    with fake_gpu(monkeypatch):
+        ready = collectives.prepare(operation, 0, 2, 4096, "cuda", in_place=in_place)
+        ready.refill()
+        assert ready.result.is_cuda and ready.base.is_cuda
+
+
+def test_a_rank_trains_on_the_device(monkeypatch):
+    case = next(c for c in BY_ID["gpt.ddp"].cases(Preset.FULL) if c.variant["ranks"] == 1)
+    with fake_gpu(monkeypatch):
+        rank = gpt_ddp._Rank(0, 1, {"job": shrunk(dict(case.config)), "seed": 1})
+        model = rank.shared()
+        rank.loss(model, rank.stream.next()).backward()
+        assert all(parameter.grad.is_cuda for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", [*IN_PROCESSES_OF_THEIR_OWN, "coll.*", "gpt.ddp"])
+def test_what_is_out_of_reach_is_in_the_table_of_the_docs(name):
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    assert any(f"`{name}`" in row for row in rows)
+
+
+def test_tensors_of_two_devices_do_not_mix_on_the_gpu_in_name_only(monkeypatch):
+    with fake_gpu(monkeypatch):
+        there = torch.ones(3, device="cuda", requires_grad=True)
+        (there * 2).sum().backward()
+        assert there.grad.is_cuda
+        with pytest.raises(RuntimeError, match="same device"):
+            there + torch.ones(3)
+
+
+def test_a_read_on_the_host_is_noticed(monkeypatch):
+    with fake_gpu(monkeypatch) as reads:
+        torch.ones(3, device="cuda").sum().item()
+        assert dict(reads.of_device) == {"_local_scalar_dense": 1}
+        torch.ones(3).sum().item()
+        assert sum(reads.of_device.values()) == 1
