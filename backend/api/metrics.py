@@ -81,7 +81,7 @@ class _Stored(Collector):
         yield _gauge("tidemark_live_workers", "Workers that are alive", "testbed", figures.workers_by_testbed)
         yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
         yield _gauge(
-            "tidemark_resting_fleet_judges",
+            "tidemark_resting_joint_detectors",
             "Suites whose series cannot be judged side by side for a while",
             "project",
             figures.resting_by_project,

@@ -1,4 +1,4 @@
-"""What the fleet judge told of a project, and the sessions it asked for
+"""What the joint detector told of a project, and the sessions it asked for
 
 Revision ID: 0013
 Revises: 0012

@@ -1,4 +1,4 @@
-"""Which suites the fleet judge cannot read for a while, and why
+"""Which suites the joint detector cannot read for a while, and why
 
 Revision ID: 0015
 Revises: 0014

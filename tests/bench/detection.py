@@ -54,7 +54,7 @@ def fleet(_: Stage) -> Iterable[Figure]:
         json.loads(record)
     parsed_ms = 1000 * (time.process_time() - began) / len(records)
     yield Figure(
-        what="fleet judge, per run, CPU",
+        what="joint detector, per run, CPU",
         value_ms=found["cpu_ms_per_run"],
         yardstick="its record parsed as JSON",
         yardstick_ms=parsed_ms,

@@ -36,7 +36,7 @@ def test_rounds_of_sessions_do_not_become_runs_of_their_commit_on_the_way_down(c
         assert c.scalars(text("SELECT id FROM run")).all() == ["RUN"]
 
 
-def test_rounds_of_the_fleet_judge_go_with_their_sessions_on_the_way_down(committing_engine: Engine) -> None:
+def test_rounds_of_the_joint_detector_go_with_their_sessions_on_the_way_down(committing_engine: Engine) -> None:
     with committing_engine.begin() as c:
         c.execute(text("INSERT INTO project (slug) VALUES ('a/b')"))
         c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))

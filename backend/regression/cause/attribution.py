@@ -41,7 +41,7 @@ class Evidence:
     worker: str = ""
     other_workers_agree: bool | None = None
     """True: another worker shows the change too; False: another worker ran these commits and does not."""
-    symptoms: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
     """Of an ill machine, where its runs since the onset are proof enough (fleet_window)."""
     moved_series: int = 0
     watched_series: int = 0
@@ -107,7 +107,7 @@ def _machine(e: Evidence) -> Cause | None:
             f"{e.foreign_processes} foreign process{'es' if e.foreign_processes > 1 else ''} shared the accelerator."
         )
     if not told and e.other_workers_agree is not True:
-        told += e.symptoms
+        told += e.signals
     share = e.moved_series / e.watched_series if e.watched_series >= FEWEST_SERIES else 0.0
     if share >= MOST_SERIES and e.other_workers_agree is False:
         told.append(f"{e.moved_series} of {e.watched_series} series of {e.worker or 'this worker'} moved together.")

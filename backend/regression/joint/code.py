@@ -11,7 +11,7 @@ from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift
 from backend.regression.joint.scan import SMALLEST, Found, Place, channels, locate, pattern_of, share_of
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import MOVED, Code, Inquiry
+from backend.regression.joint.state import MOVED, Code, Inquiry, JointState
 from backend.regression.joint.terms import Bools, Floats, IncidentKind
 
 GROWS_FOR = 45
@@ -26,16 +26,20 @@ PART_OF_DRIFT = 1.1
 """Share of the gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
 
-class Codes(Software):
-    """The layer that knows what the code did."""
+class CodeChanges:
+    """Knows what the code did: changes that a session proved, and where they show."""
+
+    def __init__(self, state: JointState, software: Software) -> None:
+        self.state = state
+        self.software = software
 
     def tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
         """A session proved a change of the code: one that is known, a step of a drift, or a new one."""
-        rows = self.rows[inquiry.testbed]
+        rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
         code = Code(0, change, error, listed, Place(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
-        known = next((c for c in reversed(self.codes) if not c.drift and self.same_change(c, code, rows)), None)
+        known = next((c for c in reversed(self.state.codes) if not c.drift and self.same_change(c, code, rows)), None)
         if known is not None:
             self.grow(known, code, rows)
             return
@@ -44,10 +48,10 @@ class Codes(Software):
             self.lose_more(drifting, code)
             return
         kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
-        code.incident = self.open_incident(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
-        self.codes.append(code)
+        code.incident = self.state.open_incident(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
+        self.state.codes.append(code)
         self.attach(code, rows)
-        for other in self.rows.values():
+        for other in self.state.rows.values():
             if other is not rows and self.shows(code, other):
                 self.attach(code, other)
         if sign < 0:
@@ -55,22 +59,24 @@ class Codes(Software):
 
     def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
         """The series that a proved change moved, and its direction."""
-        rows, z = self.rows[inquiry.testbed], change / error
-        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED * self.smallest)
-        clear |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.16 * self.smallest)
-        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED * self.smallest)
-        lead = self.lead_of(change, clear if clear.any() else expected)
+        rows, z = self.state.rows[inquiry.testbed], change / error
+        clear = (np.abs(z) >= 4.0) & (np.abs(change) >= MOVED * self.state.smallest)
+        clear |= ~self.state.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= 0.16 * self.state.smallest)
+        expected = (inquiry.pattern != 0) & (np.abs(z) >= 1.5) & (np.abs(change) >= MOVED * self.state.smallest)
+        lead = self.state.lead_of(change, clear if clear.any() else expected)
         sign = float(np.sign(change[lead]))
-        related = self.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED * self.smallest)
+        related = self.state.with_moved(clear) & (np.abs(z) >= 2.5) & (np.abs(change) >= MOVED * self.state.smallest)
         alike = np.sign(change) == sign
         listed = (clear | expected | related) & alike
-        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
-        listed &= ~np.isin(self.benchmark, getting_worse) | (self.benchmark == self.benchmark[inquiry.lead])
-        enough = np.abs(change) + 0.5 * error >= LISTED * self.smallest
-        if abs(change[lead]) >= 2 * SMALLEST * self.smallest[lead]:
+        getting_worse = [b for b, until in self.state.drifting.items() if until >= self.state.newest]
+        listed &= ~np.isin(self.state.benchmark, getting_worse) | (
+            self.state.benchmark == self.state.benchmark[inquiry.lead]
+        )
+        enough = np.abs(change) + 0.5 * error >= LISTED * self.state.smallest
+        if abs(change[lead]) >= 2 * SMALLEST * self.state.smallest[lead]:
             # Beside a large change a tiny one is chance, or a part of a drift.
-            enough &= np.abs(change) >= SMALLEST * self.smallest
-        listed &= self.with_shown(listed & enough)
+            enough &= np.abs(change) >= SMALLEST * self.state.smallest
+        listed &= self.state.with_shown(listed & enough)
         listed &= self.stepped(inquiry, rows, change, listed)
         if listed.any():
             return listed, sign
@@ -87,20 +93,22 @@ class Codes(Software):
             self.attach(known, rows)
         else:
             self.refit(known, rows)
-        self.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
+        self.state.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
 
     def lose_more(self, known: Code, code: Code) -> None:
         """A small loss after another one: both are steps of one drift."""
         code.incident, code.drift = known.incident, True
-        self.codes.append(code)
-        for bed in self.rows.values():
+        self.state.codes.append(code)
+        for bed in self.state.rows.values():
             code.shown[bed.name] = bed.n
             if self.shows(code, bed):
                 delta = np.where(code.listed, code.change, 0.0)
-                bed.put(("drift", self.new_key()), Shift(delta, from_position=code.place.commit))
-        self.drifting.update({int(b): self.newest + 60 for b in np.unique(self.benchmark[code.listed])})
-        range_end = max(self.incidents[code.incident].range_end, known.place.last)
-        self.change_incident(code.incident, drift=True, range_end=range_end)
+                bed.put(("drift", self.state.new_key()), Shift(delta, from_position=code.place.commit))
+        self.state.drifting.update(
+            {int(b): self.state.newest + 60 for b in np.unique(self.state.benchmark[code.listed])}
+        )
+        range_end = max(self.state.incidents[code.incident].range_end, known.place.last)
+        self.state.change_incident(code.incident, drift=True, range_end=range_end)
 
     def stepped(self, inquiry: Inquiry, rows: RowsOfTestbed, change: Floats, listed: Bools) -> Bools:
         """False for benchmarks whose runs just before the onset were nearly as bad: they drift."""
@@ -108,37 +116,37 @@ class Codes(Software):
         first = int(positions.min())
         before = rows.judged(60, first=first - 10, before=first)
         if len(before) < 3:
-            return np.ones(self.size, dtype=bool)
+            return np.ones(self.state.size, dtype=bool)
         new, new_error = rows.mean(inquiry.rows)
         old, old_error = rows.mean(before)
         step, error = new - old, np.hypot(new_error, old_error)
         flat = listed & (np.abs(change) > 0.01) & (step * np.sign(change) < 0.55 * np.abs(change))
         flat &= (np.abs(change) - step * np.sign(change)) > 2.0 * error
-        drop = self.with_moved(flat & self.shown)
-        if not (listed & self.shown & ~drop).any():
-            drop &= self.benchmark != self.benchmark[inquiry.lead]
+        drop = self.state.with_moved(flat & self.state.shown)
+        if not (listed & self.state.shown & ~drop).any():
+            drop &= self.state.benchmark != self.state.benchmark[inquiry.lead]
         kept: Bools = ~drop
         return kept
 
     def continues(self, code: Code) -> Code | None:
         """A small loss after another of the same series: they are getting worse step by step, which is one drift."""
-        for known in reversed(self.codes):
+        for known in reversed(self.state.codes):
             both, either = (known.listed & code.listed).sum(), (known.listed | code.listed).sum()
-            lead, own = self.lead_of(known.change, known.listed), self.lead_of(code.change, code.listed)
+            lead, own = self.state.lead_of(known.change, known.listed), self.state.lead_of(code.change, code.listed)
             if (
                 known.open
                 and both >= 0.5 * either
-                and 0 < known.change[lead] < STEP_OF_DRIFT * self.smallest[lead]
-                and 0 < code.change[own] < STEP_OF_DRIFT * self.smallest[own]
+                and 0 < known.change[lead] < STEP_OF_DRIFT * self.state.smallest[lead]
+                and 0 < code.change[own] < STEP_OF_DRIFT * self.state.smallest[own]
                 and 3 < code.place.commit - known.place.commit <= 60
-                and self.machine_bound[lead]
+                and self.state.machine_bound[lead]
             ):
                 return known
         return None
 
     def same_change(self, a: Code, b: Code, rows: RowsOfTestbed) -> bool:
         """Whether what a session left over is a known change: found elsewhere, or not wholly taken off."""
-        if a.change[self.lead_of(a.change, a.listed)] * b.change[self.lead_of(b.change, b.listed)] <= 0:
+        if a.change[self.state.lead_of(a.change, a.listed)] * b.change[self.state.lead_of(b.change, b.listed)] <= 0:
             return False
         both = a.listed & b.listed
         if both.any():
@@ -166,9 +174,9 @@ class Codes(Software):
             residual = np.where(mask, residual, 0.0)
             if put is not None and put.from_position is not None:
                 residual = residual + (rows.position[near] >= put.from_position)[:, None] * put.delta
-            upgrade = next((u for u in self.upgrades if u.testbed == rows.name and not u.settled), None)
+            upgrade = next((u for u in self.state.upgrades if u.testbed == rows.name and not u.settled), None)
             tail = replace(tail, residual=residual * mask, mask=mask)
-            picked = channels(pattern, rows.sigma**2, self.benchmark)
+            picked = channels(pattern, rows.sigma**2, self.state.benchmark)
             share, information = share_of(tail, pattern, picked)
             if upgrade is not None and inquiry is not None:
                 post = rows.level[near] >= upgrade.level
@@ -180,7 +188,11 @@ class Codes(Software):
             return code.place
         at = np.concatenate(positions)
         return locate(
-            at, np.concatenate(evidence), frozenset(self.docs), max(1, low), max(low + 1, min(high, int(at.max())))
+            at,
+            np.concatenate(evidence),
+            frozenset(self.state.docs),
+            max(1, low),
+            max(low + 1, min(high, int(at.max()))),
         )
 
     def shows(self, code: Code, rows: RowsOfTestbed, since: int | None = None) -> bool:
@@ -190,7 +202,7 @@ class Codes(Software):
         if not len(after):
             return False
         pattern = np.where(code.listed, code.change, 0.0)
-        picked = channels(pattern, rows.sigma**2, self.benchmark)
+        picked = channels(pattern, rows.sigma**2, self.state.benchmark)
         share, information = share_of(rows.tail(after), pattern, picked)
         total = 0.6 * float(information.sum())
         if total < 16 or (len(after) < 2 and total < 60):
@@ -208,16 +220,16 @@ class Codes(Software):
 
     def relocate(self, code: Code) -> None:
         if code.drift:
-            code.place = replace(code.place, commit=self.not_docs(code.place.commit))
-            self.change_incident(code.incident, first_bad=code.place.commit)
+            code.place = replace(code.place, commit=self.state.not_docs(code.place.commit))
+            self.state.change_incident(code.incident, first_bad=code.place.commit)
             return
-        place = self.locate_code(code, [self.rows[name] for name in code.shown])
+        place = self.locate_code(code, [self.state.rows[name] for name in code.shown])
         code.place = place
         for name in code.shown:
-            put = self.rows[name].shifts.get(("code", code.incident))
+            put = self.state.rows[name].shifts.get(("code", code.incident))
             if put is not None and put.from_position != place.commit:
-                self.rows[name].put(("code", code.incident), replace(put, from_position=place.commit))
-        self.change_incident(
+                self.state.rows[name].put(("code", code.incident), replace(put, from_position=place.commit))
+        self.state.change_incident(
             code.incident,
             first_bad=place.commit,
             range_start=place.first,
@@ -237,26 +249,28 @@ class Codes(Software):
         own = 1 / code.error**2
         best = (code.change * own + np.where(weight > 0, total, 0.0) * weight) / (own + weight)
         sure = 1 / np.sqrt(own + weight)
-        sign = np.sign(code.change[self.lead_of(code.change, code.listed)])
-        sides = np.isin(self.benchmark, np.unique(self.benchmark[code.listed]))
-        add = (best * sign >= 0.36 * self.smallest) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
-        add &= code.change * sign >= np.where(sides, 2.5 if self.unsettled_near(rows) else 1.5, 3.5) * code.error
+        sign = np.sign(code.change[self.state.lead_of(code.change, code.listed)])
+        sides = np.isin(self.state.benchmark, np.unique(self.state.benchmark[code.listed]))
+        add = (best * sign >= 0.36 * self.state.smallest) & (best * sign >= np.where(sides, 3.0, 4.5) * sure)
+        add &= (
+            code.change * sign >= np.where(sides, 2.5 if self.software.unsettled_near(rows) else 1.5, 3.5) * code.error
+        )
         # What the runs show and the session saw far less of was there before, or came later.
         add &= code.change * sign + code.error >= 0.6 * best * sign
-        add &= self.with_shown(code.listed | (add & (best * sign >= LISTED * self.smallest)))
-        drop = (best * sign < 0.2 * self.smallest) & (sure < 0.007)
+        add &= self.state.with_shown(code.listed | (add & (best * sign >= LISTED * self.state.smallest)))
+        drop = (best * sign < 0.2 * self.state.smallest) & (sure < 0.007)
         listed = (code.listed | add) & ~drop
-        if not (listed & self.shown).any():
+        if not (listed & self.state.shown).any():
             listed = code.listed
         rows.put(("code", code.incident), replace(put, delta=np.where(listed, best, 0.0)))
         if (listed != code.listed).any():
             code.listed = listed
-            self.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
+            self.state.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
 
     def follow(self, rows: RowsOfTestbed) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
-        for code in self.codes:
-            if self.newest - code.place.commit > GROWS_FOR or code.drift:
+        for code in self.state.codes:
+            if self.state.newest - code.place.commit > GROWS_FOR or code.drift:
                 continue
             if rows.name not in code.shown:
                 if self.shows(code, rows):
@@ -266,8 +280,8 @@ class Codes(Software):
                 self.refit(code, rows)
 
     def close_fixed(self, fix: Code) -> None:
-        for code in self.codes:
-            if code is fix or not code.open or code.change[self.lead_of(code.change, code.listed)] < 0:
+        for code in self.state.codes:
+            if code is fix or not code.open or code.change[self.state.lead_of(code.change, code.listed)] < 0:
                 continue
             both = code.listed & fix.listed
             if not both.any() or both.sum() < 0.5 * code.listed.sum():
@@ -275,20 +289,20 @@ class Codes(Software):
             left = float((code.change + fix.change)[both] @ code.change[both] / (code.change[both] @ code.change[both]))
             if left < 0.4 and fix.place.commit > code.place.commit:
                 code.open = False
-                self.close_incident(code.incident, fix.place.commit)
+                self.state.close_incident(code.incident, fix.place.commit)
 
     def absorb(self, rows: RowsOfTestbed, found: Found) -> bool:
         """True when the change is one that is known: on a further testbed, or what its first estimate left over."""
-        pattern = pattern_of(found, self.machine_bound)
+        pattern = pattern_of(found, self.state.machine_bound)
         moved = pattern != 0
         first = int(rows.position[found.rows].min())
-        for code in self.codes:
+        for code in self.state.codes:
             if code.drift or not (code.listed & moved).any():
                 continue
             if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self.shows(code, rows, first):
                 self.attach(code, rows)
                 return True
-        for code in self.codes:
+        for code in self.state.codes:
             if rows.name in code.shown and code.listed[found.lead]:
                 near = abs(first - code.place.commit) <= 6
                 small = abs(found.change[found.lead]) < 0.6 * abs(code.change[found.lead])
@@ -296,10 +310,13 @@ class Codes(Software):
                     self.refit(code, rows)
                     return True
         if (
-            self.drifting.get(int(self.benchmark[found.lead]), -1) >= self.newest
-            and abs(found.change[self.partner[found.lead]]) < PART_OF_DRIFT * self.smallest[self.partner[found.lead]]
+            self.state.drifting.get(int(self.state.benchmark[found.lead]), -1) >= self.state.newest
+            and abs(found.change[self.state.partner[found.lead]])
+            < PART_OF_DRIFT * self.state.smallest[self.state.partner[found.lead]]
         ):
-            listed = moved & (self.benchmark == self.benchmark[found.lead])
-            rows.put(("absorbed", self.new_key()), Shift(np.where(listed, found.change, 0.0), from_position=first))
+            listed = moved & (self.state.benchmark == self.state.benchmark[found.lead])
+            rows.put(
+                ("absorbed", self.state.new_key()), Shift(np.where(listed, found.change, 0.0), from_position=first)
+            )
             return True
         return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from backend.regression.joint.terms import FleetRun
+from backend.regression.joint.terms import JointRun
 
 CANARY_MOVED = 0.03
 """Log cost: a canary that moved less says nothing."""
@@ -22,53 +22,53 @@ VERY_BUSY_LOAD = 8.0
 ENOUGH = 2.0
 """Points of evidence in one run, or in two runs in a row, that make a machine the cause."""
 CERTAIN = 1.5
-"""Points of the symptoms alone, from which slower series confirm them; milder ones come by chance once in 100 runs."""
+"""Points of the signals alone, from which slower series confirm them; milder ones come by chance once in 100 runs."""
 MILD_IN_A_ROW = 3
-"""Runs with mild symptoms, as no chance brings them."""
+"""Runs with mild signals, as no chance brings them."""
 KEPT = 30
 FEWEST = 4
 UNKNOWN_NOISE = 0.015
 
 
-class Ill(enum.StrEnum):
+class Degraded(enum.StrEnum):
     SLOW = "slow"
     BUSY = "busy"
 
 
 @dataclass(frozen=True, slots=True)
-class Symptoms:
+class HealthSignals:
     """What one run says of its machine: points of evidence, and in words."""
 
     points: float
-    kind: Ill
+    kind: Degraded
     told: tuple[str, ...] = ()
     moved: float = 0.0
     """How far the canary that moved most did (log cost)."""
     slowed: bool = False
     """The series noticed too."""
     alone: float = 0.0
-    """Points of the symptoms themselves: slower series may be the code's."""
+    """Points of the signals themselves: slower series may be the code's."""
 
 
-class Proof(enum.StrEnum):
-    """What the symptoms of a worker's newest runs prove."""
+class Diagnosis(enum.StrEnum):
+    """What the signals of a worker's newest runs diagnose."""
 
     NONE = "none"
     MACHINE = "machine"
     MACHINE_OR_CODE = "machine or code"
-    """The symptoms are mild and the series are slower: only a session tells whose doing that is."""
+    """The signals are mild and the series are slower: only a session tells whose doing that is."""
 
 
-def prove(symptoms: Sequence[Symptoms]) -> Proof:
-    """Weigh the symptoms of runs in a row, the newest last; each has a point at least."""
-    newest, certain = symptoms[-1], any(seen.alone >= CERTAIN for seen in symptoms)
+def diagnose(signals: Sequence[HealthSignals]) -> Diagnosis:
+    """Weigh the signals of runs in a row, the newest last; each has a point at least."""
+    newest, certain = signals[-1], any(seen.alone >= CERTAIN for seen in signals)
     if newest.alone >= ENOUGH or (newest.alone >= CERTAIN and newest.slowed):
-        return Proof.MACHINE
-    if len(symptoms) >= MILD_IN_A_ROW or (len(symptoms) == 2 and certain):
-        return Proof.MACHINE
-    if len(symptoms) == 2 and any(seen.slowed for seen in symptoms):
-        return Proof.MACHINE_OR_CODE
-    return Proof.NONE
+        return Diagnosis.MACHINE
+    if len(signals) >= MILD_IN_A_ROW or (len(signals) == 2 and certain):
+        return Diagnosis.MACHINE
+    if len(signals) == 2 and any(seen.slowed for seen in signals):
+        return Diagnosis.MACHINE_OR_CODE
+    return Diagnosis.NONE
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Health:
         known = self.canary.get(name, [])
         return median(known) if len(known) >= FEWEST else None
 
-    def new_environment(self, run: FleetRun) -> None:
+    def new_environment(self, run: JointRun) -> None:
         """Software may move a canary a little: what it shows from now on is usual. A big move stays a symptom."""
         for name, value in run.canary.items():
             usual = self.usual(name)
@@ -111,9 +111,9 @@ class Health:
                 moved = value - usual
                 self.canary[name] = [old + moved for old in self.canary[name]][-3:] + [value] * 2
 
-    def examine(self, run: FleetRun, slower: float) -> Symptoms:
-        """Symptoms of a run. `slower`: share of the series a machine can move that are slower than expected."""
-        points, chance, told, kind, furthest = 0.0, 0.0, [], Ill.SLOW, 0.0
+    def examine(self, run: JointRun, slower: float) -> HealthSignals:
+        """HealthSignals of a run. `slower`: share of the series a machine can move that are slower than expected."""
+        points, chance, told, kind, furthest = 0.0, 0.0, [], Degraded.SLOW, 0.0
         for name, value in run.canary.items():
             usual = self.usual(name)
             if usual is None:
@@ -132,7 +132,7 @@ class Health:
             told.append(f"Its clock was {run.clock_mhz:.0f} MHz, usually {median(self.clocks):.0f} MHz.")
         usual_load = median(self.loads) if self.loads else 0.0
         if run.load is not None and self.loads and run.load > usual_load + BUSY_LOAD - 1.6:
-            kind = Ill.BUSY
+            kind = Degraded.BUSY
             very = run.load > usual_load + VERY_BUSY_LOAD - 1.6
             points += 2.0 if very else 1.5
             chance += 0.0 if very else 0.5
@@ -145,13 +145,13 @@ class Health:
         if points and slowed:
             points += 1.0
             told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
-        return Symptoms(points, kind, tuple(told), furthest, slowed, alone)
+        return HealthSignals(points, kind, tuple(told), furthest, slowed, alone)
 
     def usually_slower(self) -> float:
         """Share of the series that is slower in healthy runs: what changed is not always known yet."""
         return median(self.slower) if self.slower else 0.0
 
-    def learn(self, run: FleetRun, slower: float = 0.0) -> None:
+    def learn(self, run: JointRun, slower: float = 0.0) -> None:
         """A healthy run is one more example of what is usual."""
         self.slower.append(slower)
         del self.slower[:-FEWEST]

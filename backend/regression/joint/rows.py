@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from backend.regression.joint.terms import Bools, FleetRun, FleetSeries, Floats, Ints
+from backend.regression.joint.terms import Bools, Floats, Ints, JointRun, JointSeries
 
 KEPT = 420
 """Rows held; older ones say nothing of today's level."""
@@ -73,7 +73,7 @@ class Tail:
 class RowsOfTestbed:
     """The rows of one testbed and the levels learnt from them."""
 
-    def __init__(self, name: str, series: Sequence[FleetSeries]) -> None:
+    def __init__(self, name: str, series: Sequence[JointSeries]) -> None:
         self.name = name
         self.size = len(series)
         self.floor: Floats = np.array(
@@ -106,7 +106,7 @@ class RowsOfTestbed:
 
     # --- rows
 
-    def add(self, run: FleetRun, level: int) -> int:
+    def add(self, run: JointRun, level: int) -> int:
         """Store a run; returns its row."""
         if self.n == len(self.position):
             self._grow()

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from backend.regression.cause.attribution import CauseName
-from backend.regression.joint.machines import Machines
 from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
 from backend.regression.joint.scan import PARTNER, Place
-from backend.regression.joint.state import TELLS, Method, Upgrade
-from backend.regression.joint.terms import Bools, FleetRun, Floats, IncidentKind
+from backend.regression.joint.state import TELLS, JointState, Method, Upgrade
+from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
 UPGRADE_TELLS = 0.8
 """Share of the gate: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
@@ -24,36 +23,39 @@ SHOWN = 0.35
 """Share of the mean that they must show."""
 
 
-class Software(Machines):
-    """The layer that notices new environments and new versions of suites."""
+class Software:
+    """Notices new environments and new versions of suites, and what they moved."""
 
-    def level_of(self, run: FleetRun) -> int:
-        known = self.environments[run.testbed]
+    def __init__(self, state: JointState) -> None:
+        self.state = state
+
+    def level_of(self, run: JointRun) -> int:
+        known = self.state.environments[run.testbed]
         fingerprint = tuple(sorted(run.environment.items()))
         if fingerprint not in known:
             known.append(fingerprint)
             if len(known) > 1:
-                self.upgrades.append(Upgrade(run.testbed, len(known) - 1, run.position, key=self.new_key()))
+                self.state.upgrades.append(Upgrade(run.testbed, len(known) - 1, run.position, key=self.state.new_key()))
         return known.index(fingerprint)
 
-    def note_versions(self, run: FleetRun) -> None:
+    def note_versions(self, run: JointRun) -> None:
         for suite, version in run.suite_version.items():
-            if suite not in self.suites:
+            if suite not in self.state.suites:
                 continue
-            usual = self.versions.setdefault(suite, version)
+            usual = self.state.versions.setdefault(suite, version)
             if version == usual:
                 continue
-            number = self.suites.index(suite)
-            bumps = [m for m in self.methods if m.suite == number]
+            number = self.state.suites.index(suite)
+            bumps = [m for m in self.state.methods if m.suite == number]
             newest = bumps[-1] if bumps else None
             if self.newer(version, usual):
-                self.versions[suite] = version
-                self.methods.append(Method(number, run.position, key=self.new_key()))
+                self.state.versions[suite] = version
+                self.state.methods.append(Method(number, run.position, key=self.state.new_key()))
             elif newest is not None and newest.told is None:
                 newest.position = max(newest.position, run.position + 1)
-        for method in self.methods:
-            name = self.suites[method.suite]
-            if run.suite_version.get(name) == self.versions[name] and run.position < method.position:
+        for method in self.state.methods:
+            name = self.state.suites[method.suite]
+            if run.suite_version.get(name) == self.state.versions[name] and run.position < method.position:
                 method.position = run.position
 
     @staticmethod
@@ -64,11 +66,11 @@ class Software(Machines):
         return parts(a) > parts(b)
 
     def settle_methods(self) -> None:
-        for method in self.methods:
+        for method in self.state.methods:
             if method.settled:
                 continue
-            total, weight, count = np.zeros(self.size), np.zeros(self.size), 0
-            for rows in self.rows.values():
+            total, weight, count = np.zeros(self.state.size), np.zeros(self.state.size), 0
+            for rows in self.state.rows.values():
                 after = rows.judged(40, first=method.position)
                 if len(after):
                     mean, error = rows.mean(after)
@@ -80,17 +82,17 @@ class Software(Machines):
                 continue
             change = total / np.maximum(weight, 1e-9)
             z = change * np.sqrt(weight)
-            own = (self.suite == method.suite) & self.machine_bound
-            listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
-            if (listed & self.shown & (np.abs(change) >= TELLS * self.smallest) & (np.abs(z) >= 5)).any():
+            own = (self.state.suite == method.suite) & self.state.machine_bound
+            listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
+            if (listed & self.state.shown & (np.abs(change) >= TELLS * self.state.smallest) & (np.abs(z) >= 5)).any():
                 place = Place(method.position, method.position, method.position)
                 if method.told is None:
-                    method.told = self.open_incident(
-                        IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.rows), place, change
+                    method.told = self.state.open_incident(
+                        IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.state.rows), place, change
                     )
             if method.told is not None:
-                self.change_incident(method.told, series=tuple(np.flatnonzero(listed)))
-                for rows in self.rows.values():
+                self.state.change_incident(method.told, series=tuple(np.flatnonzero(listed)))
+                for rows in self.state.rows.values():
                     rows.put(
                         ("method", method.key),
                         Shift(np.where(listed, change, 0.0), from_position=method.position),
@@ -107,7 +109,9 @@ class Software(Machines):
         newest = np.sort(post)[-20:]
         mean, error = rows.mean(newest)
         z = mean / error
-        listed = self.machine_bound & (np.abs(mean) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
+        listed = (
+            self.state.machine_bound & (np.abs(mean) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
+        )
         # One unlucky run moves the mean of a few: all of them must show it, or half where they are more.
         tail = rows.tail(newest)
         shown = np.where(tail.mask, tail.residual * np.sign(mean), np.nan)
@@ -118,17 +122,19 @@ class Software(Machines):
             # What was as bad before the upgrade is not its doing.
             earlier, error = rows.mean(before)
             as_bad = (earlier * np.sign(mean) > 0.45 * np.abs(mean)) & (np.abs(earlier) > 2 * error)
-            listed &= ~self.with_moved(as_bad & self.shown)
-        getting_worse = [b for b, until in self.drifting.items() if until >= self.newest]
-        listed &= ~np.isin(self.benchmark, getting_worse)
-        clear = self.with_moved(listed & (np.abs(mean) >= UPGRADE_TELLS * self.smallest) & (np.abs(z) >= 4.2))
-        if not (clear & self.shown & (np.abs(mean) >= PARTNER * self.smallest) & (np.abs(z) >= 2)).any():
+            listed &= ~self.state.with_moved(as_bad & self.state.shown)
+        getting_worse = [b for b, until in self.state.drifting.items() if until >= self.state.newest]
+        listed &= ~np.isin(self.state.benchmark, getting_worse)
+        clear = self.state.with_moved(
+            listed & (np.abs(mean) >= UPGRADE_TELLS * self.state.smallest) & (np.abs(z) >= 4.2)
+        )
+        if not (clear & self.state.shown & (np.abs(mean) >= PARTNER * self.state.smallest) & (np.abs(z) >= 2)).any():
             return None
         return listed, mean
 
     def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
         place = Place(upgrade.position, upgrade.position, upgrade.position)
-        upgrade.told = self.open_incident(
+        upgrade.told = self.state.open_incident(
             IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
         )
         upgrade.settled = True
@@ -146,9 +152,14 @@ class Software(Machines):
         mean, error = rows.mean(post if len(post) < 6 else post[:-2])
         total = put.delta + mean
         z = total / error
-        listed = self.machine_bound & (np.abs(total) >= MOVED_BY_SOFTWARE * self.smallest) & (np.abs(z) >= 3.5)
+        listed = (
+            self.state.machine_bound & (np.abs(total) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
+        )
         listed |= (
-            self.with_moved(listed & self.shown) & self.machine_bound & (np.abs(total) >= 0.02) & (np.abs(z) >= 2.5)
+            self.state.with_moved(listed & self.state.shown)
+            & self.state.machine_bound
+            & (np.abs(total) >= 0.02)
+            & (np.abs(z) >= 2.5)
         )
         if upgrade.refits > 3:
             # By now a new change may be among the rows: only what was moved from the start is followed.
@@ -157,7 +168,7 @@ class Software(Machines):
             return
         upgrade.listed = listed
         rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
-        self.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
+        self.state.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
 
     def unsettled_near(self, rows: RowsOfTestbed) -> bool:
-        return any(u.testbed == rows.name and self.newest - u.position < 30 for u in self.upgrades)
+        return any(u.testbed == rows.name and self.state.newest - u.position < 30 for u in self.state.upgrades)

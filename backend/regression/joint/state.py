@@ -1,4 +1,4 @@
-"""What the fleet judge remembers of a project, and how it tells incidents. The layers above it decide."""
+"""What the joint detector knows of a project, and how it opens and changes incidents. Its parts decide."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from backend.regression.cause.attribution import CauseName
-from backend.regression.joint.health import CanaryNoise, Health, Ill, Symptoms
+from backend.regression.joint.health import CanaryNoise, Degraded, Health, HealthSignals
 from backend.regression.joint.rows import RowsOfTestbed
 from backend.regression.joint.scan import Place
-from backend.regression.joint.terms import Action, Ask, Bools, FleetSeries, Floats, Incident, IncidentKind, Ints, Told
+from backend.regression.joint.terms import (
+    Action,
+    Ask,
+    Bools,
+    Floats,
+    Incident,
+    IncidentKind,
+    IncidentUpdate,
+    Ints,
+    JointSeries,
+)
 from backend.regression.terms import Role
 
 MOVED = 0.4
@@ -45,11 +55,11 @@ class Code:
 
 
 @dataclass(slots=True)
-class Illness:
+class Degradation:
     """A worker that is slower than it was, or busy with something else."""
 
     incident: int
-    kind: Ill
+    kind: Degraded
     since: float
     rows: list[int]
     canary: bool
@@ -106,10 +116,13 @@ class Inquiry:
     """Variance between the session's processes over the usual one, per series or of all."""
 
 
-class FleetState:
-    """Series, rows per testbed, what is known of workers, software and code, and the incidents told."""
+class JointState:
+    """Series, rows of each testbed, what is known of workers, software and code, and the incidents so far.
 
-    def __init__(self, series: Sequence[FleetSeries], testbeds: Sequence[str]) -> None:
+    One record that all parts of the joint detector share and change.
+    """
+
+    def __init__(self, series: Sequence[JointSeries], testbeds: Sequence[str]) -> None:
         self.series = list(series)
         self.size = len(self.series)
         self.smallest: Floats = np.array([s.min_change for s in self.series])
@@ -123,10 +136,10 @@ class FleetState:
         self.gate: Bools = np.array([s.role is Role.GATE for s in series])
         self.rows = {name: RowsOfTestbed(name, series) for name in testbeds}
         self.health: dict[tuple[str, int], Health] = {}
-        self.held: dict[tuple[str, int], list[tuple[Symptoms, int]]] = {}
-        """Of every worker the newest runs in a row that had symptoms, none of them proof, and their rows."""
-        self.ill: dict[tuple[str, int], Illness] = {}
-        self.was_ill: dict[tuple[str, int], tuple[Illness, int, float]] = {}
+        self.held: dict[tuple[str, int], list[tuple[HealthSignals, int]]] = {}
+        """Of every worker the newest runs in a row that had signals, none of them proof, and their rows."""
+        self.degraded: dict[tuple[str, int], Degradation] = {}
+        self.was_degraded: dict[tuple[str, int], tuple[Degradation, int, float]] = {}
         self.canary_noise = CanaryNoise()
         self.suspicion: dict[tuple[str, int], int] = {}
         self.environments: dict[str, list[tuple[tuple[str, str], ...]]] = {name: [] for name in testbeds}
@@ -141,7 +154,7 @@ class FleetState:
         self.newest = 0
         """The first and the last position that was run."""
         self.pending: Inquiry | None = None
-        self.told: list[Told] = []
+        self.told: list[IncidentUpdate] = []
         self.keys = 0
         self.drifting: dict[int, int] = {}
         """Benchmark to the commit until which its small losses are those of a drift that was told."""
@@ -214,7 +227,7 @@ class FleetState:
         rows = self.rows[inquiry.testbed]
         avoid = None if inquiry.worker is None else rows.workers[inquiry.worker]
         if avoid is None:
-            avoid = next((rows.workers[w] for name, w in self.ill if name == rows.name), None)
+            avoid = next((rows.workers[w] for name, w in self.degraded if name == rows.name), None)
         return Ask(
             testbed=inquiry.testbed, base=inquiry.base, head=inquiry.head, series=tuple(range(self.size)), avoid=avoid
         )
@@ -246,7 +259,7 @@ class FleetState:
             magnitude=float(change[lead]),
             drift=drift,
         )
-        self.told.append(Told(action=Action.OPEN, incident=self.incidents[number]))
+        self.told.append(IncidentUpdate(action=Action.OPEN, incident=self.incidents[number]))
         return number
 
     def change_incident(self, number: int, **what: object) -> None:
@@ -258,8 +271,8 @@ class FleetState:
         changed = replace(changed, range_start=min(first, changed.first_bad), range_end=last)
         if changed != self.incidents[number]:
             self.incidents[number] = changed
-            self.told.append(Told(action=Action.UPDATE, incident=changed))
+            self.told.append(IncidentUpdate(action=Action.UPDATE, incident=changed))
 
     def close_incident(self, number: int, position: int) -> None:
         self.incidents[number] = replace(self.incidents[number], closed_by=position)
-        self.told.append(Told(action=Action.CLOSE, incident=self.incidents[number]))
+        self.told.append(IncidentUpdate(action=Action.CLOSE, incident=self.incidents[number]))

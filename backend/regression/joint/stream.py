@@ -9,18 +9,18 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from backend.regression.joint.judge import FleetJudge
+from backend.regression.joint.detector import JointDetector
 from backend.regression.joint.terms import (
     HARMLESS_THROTTLE,
     SIZES,
     Action,
     Ask,
-    FleetRun,
-    FleetSeries,
     Floats,
     Incident,
+    IncidentUpdate,
+    JointRun,
+    JointSeries,
     SessionResult,
-    Told,
 )
 from backend.regression.series.detect import record_of
 from backend.regression.terms import Role
@@ -30,7 +30,7 @@ class Stream:
     """Answers one record after another."""
 
     def __init__(self) -> None:
-        self.judge: FleetJudge | None = None
+        self.judge: JointDetector | None = None
         self.ids: list[str] = []
         self.signs: Floats = np.zeros(0)
         self.lower_canary: Mapping[str, bool] = {}
@@ -55,7 +55,7 @@ class Stream:
 
     def _begin(self, record: Mapping[str, Any]) -> None:
         series = [
-            FleetSeries(
+            JointSeries(
                 id=s["id"],
                 suite=s["suite"],
                 benchmark=s["benchmark"],
@@ -69,12 +69,12 @@ class Stream:
         self.ids = [s.id for s in series]
         self.signs = np.array([s.sign for s in series])
         self.lower_canary = {name: side == "lower" for name, side in record["canary"].items()}
-        self.judge = FleetJudge(series, list(record["testbeds"]))
+        self.judge = JointDetector(series, list(record["testbeds"]))
 
-    def _run(self, record: Mapping[str, Any]) -> FleetRun:
+    def _run(self, record: Mapping[str, Any]) -> JointRun:
         cost, spread = self._costs(record["values"])
         telemetry = record["telemetry"]
-        return FleetRun(
+        return JointRun(
             position=record["commit"],
             testbed=record["testbed"],
             worker=record["worker"],
@@ -113,7 +113,7 @@ class Stream:
             processes=processes,
         )
 
-    def _answer(self, told: Sequence[Told], ask: Ask | None) -> dict[str, Any]:
+    def _answer(self, told: Sequence[IncidentUpdate], ask: Ask | None) -> dict[str, Any]:
         answer: dict[str, Any] = {"incidents": [self._line(t) for t in told]}
         if ask is not None:
             answer["request"] = {
@@ -126,7 +126,7 @@ class Stream:
             }
         return answer
 
-    def _line(self, told: Told) -> dict[str, Any]:
+    def _line(self, told: IncidentUpdate) -> dict[str, Any]:
         incident = told.incident
         if told.action in (Action.CLOSE, Action.WITHDRAW):
             return {"id": incident.id, "action": told.action.value}

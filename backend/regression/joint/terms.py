@@ -1,4 +1,4 @@
-"""Words of the fleet judge: what it is given (runs, sessions), what it asks for, and what it tells (incidents)."""
+"""Words of the joint detector: what it is given (runs, sessions), what it asks for, and what it tells (incidents)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Action(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSeries:
-    """One series as the fleet judge needs it; the same series is measured on every testbed."""
+class JointSeries:
+    """One series as the joint detector needs it; the same series is measured on every testbed."""
 
     id: str
     suite: str
@@ -56,7 +56,7 @@ class FleetSeries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetRun:
+class JointRun:
     """One run of all suites on one worker. `cost` and `spread` follow the series; NaN where a benchmark failed."""
 
     position: int
@@ -124,7 +124,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class IncidentUpdate:
     """One line of an incident's story."""
 
     action: Action

@@ -1,6 +1,6 @@
 """The runs around one onset, all series side by side: one worker or all, how many series, a healthy machine or not.
 
-The same levels, residuals and symptoms as the fleet judge has, for a caller that asks about one onset only.
+The same levels, residuals and signals as the joint detector has, for a caller that asks about one onset only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.regression.joint.health import ENOUGH, CanaryNoise, Health
 from backend.regression.joint.rows import CALIBRATION, RowsOfTestbed
 from backend.regression.joint.scan import channels, share_of
 from backend.regression.joint.state import MOVED
-from backend.regression.joint.terms import Bools, FleetRun, FleetSeries, Floats, Ints
+from backend.regression.joint.terms import Bools, Floats, Ints, JointRun, JointSeries
 
 CLEAR = 3.0
 """Standard errors from which a series counts as moved."""
@@ -39,12 +39,12 @@ class WindowEvidence:
     """Series that a machine can move: those that moved on this worker, and all."""
     others_agree: bool | None
     """Whether other workers show it too; None: none of them ran these commits, or they are too noisy to say."""
-    symptoms: tuple[str, ...]
+    signals: tuple[str, ...]
     """Of an ill machine, in words; empty where they are no proof."""
 
 
 def examine_window(
-    series: Sequence[FleetSeries], before: Sequence[FleetRun], after: Sequence[FleetRun], lead: int
+    series: Sequence[JointSeries], before: Sequence[JointRun], after: Sequence[JointRun], lead: int
 ) -> WindowEvidence | None:
     """Compare the runs since an onset with those before it; None where too few runs came before."""
     rows = RowsOfTestbed("", series)
@@ -83,7 +83,7 @@ def examine_window(
     )
 
 
-def _settled(before: Sequence[FleetRun]) -> int:
+def _settled(before: Sequence[JointRun]) -> int:
     """How many of the runs before an onset make the levels: not the newest, which may be the beginning already."""
     early = before[: len(before) - RECENT] if len(before) > RECENT else before[:0]
     runs_of = Counter(run.worker for run in early)
@@ -101,7 +101,7 @@ def _began(own: Bools, share: Floats, onset: int) -> int:
     return began
 
 
-def _benchmarks(series: Sequence[FleetSeries]) -> Ints:
+def _benchmarks(series: Sequence[JointSeries]) -> Ints:
     names = list(dict.fromkeys(s.benchmark for s in series))
     return np.array([names.index(s.benchmark) for s in series], dtype=np.int64)
 
@@ -120,15 +120,15 @@ def _agree(share: Floats, information: Floats) -> bool | None:
     return float((share * information).sum()) / total > SHOWN if total >= INFORMATION else None
 
 
-def _symptoms(before: Sequence[FleetRun], since: Sequence[FleetRun], worker: str) -> tuple[str, ...]:
+def _symptoms(before: Sequence[JointRun], since: Sequence[JointRun], worker: str) -> tuple[str, ...]:
     """What this worker's canaries and telemetry say since the onset, where one run or two in a row are proof enough."""
     noise = CanaryNoise()
     health: dict[str, Health] = {}
     for run in before:
         health.setdefault(run.worker, Health(noise)).learn(run)
     found = [health[worker].examine(run, 0.0) for run in since if run.worker == worker]
-    points = [symptoms.points for symptoms in found]
+    points = [signals.points for signals in found]
     proof = any(p >= ENOUGH for p in points) or any(a >= 1 and b >= 1 for a, b in pairwise(points))
     if not proof:
         return ()
-    return max(found, key=lambda symptoms: symptoms.points).told
+    return max(found, key=lambda signals: signals.points).told

@@ -37,7 +37,7 @@ def _notes(engine: Engine) -> tuple[str, ...]:
     where = "1 project" if projects == 1 else f"{projects} projects"
     return (
         f"in {where} series cannot be judged side by side for a while, which is tried again by itself: "
-        "tidemark_resting_fleet_judges of /metrics says where, the page of their suites why",
+        "tidemark_resting_joint_detectors of /metrics says where, the page of their suites why",
     )
 
 

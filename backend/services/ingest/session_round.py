@@ -317,7 +317,7 @@ class _Taking:
     # --- attribute
 
     def _go_on_measuring(self, done: int) -> None:
-        """All its rounds are wanted: the fleet judge weighs them against all that it knows."""
+        """All its rounds are wanted: the joint detector weighs them against all that it knows."""
         if done < self.session["max_rounds"]:
             self._again()
         else:

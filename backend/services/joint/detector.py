@@ -1,4 +1,4 @@
-"""The fleet judge at work: per project and suite one that has read all stored runs, and what it tells of them.
+"""The joint detector at work: per project and suite one that has read all stored runs, and what it tells of them.
 
 It remembers nothing of its own. A process that starts, a series that is new, commits that changed their places: each
 time the newest runs are read again in the order of their arrival, with the decisions of people and the answers of
@@ -18,8 +18,8 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.regression.joint.judge import FIRST_ROWS, FleetJudge
-from backend.regression.joint.terms import Ask, Incident, Told
+from backend.regression.joint.detector import FIRST_ROWS, JointDetector
+from backend.regression.joint.terms import Ask, Incident, IncidentUpdate
 from backend.regression.policy import PolicyBook
 from backend.services.base.savepoints import is_lost
 from backend.services.joint.incidents import SuiteIncidents, report
@@ -58,7 +58,7 @@ class SuiteFleet:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.judge = FleetJudge(columns.series, columns.testbeds)
+        self.judge = JointDetector(columns.series, columns.testbeds)
         self.read: set[str] = set()
         self.accepted: set[int] = set()
         self.first: ArrivedRun | None = None
@@ -90,11 +90,11 @@ class SuiteFleet:
     @property
     def values(self) -> int:
         """How many points of series it holds."""
-        return len(self.columns.series) * sum(rows.n for rows in self.judge.rows.values())
+        return len(self.columns.series) * sum(rows.n for rows in self.judge.state.rows.values())
 
     @property
     def is_full(self) -> bool:
-        return any(rows.n > MOST_ROWS for rows in self.judge.rows.values())
+        return any(rows.n > MOST_ROWS for rows in self.judge.state.rows.values())
 
     def stands(self, c: Connection) -> bool:
         """Whether the commits of what was read are where they were, and the decisions of people still hold."""
@@ -146,11 +146,11 @@ class SuiteFleet:
             told, ask = self.judge.session(None)
             self._note(told)
 
-    def _note(self, told: Iterable[Told]) -> None:
+    def _note(self, told: Iterable[IncidentUpdate]) -> None:
         """A testbed of few runs is only learnt from: the rule of one series at a time decides there."""
         for item in told:
             incident = item.incident
-            if all(self.judge.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
+            if all(self.judge.state.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
                 self.changed[incident.id] = incident
 
 
@@ -218,7 +218,7 @@ class Fleets:
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
         """All that its judges know to have happened, by suite."""
-        return {fleet.columns.suite: list(fleet.judge.incidents.values()) for fleet in self.suites(project_id)}
+        return {fleet.columns.suite: list(fleet.judge.state.incidents.values()) for fleet in self.suites(project_id)}
 
     def suites(self, project_id: int) -> list[SuiteFleet]:
         return list(self._suites.get(project_id, {}).values())
@@ -307,7 +307,7 @@ def _advance(
         return [], questions
     changed = tuple(fleet.changed.values())
     fleet.changed.clear()
-    since = fleet.judge.newest - RECENT if begins else None
+    since = fleet.judge.state.newest - RECENT if begins else None
     return [SuiteIncidents(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
 
 

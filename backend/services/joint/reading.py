@@ -1,4 +1,4 @@
-"""Stored runs and sessions, as the fleet judge takes them in: one column a series, the same one on every testbed."""
+"""Stored runs and sessions, as the joint detector takes them in: one column a series, the same one on every testbed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from backend.contract import variant_key
 from backend.regression.cause.machines import TIME_SUFFIXES
 from backend.regression.joint.stream import log_costs
-from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries, Floats, SessionResult
+from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, Floats, JointRun, JointSeries, SessionResult
 from backend.regression.policy import PolicyBook
 from backend.regression.terms import Direction, Role
 from backend.services.regressions.causes import only_documentation, witness_of
@@ -81,8 +81,8 @@ def _key_of(row: SeriesOfFleet) -> Key:
     return Key(row.benchmark, row.variant_key, row.preset, row.metric)
 
 
-def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> FleetSeries:
-    return FleetSeries(
+def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> JointSeries:
+    return JointSeries(
         id=" ".join(key),
         suite=row.suite,
         benchmark=" ".join(key[:3]),
@@ -94,12 +94,12 @@ def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> FleetSe
     )
 
 
-def fleet_run(columns: Columns, arrived: ArrivedRun, stored: RunOfFleet) -> FleetRun:
+def fleet_run(columns: Columns, arrived: ArrivedRun, stored: RunOfFleet) -> JointRun:
     """A stored run of the suite."""
     document = ingest_store.unpack_document(stored.document)
     cost, spread, _ = columns.costs([document])
     seen = witness_of(document, stored.id, arrived.position, stored.worker or "", None, stored.fingerprint or {})
-    return FleetRun(
+    return JointRun(
         position=arrived.position,
         testbed=arrived.testbed,
         worker=seen.worker,

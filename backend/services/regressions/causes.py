@@ -18,7 +18,7 @@ from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import Group
 from backend.regression.incidents import ReportedIncident, cause_of
-from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, FleetRun, FleetSeries
+from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, JointRun, JointSeries
 from backend.regression.joint.window import WindowEvidence, examine_window
 from backend.regression.regression_state import TrackedRegression, leading
 from backend.regression.terms import ChangeKind, Direction, Role
@@ -144,7 +144,7 @@ def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: flo
             load_1m=after[-1].load_1m,
             worker=after[0].worker if window is None else window.worker,
             other_workers_agree=others_agree,
-            symptoms=() if window is None else window.symptoms,
+            signals=() if window is None else window.signals,
             moved_series=moved if window is None else window.moved,
             watched_series=watched if window is None else window.watched,
             docs_only=_docs_only(c, context.branch_id, found.last_good_position, onset),
@@ -224,7 +224,7 @@ def _window(
         values.setdefault(row.run_id, {})[row.series_id] = row.value
     values[context.run_id] = _values_now(run.document, beside)
     series = [
-        FleetSeries(
+        JointSeries(
             id=str(s.id),
             suite=s.suite,
             benchmark=f"{s.benchmark} {s.variant_key} {s.preset}",
@@ -260,12 +260,12 @@ def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int,
 
 
 def _fleet_run(
-    witness: Witness, number: int, series: Sequence[FleetSeries], ids: Sequence[int], values: Mapping[int, float]
-) -> FleetRun:
+    witness: Witness, number: int, series: Sequence[JointSeries], ids: Sequence[int], values: Mapping[int, float]
+) -> JointRun:
     measured = np.array([values.get(series_id, np.nan) for series_id in ids], dtype=np.float64)
     signs = np.array([s.sign for s in series])
     cost = signs * np.log(np.where(measured > 0, measured, np.nan))
-    return FleetRun(
+    return JointRun(
         position=witness.position,
         testbed="",
         worker=witness.worker,

@@ -38,7 +38,7 @@ class Purpose(StrEnum):
     BISECT = "bisect"
     COMPARE = "compare"
     ATTRIBUTE = "attribute"
-    """Whose doing a change is: over all series, asked by the fleet judge."""
+    """Whose doing a change is: over all series, asked by the joint detector."""
 
 
 PRIORITY: Mapping[Purpose, tuple[str, int]] = {

@@ -1,4 +1,4 @@
-"""What the fleet judge reads of the store, and the little it leaves there: incidents it told, questions it asked."""
+"""What the joint detector reads of the store, and the little it leaves there: incidents it told, questions it asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which suites the fleet judge cannot read for a while, and how many sessions a project asked for by itself."""
+"""Which suites the joint detector cannot read for a while, and how many sessions a project asked for by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fleet judge told, and what it asked. Everything else it knows is read again from the stored runs."""
+"""What the joint detector told, and what it asked. Everything else it knows is read again from the stored runs."""
 
 from sqlalchemy import (
     Boolean,

@@ -1,14 +1,14 @@
-"""A small project on two testbeds of two workers, played to the fleet judge: what its code costs is a function."""
+"""A small project on two testbeds of two workers, played to the joint detector: what its code costs is a function."""
 
 import numpy as np
 
-from backend.regression.joint.judge import FleetJudge
-from backend.regression.joint.terms import Action, FleetRun, FleetSeries, SessionResult
+from backend.regression.joint.detector import JointDetector
+from backend.regression.joint.terms import Action, JointRun, JointSeries, SessionResult
 from backend.regression.terms import Role
 
 BENCHMARKS = 4
 SERIES = [
-    FleetSeries(id=f"b{n}/{name}", suite="s", benchmark=f"b{n}", role=role, sign=1.0)
+    JointSeries(id=f"b{n}/{name}", suite="s", benchmark=f"b{n}", role=role, sign=1.0)
     for n in range(BENCHMARKS)
     for name, role in (("step_ms", Role.GATE), ("data_ms", Role.PHASE))
 ]
@@ -21,7 +21,7 @@ class Project:
     def __init__(self, code, noise=0.008, until=200, machine=lambda position, worker: {}, begins=0):
         self.code, self.noise, self.machine = code, noise, machine
         self.positions = range(begins, begins + until)
-        self.judge = FleetJudge(SERIES, ["t0", "t1"])
+        self.judge = JointDetector(SERIES, ["t0", "t1"])
         self.told, self.asked = [], []
 
     def play(self):
@@ -40,7 +40,7 @@ class Project:
         state = dict(self.machine(position, worker))
         slower = state.pop("slower", 0.0)
         strayed = self.noise * np.random.default_rng([number, position]).standard_normal(SIZE)
-        return FleetRun(
+        return JointRun(
             position=position, testbed=testbed, worker=worker, timestamp=100.0 * position + number,
             cost=self.code(position) + strayed + 0.03 * (position % 2) + slower, spread=np.full(SIZE, self.noise**2),
             **state,

@@ -1,4 +1,4 @@
-"""Our fleet judge on fresh labelled fleets, beside the goals: the table of docs/detection.md.
+"""Our joint detector on fresh labelled fleets, beside the goals: the table of docs/detection.md.
 
 python tests/detection/fleet/fleet_table.py --seeds 1001-1020
 """

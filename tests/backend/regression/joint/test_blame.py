@@ -1,12 +1,12 @@
-"""Who is blamed, on both sides of every limit: a worker with mild symptoms, an upgrade, or the code that did it."""
+"""Who is blamed, on both sides of every limit: a worker with mild signals, an upgrade, or the code that did it."""
 
 import numpy as np
 import pytest
 
 from backend.regression.joint.code import STEP_OF_DRIFT
+from backend.regression.joint.detector import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
 from backend.regression.joint.drift import AGAIN, BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
-from backend.regression.joint.health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Ill, Proof, Symptoms, prove
-from backend.regression.joint.judge import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
+from backend.regression.joint.health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Degraded, Diagnosis, HealthSignals, diagnose
 from backend.regression.joint.software import FEW, SHOWN
 from backend.regression.joint.state import Inquiry, Purpose, Upgrade
 from backend.regression.joint.terms import IncidentKind
@@ -21,27 +21,27 @@ LIMIT = STEP_OF_DRIFT * Policy().min_change
 
 
 def seen(alone, slowed=False):
-    return Symptoms(alone + slowed, Ill.SLOW, moved=DIP, slowed=slowed, alone=alone)
+    return HealthSignals(alone + slowed, Degraded.SLOW, moved=DIP, slowed=slowed, alone=alone)
 
 
 @pytest.mark.parametrize(
-    ("symptoms", "proof"),
+    ("signals", "proof"),
     [
-        ([seen(ENOUGH)], Proof.MACHINE),
-        ([seen(CERTAIN, slowed=True)], Proof.MACHINE),
-        ([seen(CERTAIN)], Proof.NONE),
-        ([seen(1.0, slowed=True)], Proof.NONE),
-        ([seen(CERTAIN), seen(1.0)], Proof.MACHINE),
-        ([seen(1.0), seen(CERTAIN)], Proof.MACHINE),
-        ([seen(1.0), seen(1.0)], Proof.NONE),
-        ([seen(1.0, slowed=True), seen(1.0)], Proof.MACHINE_OR_CODE),
-        ([seen(1.0), seen(1.0, slowed=True)], Proof.MACHINE_OR_CODE),
-        ([seen(1.0)] * MILD_IN_A_ROW, Proof.MACHINE),
-        ([seen(1.0)] * (MILD_IN_A_ROW - 1), Proof.NONE),
+        ([seen(ENOUGH)], Diagnosis.MACHINE),
+        ([seen(CERTAIN, slowed=True)], Diagnosis.MACHINE),
+        ([seen(CERTAIN)], Diagnosis.NONE),
+        ([seen(1.0, slowed=True)], Diagnosis.NONE),
+        ([seen(CERTAIN), seen(1.0)], Diagnosis.MACHINE),
+        ([seen(1.0), seen(CERTAIN)], Diagnosis.MACHINE),
+        ([seen(1.0), seen(1.0)], Diagnosis.NONE),
+        ([seen(1.0, slowed=True), seen(1.0)], Diagnosis.MACHINE_OR_CODE),
+        ([seen(1.0), seen(1.0, slowed=True)], Diagnosis.MACHINE_OR_CODE),
+        ([seen(1.0)] * MILD_IN_A_ROW, Diagnosis.MACHINE),
+        ([seen(1.0)] * (MILD_IN_A_ROW - 1), Diagnosis.NONE),
     ],
 )
-def test_mild_symptoms_prove_nothing_while_the_code_may_have_made_the_series_slower(symptoms, proof):
-    assert prove(symptoms) is proof
+def test_mild_symptoms_prove_nothing_while_the_code_may_have_made_the_series_slower(signals, proof):
+    assert diagnose(signals) is proof
 
 
 def mild(worker, first, runs, by=0.0):
@@ -49,8 +49,8 @@ def mild(worker, first, runs, by=0.0):
     own = range(first, first + 2 * runs, 2)
 
     def machine(position, name):
-        sick = name == worker and position in own
-        return {"canary": {"gemm": DIP if sick else 0.001 * (position % 3)}, "slower": by if sick else 0.0}
+        affected = name == worker and position in own
+        return {"canary": {"gemm": DIP if affected else 0.001 * (position % 3)}, "slower": by if affected else 0.0}
 
     return machine
 
@@ -82,54 +82,54 @@ def test_where_no_session_can_be_had_mild_symptoms_are_told_from_the_third_run_i
     project.positions = range(80, 84)
     project.session = lambda ask: None
     assert project.play().opened() == []
-    assert not project.judge.rows["t0"].excused.any()
+    assert not project.judge.state.rows["t0"].excused.any()
     project.positions = range(84, 85)
     assert [i.worker for i in project.play().opened()] == ["t0-w0"]
 
 
 def held_back(judge, lean):
-    """A question whether mild symptoms are the machine's or the code's; the session leans to the code by so much."""
-    rows = judge.rows["t0"]
-    sick = [int(row) for row in rows.of_worker(0, 2)]
-    judge.held["t0", 0] = [(seen(1.0, slowed=True), row) for row in sick]
-    rows.usable[sick] = False
+    """A question whether mild signals are the machine's or the code's; the session leans to the code by so much."""
+    rows = judge.state.rows["t0"]
+    affected = [int(row) for row in rows.of_worker(0, 2)]
+    judge.state.held["t0", 0] = [(seen(1.0, slowed=True), row) for row in affected]
+    rows.usable[affected] = False
     pattern = np.full(SIZE, 0.08)
-    inquiry = Inquiry(Purpose.MACHINE, "t0", 50, 58, pattern, np.array(sick), 0, results=[lean * pattern])
+    inquiry = Inquiry(Purpose.MACHINE, "t0", 50, 58, pattern, np.array(affected), 0, results=[lean * pattern])
     inquiry.results *= 2
-    return inquiry, sick
+    return inquiry, affected
 
 
 @pytest.mark.parametrize(("lean", "told"), [(0.0, [IncidentKind.INFRA]), (1.0, [IncidentKind.REGRESSION])])
 def test_the_session_tells_a_worker_with_mild_symptoms_from_the_code(lean, told):
     judge = Project(steps(), until=60).play().judge
-    inquiry, sick = held_back(judge, lean)
-    judge.told = []
+    inquiry, affected = held_back(judge, lean)
+    judge.state.told = []
     assert judge.decide(inquiry) is None
-    assert [t.incident.kind for t in judge.told][:1] == told
-    assert judge.rows["t0"].usable[sick].all() == (lean == 1.0)
-    assert not judge.held
+    assert [t.incident.kind for t in judge.state.told][:1] == told
+    assert judge.state.rows["t0"].usable[affected].all() == (lean == 1.0)
+    assert not judge.state.held
 
 
 @pytest.mark.parametrize(("lean", "told"), [(0.0, []), (1.0, [IncidentKind.REGRESSION])])
 def test_the_answer_about_symptoms_that_have_passed_says_nothing_of_one_that_came_since(lean, told):
     judge = Project(steps(), until=60).play().judge
     inquiry, _ = held_back(judge, lean)
-    judge.held["t0", 0] = since = [(seen(1.0), judge.rows["t0"].n - 1)]
-    judge.told = []
+    judge.state.held["t0", 0] = since = [(seen(1.0), judge.state.rows["t0"].n - 1)]
+    judge.state.told = []
     assert judge.decide(inquiry) is None
-    assert [t.incident.kind for t in judge.told][:1] == told
-    assert judge.held["t0", 0] == since
+    assert [t.incident.kind for t in judge.state.told][:1] == told
+    assert judge.state.held["t0", 0] == since
 
 
 def test_symptoms_from_before_a_worker_fell_ill_by_its_series_are_not_in_a_row_with_those_after_it():
     judge = Project(steps(), until=60).play().judge
-    rows = judge.rows["t0"]
-    sick = [int(row) for row in rows.of_worker(0, 3)]
-    judge.held["t0", 0] = [(seen(1.0), sick[0])]
-    judge.told = []
-    judge.fall_ill(rows, 0, sick, Ill.SLOW, canary=False)
-    assert [t.incident.kind for t in judge.told] == [IncidentKind.INFRA]
-    assert not judge.held and not rows.usable[sick].any()
+    rows = judge.state.rows["t0"]
+    affected = [int(row) for row in rows.of_worker(0, 3)]
+    judge.state.held["t0", 0] = [(seen(1.0), affected[0])]
+    judge.state.told = []
+    judge.machines.mark_degraded(rows, 0, affected, Degraded.SLOW, canary=False)
+    assert [t.incident.kind for t in judge.state.told] == [IncidentKind.INFRA]
+    assert not judge.state.held and not rows.usable[affected].any()
 
 
 @pytest.mark.parametrize(("cleared", "told"), [(True, 1), (False, 0)])
@@ -139,16 +139,16 @@ def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared,
         return {"environment": {"torch": "2" if upgraded else "1"}, "slower": 0.1 if upgraded else 0.0}
 
     judge = Project(steps(), until=54, machine=machine).play().judge
-    rows = judge.rows["t0"]
+    rows = judge.state.rows["t0"]
     project = Project(steps(), machine=machine)
     for position in (54, 55):
         run = project.run(position, "t0", 0)
-        rows.add(run, judge.level_of(run))
-    upgrade = judge.upgrades[0]
+        rows.add(run, judge.software.level_of(run))
+    upgrade = judge.state.upgrades[0]
     inquiry = Inquiry(Purpose.UPGRADE, "t0", 46, 55, np.full(SIZE, 0.1), rows.judged(level=1), None, upgrade=upgrade)
-    judge.told = []
+    judge.state.told = []
     judge.not_code(inquiry, rows, cleared=cleared)
-    assert len(judge.told) == told
+    assert len(judge.state.told) == told
     assert (upgrade.cleared == 55) is cleared
 
 
@@ -157,9 +157,11 @@ def test_an_upgrade_moves_what_is_usual_of_a_canary_unless_the_canary_says_that_
     judge = Project(steps(), machine=upgraded(999, 0.0), until=60).play().judge
     for position in range(60, 72, 2):
         judge.run(Project(steps(), machine=with_canary(999)).run(position, "t0", 0))
-    judge.fall_ill(judge.rows["t0"], 0, [judge.rows["t0"].n - 1], Ill.SLOW, canary=by_canary, moved=0.2)
+    judge.machines.mark_degraded(
+        judge.state.rows["t0"], 0, [judge.state.rows["t0"].n - 1], Degraded.SLOW, canary=by_canary, moved=0.2
+    )
     judge.run(Project(steps(), machine=with_canary(72)).run(72, "t0", 0))
-    assert judge.health["t0", 0].usual("gemm") == usual
+    assert judge.state.health["t0", 0].usual("gemm") == usual
 
 
 def with_canary(first):
@@ -199,16 +201,18 @@ def of_first_benchmark(by):
 )
 def test_one_benchmark_that_lost_or_two_that_lost_a_little_may_drift(columns, by, drift):
     moved = np.isin(np.arange(SIZE), columns)
-    assert Project(steps()).judge.may_be_drift(moved, np.where(moved, by, 0.0)) is drift
+    assert Project(steps()).judge.drifts.may_be_drift(moved, np.where(moved, by, 0.0)) is drift
 
 
 @pytest.mark.parametrize("waiting", [False, True])
 def test_an_upgrade_waits_for_a_look_back_that_could_not_be_had(waiting):
     judge = Project(steps(), until=60).play().judge
     upgrade = Upgrade("t0", 1, 50) if waiting else None
-    judge.put_off(Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0))
-    assert judge.steady_until == {0: judge.newest + AGAIN}
-    assert judge.losing == ({0: judge.newest + AGAIN} if waiting else {})
+    judge.drifts.put_off(
+        Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0)
+    )
+    assert judge.state.steady_until == {0: judge.state.newest + AGAIN}
+    assert judge.state.losing == ({0: judge.state.newest + AGAIN} if waiting else {})
 
 
 def test_an_upgrade_that_moves_one_benchmark_is_told_after_a_look_back_and_one_that_moves_many_without():
@@ -232,22 +236,22 @@ def test_a_benchmark_that_has_been_losing_is_not_the_doing_of_an_upgrade_meanwhi
 def test_each_of_the_first_runs_since_an_upgrade_must_show_what_it_moved(other, moved):
     """With two runs the mean is half of both: the second shows `SHOWN` of it at share / (2 - share)."""
     project = Project(steps(), noise=0.001, until=60).play()
-    rows = project.judge.rows["t0"]
+    rows = project.judge.state.rows["t0"]
     for position, by in ((60, 0.2), (61, 0.2 * other)):
         shifted = Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0)
         rows.add(shifted, 1)
-    assert (project.judge.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
+    assert (project.judge.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
 
 
 @pytest.mark.parametrize(("bad", "moved"), [(2, False), (3, True)])
 def test_of_more_runs_half_must_show_it(bad, moved):
     """A few unlucky runs among many are no upgrade's doing."""
     project = Project(steps(), noise=0.001, until=60).play()
-    rows = project.judge.rows["t0"]
+    rows = project.judge.state.rows["t0"]
     for position in range(60, 61 + FEW):
         by = 0.2 if position < 60 + bad else 0.0
         rows.add(Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0), 1)
-    assert (project.judge.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
+    assert (project.judge.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
 
 
 # --- when a benchmark is left alone ----------------------------------------------------------------------------------
@@ -256,10 +260,10 @@ def test_of_more_runs_half_must_show_it(bad, moved):
 @pytest.mark.parametrize(("ago", "asked"), [(LOOKED_BACK - 1, False), (LOOKED_BACK, True)])
 def test_a_look_back_soon_after_another_would_show_no_more(ago, asked):
     judge = Project(steps(), until=130).play().judge
-    for rows in judge.rows.values():
-        rows.clean[rows.judged(first=judge.newest - 12), :2] += 0.05
-    judge.looked_back, judge.steady_until = judge.newest - ago, {}
-    assert (judge.drift_scan(judge.rows["t0"], eager=True) is not None) is asked
+    for rows in judge.state.rows.values():
+        rows.clean[rows.judged(first=judge.state.newest - 12), :2] += 0.05
+    judge.state.looked_back, judge.state.steady_until = judge.state.newest - ago, {}
+    assert (judge.drifts.drift_scan(judge.state.rows["t0"], eager=True) is not None) is asked
 
 
 def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_while():
@@ -269,11 +273,11 @@ def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_
     hint = HINTS * Policy().min_change
     change = np.array([hint, hint, hint - 0.001, hint, hint, hint, hint, hint]) - 2 * error
     verdicts = {0: Verdict.NONE, 2: Verdict.NONE, 4: Verdict.NONE, 6: Verdict.NOT_YET}
-    judge.leave_alone(inquiry, verdicts, change, error)
-    until = {benchmark: position - judge.newest for benchmark, position in judge.steady_until.items()}
+    judge.drifts.leave_alone(inquiry, verdicts, change, error)
+    until = {benchmark: position - judge.state.newest for benchmark, position in judge.state.steady_until.items()}
     assert (until[0], until[1]) == (STEADY, SEEN_STEADY)
     assert 2 not in until
-    assert judge.losing[3] == judge.steady_until[3]
+    assert judge.state.losing[3] == judge.state.steady_until[3]
 
 
 @pytest.mark.parametrize(("share", "losing"), [(0.9 * CLEARED, False), (1.01 * CLEARED, True)])
@@ -284,37 +288,37 @@ def test_a_look_back_clears_the_code_of_what_an_upgrade_did_when_it_rules_out_ha
     upgrade = Upgrade("t0", 1, 50)
     inquiry = Inquiry(Purpose.DRIFT, "t0", 0, 55, pattern, np.arange(2), None, upgrade=upgrade, lead=0)
     error = np.full(SIZE, 0.004)
-    judge.leave_alone(inquiry, {}, share * pattern - 2 * error, error)
-    assert (0 in judge.losing, 0 in upgrade.steady) == (losing, not losing)
+    judge.drifts.leave_alone(inquiry, {}, share * pattern - 2 * error, error)
+    assert (0 in judge.state.losing, 0 in upgrade.steady) == (losing, not losing)
 
 
 def test_a_benchmark_that_sessions_refute_again_and_again_is_left_alone_ever_longer_on_that_testbed():
     judge = Project(steps(), until=60).play().judge
     assert [judge.refute_once_more("t0", 0) for _ in range(TOO_OFTEN - 1)] == [1, 2]
-    assert not judge.muted_on
+    assert not judge.state.muted_on
     for times in range(4):
         judge.refute_once_more("t0", 0)
-        assert judge.muted_on["t0", 0] - judge.newest == min(LEFT_ALONE * 2**times, LEFT_ALONE_AT_MOST)
+        assert judge.state.muted_on["t0", 0] - judge.state.newest == min(LEFT_ALONE * 2**times, LEFT_ALONE_AT_MOST)
     own = np.array([s.benchmark == "b0" for s in SERIES])
-    assert not judge.watched(judge.rows["t0"])[own].any()
-    assert judge.watched(judge.rows["t0"])[~own].all()
-    assert judge.watched(judge.rows["t1"]).all()
+    assert not judge.watched(judge.state.rows["t0"])[own].any()
+    assert judge.watched(judge.state.rows["t0"])[~own].all()
+    assert judge.watched(judge.state.rows["t1"]).all()
 
 
 @pytest.mark.parametrize(("later", "times"), [(REFUTED_AGAIN - 1, 2), (REFUTED_AGAIN, 1)])
 def test_refutations_long_apart_are_not_in_a_row(later, times):
     judge = Project(steps(), until=60).play().judge
     judge.refute_once_more("t0", 0)
-    judge.newest += later
+    judge.state.newest += later
     assert judge.refute_once_more("t0", 0) == times
 
 
 def test_the_onset_of_an_illness_is_not_put_before_runs_that_were_asked_about_and_were_well():
     judge = Project(steps(), until=60).play().judge
-    rows = judge.rows["t0"]
+    rows = judge.state.rows["t0"]
     own = rows.of_worker(0, 12)
     rows.clean[own[-2:]] += 0.1
     rows.excused[np.ix_(own[-3:-2], range(2, SIZE))] = True
     rows.clean[own[-3], :2] += 0.06
     inquiry = Inquiry(Purpose.CHANGE, "t0", 40, 58, np.full(SIZE, 0.1), own[-2:], 0)
-    assert judge.sick_rows(rows, inquiry) == [int(row) for row in own[-2:]]
+    assert judge.degraded_rows(rows, inquiry) == [int(row) for row in own[-2:]]

@@ -9,12 +9,12 @@ from backend.regression.cause.attribution import CauseName, Evidence, attribute
 from backend.regression.joint.health import SERIES_MOVED, CanaryNoise, Health
 from backend.regression.joint.rows import RowsOfTestbed, Shift
 from backend.regression.joint.scan import locate, newest_change
-from backend.regression.joint.terms import FleetRun, FleetSeries
+from backend.regression.joint.terms import JointRun, JointSeries
 from backend.regression.joint.window import examine_window
 from backend.regression.terms import Role
 
-SERIES = [FleetSeries(id=f"b{n}/step_ms", suite="s", benchmark=f"b{n}", role=Role.GATE, sign=1.0) for n in range(6)] + [
-    FleetSeries(id="b0/memory", suite="s", benchmark="b0", role=Role.GATE, sign=1.0, machine_bound=False),
+SERIES = [JointSeries(id=f"b{n}/step_ms", suite="s", benchmark=f"b{n}", role=Role.GATE, sign=1.0) for n in range(6)] + [
+    JointSeries(id="b0/memory", suite="s", benchmark="b0", role=Role.GATE, sign=1.0, machine_bound=False),
 ]
 ALL = np.ones(len(SERIES), dtype=bool)
 BOUND = np.array([s.machine_bound for s in SERIES])
@@ -27,7 +27,7 @@ def run(position, *, worker="w0", by=0.0, only=None, memory=0.0, seed=0, **more)
     noise[~BOUND] = 0.0
     moved = np.where(BOUND if only is None else np.arange(len(SERIES)) == only, by, 0.0)
     cost = 1.0 + noise + moved + np.where(BOUND, 0.03 * (worker == "w1"), memory)
-    return FleetRun(
+    return JointRun(
         position=position, testbed="t", worker=worker, timestamp=float(position), cost=cost,
         spread=np.full(len(SERIES), 1e-4), **more,
     )  # fmt: skip
@@ -199,10 +199,10 @@ def test_too_few_runs_before_say_nothing():
 def test_a_lone_moderate_symptom_is_no_proof_and_two_in_a_row_are(ill, told):
     before = [dataclasses.replace(r, canary={"gemm": 0.0}) for r in quiet(24)]
     after = [run(24 + n, worker="w0", by=0.1, canary={"gemm": 0.06 if n < ill else 0.0}) for n in range(3)]
-    assert bool(window(after, before=before).symptoms) is told
+    assert bool(window(after, before=before).signals) is told
 
 
 def test_symptoms_make_the_machine_the_cause_unless_others_agree():
     told = ("The load was 20.0, usually 1.5.",)
-    assert attribute(Evidence(magnitude=0.1, symptoms=told)).cause is CauseName.HARDWARE
-    assert attribute(Evidence(magnitude=0.1, symptoms=told, other_workers_agree=True)).cause is CauseName.CODE
+    assert attribute(Evidence(magnitude=0.1, signals=told)).cause is CauseName.HARDWARE
+    assert attribute(Evidence(magnitude=0.1, signals=told, other_workers_agree=True)).cause is CauseName.CODE

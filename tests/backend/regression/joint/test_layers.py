@@ -1,4 +1,4 @@
-"""What the fleet judge makes of changes that lie close together, and of machines whose canary recovers first."""
+"""What the joint detector makes of changes that lie close together, and of machines whose canary recovers first."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ def told(project, kind):
 def test_two_changes_of_the_same_series_a_few_commits_apart_are_two_incidents():
     project = Project(steps((80, FIRST, 0.08), (85, ALL, 0.1))).play()
     found = told(project, IncidentKind.REGRESSION)
-    assert [project.judge.incidents[i.id].first_bad for i in found] == [80, 85]
-    assert [len(project.judge.incidents[i.id].series) for i in found] == [2, len(SERIES)]
+    assert [project.judge.state.incidents[i.id].first_bad for i in found] == [80, 85]
+    assert [len(project.judge.state.incidents[i.id].series) for i in found] == [2, len(SERIES)]
 
 
 def test_a_change_at_the_edge_of_a_session_is_neither_told_twice_nor_taken_back():
@@ -31,9 +31,9 @@ def test_a_change_at_the_edge_of_a_session_is_neither_told_twice_nor_taken_back(
 @pytest.mark.parametrize(("dips_until", "slow_until"), [(86, 86), (86, 120), (120, 120)])
 def test_a_slow_worker_is_told_once_whether_its_canary_shows_it_long_briefly_or_to_the_end(dips_until, slow_until):
     def machine(position, worker):
-        sick = worker == "t0-w0" and position >= 80
-        dip = 0.2 if sick and position < dips_until else 0.001 * (position % 3)
-        return {"canary": {"gemm": dip}, "slower": 0.12 if sick and position < slow_until else 0.0}
+        affected = worker == "t0-w0" and position >= 80
+        dip = 0.2 if affected and position < dips_until else 0.001 * (position % 3)
+        return {"canary": {"gemm": dip}, "slower": 0.12 if affected and position < slow_until else 0.0}
 
     project = Project(steps(), machine=machine).play()
     assert [(i.kind, i.worker) for i in project.opened()] == [(IncidentKind.INFRA, "t0-w0")]
@@ -47,10 +47,10 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
     judge = Project(steps(), until=60).play().judge
     pattern = np.zeros(len(SERIES))
     pattern[[0, 1]] = seen
-    inquiry = Inquiry(Purpose.CHANGE, "t0", 45, 55, pattern, judge.rows["t0"].by_position(5), None, lead=0)
+    inquiry = Inquiry(Purpose.CHANGE, "t0", 45, 55, pattern, judge.state.rows["t0"].by_position(5), None, lead=0)
     change = np.where(pattern != 0, 0.4 * seen, 0.03)
-    judge.tell_code(inquiry, change, np.full(len(SERIES), 0.05))
-    assert [judge.incidents[code.incident].kind for code in judge.codes] == [kind]
+    judge.changes.tell_code(inquiry, change, np.full(len(SERIES), 0.05))
+    assert [judge.state.incidents[code.incident].kind for code in judge.state.codes] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
 )
 def test_near_the_ends_of_a_session_the_session_says_whether_a_known_change_is_inside(base, head, shown, inside):
     project = Project(steps((80, FIRST, 0.1)), until=110).play()
-    code = project.judge.codes[0]
+    code = project.judge.state.codes[0]
     assert code.place.commit == 80
     change = np.where(code.listed, shown, 0.0)
     result = SessionResult(
         testbed="t0", base=base, head=head, change=change, spread=np.full(len(SERIES), 1e-4), processes=5
     )
-    assert project.judge.is_inside(code, result, change, project.judge.rows["t0"]) is inside
+    assert project.judge.is_inside(code, result, change, project.judge.state.rows["t0"]) is inside

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from backend.regression.joint.rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, mean_of, middle
-from backend.regression.joint.terms import FleetRun, FleetSeries
+from backend.regression.joint.terms import JointRun, JointSeries
 from backend.regression.terms import Role
 
-SERIES = [FleetSeries(id=f"b{n}/step_ms", suite="s", benchmark=f"b{n}", role=Role.GATE, sign=1.0) for n in range(2)]
+SERIES = [JointSeries(id=f"b{n}/step_ms", suite="s", benchmark=f"b{n}", role=Role.GATE, sign=1.0) for n in range(2)]
 
 
 def rows_of(count, *, noise=0.004, to_and_fro=0.0, missing=(), spread=1e-4):
@@ -20,7 +20,7 @@ def rows_of(count, *, noise=0.004, to_and_fro=0.0, missing=(), spread=1e-4):
         cost[list(missing)] = np.nan
         found = np.full(2, spread if worker < 2 else 100 * spread)
         found[list(missing)] = np.nan
-        run = FleetRun(
+        run = JointRun(
             position=position, testbed="t", worker=f"w{worker}", timestamp=float(position), cost=cost, spread=found
         )  # fmt: skip
         rows.add(run, 0)
@@ -71,7 +71,7 @@ def test_a_series_that_begins_later_is_judged_after_four_runs_of_a_worker(runs, 
     rows = rows_of(40, missing=[1])
     for position in range(40, 40 + runs):
         rows.add(
-            FleetRun(
+            JointRun(
                 position=position, testbed="t", worker="w0", timestamp=float(position), cost=np.ones(2),
                 spread=np.full(2, 1e-4),
             ),

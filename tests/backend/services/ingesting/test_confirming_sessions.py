@@ -248,7 +248,7 @@ def asked_earlier(loom: Any, by: str, at: datetime) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "asks"), [(0, False), (1, False), (2, True)])
-def test_the_fleet_judge_asks_within_the_sessions_of_the_day(watched: Any, allowed: int, asks: bool) -> None:
+def test_the_joint_detector_asks_within_the_sessions_of_the_day(watched: Any, allowed: int, asks: bool) -> None:
     asked_run(watched, 24, 120.0)
     assert watched.value("SELECT count(*) FROM session") == 1, "that of the suspect counts as well"
     choose(watched, {"sessions_per_day": allowed})

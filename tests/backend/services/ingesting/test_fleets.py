@@ -1,4 +1,4 @@
-"""The fleet judge at work on stored runs: what it has read it knows, and what it cannot read keeps nothing else."""
+"""The joint detector at work on stored runs: what it has read it knows, and what it cannot read keeps nothing else."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from backend.regression.joint.judge import FIRST_ROWS
+from backend.regression.joint.detector import FIRST_ROWS
 from backend.services.base import readiness
 from backend.services.base.config import ServiceConfig
 from backend.services.joint.detector import BROKEN_RESTS, IDLE, LATEST, RESTS, Fleets

@@ -84,7 +84,7 @@ def test_changes_far_apart_on_two_testbeds_are_two_regressions(loom: Any) -> Non
 
 
 def _upgrade(loom: Any, *testbeds: str) -> list[SuiteIncidents]:
-    """The fleet judge's word that new software of these testbeds made what the code was thought to have made."""
+    """The joint detector's word that new software of these testbeds made what the code was thought to have made."""
     incident = Incident(
         id=1,
         kind=IncidentKind.ENVIRONMENT,
@@ -151,7 +151,7 @@ def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: A
 
 
 def _code(loom: Any, closed_by: int | None) -> list[SuiteIncidents]:
-    """The fleet judge's word that the code made it, on both testbeds, and mended it there."""
+    """The joint detector's word that the code made it, on both testbeds, and mended it there."""
     (news,) = _upgrade(loom, "cpu", "gpu")
     (said,) = news.incidents
     code = replace(said, kind=IncidentKind.REGRESSION, cause=CauseName.CODE, closed_by=closed_by)
@@ -217,7 +217,7 @@ def test_a_counter_joins_no_alarm_about_a_machine(loom: Any) -> None:
 
 
 def _machine(loom: Any, worker: str) -> list[SuiteIncidents]:
-    """The fleet judge's word that this worker of cpu is slower, in all that it measures."""
+    """The joint detector's word that this worker of cpu is slower, in all that it measures."""
     (news,) = _upgrade(loom, "cpu")
     (said,) = news.incidents
     series = tuple(range(len(news.columns.series)))

@@ -163,7 +163,7 @@ def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
 
 
 def ask(engine: Engine, base: int, head: int, *, offset: int = 0) -> str:
-    """A question of the fleet judge about two commits of the branch, with the session that is to answer it."""
+    """A question of the joint detector about two commits of the branch, with the session that is to answer it."""
     with engine.begin() as c:
         (project, branch) = c.execute(text("SELECT project_id, id FROM branch WHERE name = 'main'")).one()
         line = c.execute(text("SELECT position, commit_id FROM branch_commit WHERE branch_id = :id"), {"id": branch})
@@ -222,7 +222,7 @@ def test_the_fleets_questions_follow_their_commits(
     assert questions(committing_engine) == [(asked, 2, 5)]
 
 
-def test_a_force_push_and_a_fleet_judge_that_is_answered_at_that_moment_take_turns(
+def test_a_force_push_and_a_joint_detector_that_is_answered_at_that_moment_take_turns(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
     shas = judge_all(committing_engine, repository, sync)

@@ -1,4 +1,4 @@
-"""The fleet judge: takes the runs of a project one at a time and tells incidents, each with its cause.
+"""The joint detector: reads the runs of a project one at a time and reports incidents, each with its cause.
 
 What the newest rows leave unexplained is asked for in the order of the evidence: machine (canary, telemetry), way of
 measuring (suite version), then a session of two commits, in which only the code can differ. What the session shows is
@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.regression.joint.code import LISTED
+from backend.regression.joint.code import LISTED, CodeChanges
 from backend.regression.joint.drift import Drifts
-from backend.regression.joint.health import Ill
+from backend.regression.joint.health import Degraded
+from backend.regression.joint.machines import Machines
 from backend.regression.joint.rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
 from backend.regression.joint.scan import Found, channels, newest_change, pattern_of, share_of
-from backend.regression.joint.state import Code, Inquiry, Purpose, Upgrade
-from backend.regression.joint.terms import Ask, Bools, FleetRun, Floats, SessionResult, Told
+from backend.regression.joint.software import Software
+from backend.regression.joint.state import Code, Inquiry, JointState, Purpose, Upgrade
+from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
 TOLD = 0.88
 """Share of the gate: a change that is surely smaller is told to nobody."""
@@ -49,89 +51,103 @@ FIRST_ROWS = 20
 """Of a testbed, which are only learnt from."""
 
 
-class FleetJudge(Drifts):
-    """State of one project's fleet. Feed runs, accepted changes and session results; read what is told."""
+class JointDetector:
+    """Judges all series of a project side by side.
+
+    Feed it runs, changes that a person accepted, and results of sessions; each call returns the incidents that it
+    opened, changed or closed, and the session that is wanted next, if any.
+    """
+
+    def __init__(self, series: Sequence[JointSeries], testbeds: Sequence[str]) -> None:
+        self.state = JointState(series, testbeds)
+        self.machines = Machines(self.state)
+        self.software = Software(self.state)
+        self.changes = CodeChanges(self.state, self.software)
+        self.drifts = Drifts(self.state, self.software)
 
     # --- what comes in
 
-    def run(self, run: FleetRun) -> tuple[list[Told], Ask | None]:
+    def run(self, run: JointRun) -> tuple[list[IncidentUpdate], Ask | None]:
         """One more run: what it makes known, and the session it makes necessary, if any."""
-        self.told = []
-        rows = self.rows[run.testbed]
-        if run.docs_only and run.position not in self.docs:
-            self.docs.add(run.position)
-            for code in self.codes:
+        self.state.told = []
+        rows = self.state.rows[run.testbed]
+        if run.docs_only and run.position not in self.state.docs:
+            self.state.docs.add(run.position)
+            for code in self.state.codes:
                 if code.place.commit == run.position:
-                    self.relocate(code)
-        self.oldest, self.newest = min(self.oldest, run.position), max(self.newest, run.position)
-        level = self.level_of(run)
+                    self.changes.relocate(code)
+        self.state.oldest, self.state.newest = (
+            min(self.state.oldest, run.position),
+            max(self.state.newest, run.position),
+        )
+        level = self.software.level_of(run)
         row = rows.add(run, level)
         w = int(rows.worker[row])
-        self.note_versions(run)
-        ask = self.examine(run, rows, row, w)
+        self.software.note_versions(run)
+        ask = self.machines.examine(run, rows, row, w)
         if rows.n % 5 == 0:
             rows.learn()
         else:
             rows.learn_level(w)
         if rows.n % 8 == 0:
             rows.learn_noise()
-        self.follow(rows)
-        self.settle_methods()
-        for upgrade in self.upgrades:
+        self.changes.follow(rows)
+        self.software.settle_methods()
+        for upgrade in self.state.upgrades:
             if upgrade.told is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
-                self.refit_upgrade(upgrade, rows)
-        if self.pending is None:
+                self.software.refit_upgrade(upgrade, rows)
+        if self.state.pending is None:
             ask = self.scan(rows, w)
-        return self.told, ask
+        return self.state.told, ask
 
-    def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[Told]:
+    def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[IncidentUpdate]:
         """A person accepted a change: its level is the baseline. One that was not found is explained now."""
-        self.told = []
-        listed = np.zeros(self.size, dtype=bool)
+        self.state.told = []
+        listed = np.zeros(self.state.size, dtype=bool)
         listed[list(series)] = True
-        known = [c for c in self.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
+        known = [c for c in self.state.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
         for code in known:
             code.open = False
         for name in testbeds:
-            rows = self.rows[name]
+            rows = self.state.rows[name]
             if any(name in c.shown for c in known):
                 continue
             after = rows.judged(first=position)
             if len(after):
                 mean, _ = rows.mean(after[-20:])
-                rows.put(("accepted", self.new_key()), Shift(np.where(listed, mean, 0.0), from_position=position))
-        return self.told
+                rows.put(("accepted", self.state.new_key()), Shift(np.where(listed, mean, 0.0), from_position=position))
+        return self.state.told
 
-    def session(self, result: SessionResult | None) -> tuple[list[Told], Ask | None]:
+    def session(self, result: SessionResult | None) -> tuple[list[IncidentUpdate], Ask | None]:
         """The answer to what was asked; None when no session can be had."""
-        self.told = []
-        inquiry, self.pending = self.pending, None
+        self.state.told = []
+        inquiry, self.state.pending = self.state.pending, None
         if inquiry is None:
-            return self.told, None
+            return self.state.told, None
         if result is None:
             self.without_session(inquiry)
-            return self.told, None
-        rows = self.rows[inquiry.testbed]
+            return self.state.told, None
+        rows = self.state.rows[inquiry.testbed]
         left = result.change.copy()
-        for code in self.codes:
+        for code in self.state.codes:
             if inquiry.testbed in code.shown and self.is_inside(code, result, left, rows):
                 left -= np.where(code.listed, code.change, 0.0)
         inquiry.results.append(left)
-        judged = self.machine_bound & (rows.process_variance > 0) & np.isfinite(result.spread)
+        judged = self.state.machine_bound & (rows.process_variance > 0) & np.isfinite(result.spread)
         if judged.any():
             own = np.where(judged, result.spread / np.where(judged, rows.process_variance, 1.0), 1.0)
             unrest = max(1.0, float(np.median(own[judged])) / MEDIAN_OF_VARIANCES)
             inquiry.unrest = np.maximum(inquiry.unrest, np.where(own >= DISAGREE, own, unrest))
         inquiry.processes = result.processes
         ask = self.decide(inquiry)
-        return self.told, ask
+        return self.state.told, ask
 
     def is_inside(self, code: Code, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
         """Whether a known change lies between the commits of a session; near its ends the session itself says."""
         if min(abs(code.place.commit - result.base), abs(code.place.commit - result.head)) > UNSURE_BY:
             return result.base < code.place.commit <= result.head
         pattern = np.where(code.listed & np.isfinite(left), code.change, 0.0)
-        picked = channels(pattern, np.maximum(rows.process_variance, SESSION_NOISE**2), self.benchmark)
+        picked = channels(pattern, np.maximum(rows.process_variance, SESSION_NOISE**2), self.state.benchmark)
         weight = pattern[picked] / np.maximum(rows.process_variance[picked], SESSION_NOISE**2)
         return bool(weight @ left[picked] > 0.5 * (weight @ pattern[picked])) if len(picked) else False
 
@@ -142,37 +158,43 @@ class FleetJudge(Drifts):
         if rows.n < FIRST_ROWS:
             return None
         watched = self.watched(rows)
-        upgrade = self.unsettled(rows)
+        upgrade = self.state.unsettled(rows)
         if upgrade is not None:
             found = self.since_upgrade(rows, upgrade, watched)
             if found is not None:
                 if upgrade.cleared >= int(rows.position[found.rows].max()) - 10:
-                    return self.blame_upgrade(upgrade, rows)
+                    return self.drifts.blame_upgrade(upgrade, rows)
                 return self.ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
         found = newest_change(
-            rows.tail(rows.by_position(TAIL)), self.machine_bound, watched, self.partner, self.smallest
+            rows.tail(rows.by_position(TAIL)),
+            self.state.machine_bound,
+            watched,
+            self.state.partner,
+            self.state.smallest,
         )
         if rows.ready[w]:
             tail = rows.tail(rows.of_worker(w, WORKER_TAIL))
-            own = newest_change(tail, self.machine_bound, watched, self.partner, self.smallest)
+            own = newest_change(tail, self.state.machine_bound, watched, self.state.partner, self.state.smallest)
             if own is not None and (found is None or own.strength > 1.3 * found.strength):
                 found = own
         if found is None:
-            return self.drift_scan(rows)
-        if self.absorb(rows, found):
+            return self.drifts.drift_scan(rows)
+        if self.changes.absorb(rows, found):
             return None
         late = upgrade if upgrade is not None and (rows.level[found.rows] >= upgrade.level).all() else None
         return self.ask_about(rows, found, Purpose.UPGRADE if late else Purpose.CHANGE, upgrade=late)
 
     def watched(self, rows: RowsOfTestbed) -> Bools:
         """Series that are not just being measured anew, nor asked about a moment ago."""
-        watched: Bools = np.ones(self.size, dtype=bool)
-        for method in self.methods:
+        watched: Bools = np.ones(self.state.size, dtype=bool)
+        for method in self.state.methods:
             if not method.settled:
-                watched &= self.suite != method.suite
-        muted = [b for b, until in self.muted.items() if until >= self.newest]
-        muted += [b for (bed, b), until in self.muted_on.items() if bed == rows.name and until >= self.newest]
-        watched &= ~np.isin(self.benchmark, muted)
+                watched &= self.state.suite != method.suite
+        muted = [b for b, until in self.state.muted.items() if until >= self.state.newest]
+        muted += [
+            b for (bed, b), until in self.state.muted_on.items() if bed == rows.name and until >= self.state.newest
+        ]
+        watched &= ~np.isin(self.state.benchmark, muted)
         return watched
 
     def since_upgrade(self, rows: RowsOfTestbed, upgrade: Upgrade, watched: Bools) -> Found | None:
@@ -182,23 +204,27 @@ class FleetJudge(Drifts):
             upgrade.settled = True
         elif len(post) >= 2:
             found = newest_change(
-                rows.tail(np.sort(post)[-8:]), self.machine_bound, watched, self.partner, self.smallest
+                rows.tail(np.sort(post)[-8:]),
+                self.state.machine_bound,
+                watched,
+                self.state.partner,
+                self.state.smallest,
             )
-            if found is not None and len(found.rows) >= min(len(post), 8) - 1 and not self.absorb(rows, found):
+            if found is not None and len(found.rows) >= min(len(post), 8) - 1 and not self.changes.absorb(rows, found):
                 return found
         return None
 
     def ask_about(
         self, rows: RowsOfTestbed, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
     ) -> Ask | None:
-        pattern = pattern_of(found, self.machine_bound)
-        if self.ramps(found.lead) and purpose is Purpose.CHANGE:
-            return self.look_back(rows, int(self.partner[found.lead]))
+        pattern = pattern_of(found, self.state.machine_bound)
+        if self.drifts.ramps(found.lead) and purpose is Purpose.CHANGE:
+            return self.drifts.look_back(rows, int(self.state.partner[found.lead]))
         positions = rows.position[found.rows]
         first, head = int(positions.min()), int(positions.max())
         if upgrade is not None:
             first = min(first, upgrade.position)
-        cleared = self.cleared.get(int(self.benchmark[found.lead]), -1)
+        cleared = self.state.cleared.get(int(self.state.benchmark[found.lead]), -1)
         workers = set(rows.worker[found.rows].tolist())
         if upgrade is None and cleared >= first and len(workers) > 1:
             rows.excused[np.ix_(found.rows, np.flatnonzero(pattern))] = True
@@ -209,14 +235,14 @@ class FleetJudge(Drifts):
             others = rows.judged(25, first=first)
             others = others[rows.worker[others] != only]
             if len(others):
-                picked = channels(pattern, rows.sigma**2, self.benchmark)
+                picked = channels(pattern, rows.sigma**2, self.state.benchmark)
                 share, information = share_of(rows.tail(others), pattern, picked)
                 total = information.sum()
                 disagree = bool(total > 8 and (share * information).sum() / total < 0.4)
-        self.pending = Inquiry(
+        self.state.pending = Inquiry(
             purpose,
             rows.name,
-            max(self.oldest, first - 8),
+            max(self.state.oldest, first - 8),
             head,
             pattern,
             found.rows,
@@ -225,33 +251,33 @@ class FleetJudge(Drifts):
             upgrade,
             lead=found.lead,
         )
-        return self.ask(self.pending)
+        return self.state.ask(self.state.pending)
 
     # --- deciding
 
     def session_error(self, inquiry: Inquiry) -> Floats:
         """Standard error of a session's difference; a busy machine's is larger than usual."""
-        rows = self.rows[inquiry.testbed]
+        rows = self.state.rows[inquiry.testbed]
         variance = rows.process_variance * 2.3 * inquiry.unrest / inquiry.processes / len(inquiry.results)
-        floor = np.where(self.machine_bound, SESSION_NOISE, 0.0005)
+        floor = np.where(self.state.machine_bound, SESSION_NOISE, 0.0005)
         error: Floats = np.maximum(np.sqrt(variance), floor)
         return error
 
     def decide(self, inquiry: Inquiry) -> Ask | None:
         """What the sessions so far say: the code, not the code, or one more session."""
-        rows = self.rows[inquiry.testbed]
+        rows = self.state.rows[inquiry.testbed]
         change = np.nan_to_num(np.array(inquiry.results).mean(axis=0))
         error = self.session_error(inquiry)
         z = change / error
         if inquiry.purpose is Purpose.DRIFT:
-            return self.decide_drift(inquiry, change, error)
-        moved = (np.abs(z) >= 4.5) & (np.abs(change) >= LISTED * self.smallest)
-        moved |= ~self.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= SHOWN * self.smallest)
-        if not (moved & self.shown).any():
+            return self.drifts.decide_drift(inquiry, change, error)
+        moved = (np.abs(z) >= 4.5) & (np.abs(change) >= LISTED * self.state.smallest)
+        moved |= ~self.state.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= SHOWN * self.state.smallest)
+        if not (moved & self.state.shown).any():
             lean = self.lean_of(inquiry, change, error)
             if UNDECIDED[0] < lean < UNDECIDED[1] and len(inquiry.results) < MOST_SESSIONS:
-                self.pending = inquiry
-                return self.ask(inquiry)
+                self.state.pending = inquiry
+                return self.state.ask(inquiry)
             if lean <= LIKELIER:
                 return self.not_code(inquiry, rows, cleared=lean <= UNDECIDED[0])
             moved = inquiry.pattern != 0
@@ -259,21 +285,21 @@ class FleetJudge(Drifts):
             self.acquit(rows, inquiry)
         if self.small(moved, change, error):
             self.refute(inquiry)
-            return self.drift_scan(rows, eager=True)
-        self.tell_code(inquiry, change, error)
-        return self.blame_upgrade(inquiry.upgrade, rows) if inquiry.upgrade is not None else None
+            return self.drifts.drift_scan(rows, eager=True)
+        self.changes.tell_code(inquiry, change, error)
+        return self.drifts.blame_upgrade(inquiry.upgrade, rows) if inquiry.upgrade is not None else None
 
     def lean_of(self, inquiry: Inquiry, change: Floats, error: Floats) -> float:
         """How far the sessions lean towards the code having done what the rows show."""
-        picked = channels(inquiry.pattern, error**2, self.benchmark)
+        picked = channels(inquiry.pattern, error**2, self.state.benchmark)
         weight = inquiry.pattern[picked] / error[picked] ** 2
         information = float(weight @ inquiry.pattern[picked])
         return _lean(float(weight @ change[picked]) / information, information)
 
     def small(self, listed: Bools, change: Floats, error: Floats) -> bool:
         """True when the code changed, but by less than anyone is told of: perhaps a part of a drift."""
-        pool = listed & self.shown
-        return not (pool & (np.abs(change) + 0.8 * error >= TOLD * self.smallest)).any()
+        pool = listed & self.state.shown
+        return not (pool & (np.abs(change) + 0.8 * error >= TOLD * self.state.smallest)).any()
 
     def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed, *, cleared: bool) -> Ask | None:
         """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.
@@ -283,101 +309,101 @@ class FleetJudge(Drifts):
         if inquiry.purpose is Purpose.MACHINE:
             assert inquiry.worker is not None
             if cleared and self.still_holds(rows, inquiry):
-                self.fall_ill_as_held(rows, inquiry.worker)
+                self.machines.mark_degraded_from_held(rows, inquiry.worker)
             return None
         if inquiry.upgrade is not None and cleared:
             inquiry.upgrade.cleared = inquiry.head
-            ask = self.blame_upgrade(inquiry.upgrade, rows)
+            ask = self.drifts.blame_upgrade(inquiry.upgrade, rows)
             if ask is not None or inquiry.upgrade.told is not None:
                 return ask
         if cleared and inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
             key = (rows.name, inquiry.worker)
-            self.suspicion[key] = self.suspicion.get(key, 0) + 1
+            self.state.suspicion[key] = self.state.suspicion.get(key, 0) + 1
             information = self.information(rows, inquiry)
-            sick = self.sick_rows(rows, inquiry)
-            upgrade = self.unsettled(rows)
-            upgraded = upgrade is not None and bool((rows.level[sick] >= upgrade.level).all())
-            several = len(np.unique(self.benchmark[inquiry.pattern != 0])) > 1
+            affected = self.degraded_rows(rows, inquiry)
+            upgrade = self.state.unsettled(rows)
+            upgraded = upgrade is not None and bool((rows.level[affected] >= upgrade.level).all())
+            several = len(np.unique(self.state.benchmark[inquiry.pattern != 0])) > 1
             if (
                 inquiry.pattern[inquiry.lead] > 0
-                and (information > 60 or self.suspicion[key] >= 2)
-                and key not in self.ill
-                and len(sick) > 1
+                and (information > 60 or self.state.suspicion[key] >= 2)
+                and key not in self.state.degraded
+                and len(affected) > 1
                 and several
                 and not upgraded
             ):
-                self.suspicion.pop(key)
-                self.fall_ill(rows, inquiry.worker, sick, Ill.SLOW, canary=False)
+                self.state.suspicion.pop(key)
+                self.machines.mark_degraded(rows, inquiry.worker, affected, Degraded.SLOW, canary=False)
                 return None
         self.refute(inquiry)
-        return self.drift_scan(rows, eager=True)
+        return self.drifts.drift_scan(rows, eager=True)
 
-    def sick_rows(self, rows: RowsOfTestbed, inquiry: Inquiry) -> list[int]:
+    def degraded_rows(self, rows: RowsOfTestbed, inquiry: Inquiry) -> list[int]:
         """The worker's newest rows in a row that show the pattern."""
         assert inquiry.worker is not None
         own = rows.of_worker(inquiry.worker, 12)
-        picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
+        picked = channels(inquiry.pattern, rows.sigma**2, self.state.benchmark)
         share, information = share_of(rows.tail(own, whole=True), inquiry.pattern, picked)
         evidence = np.clip(0.6 * information * (np.clip(share, -1, 2) - 0.5), -6, 6)
         total = np.cumsum(evidence[::-1])
-        sick = [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
-        while sick and rows.docs[sick[0]]:
+        affected = [int(r) for r in own[len(own) - 1 - int(np.argmax(total)) :]]
+        while affected and rows.docs[affected[0]]:
             # A bad run of a commit that changed no code was bad luck, or the beginning: the next one tells.
-            sick.pop(0)
-        return sick
+            affected.pop(0)
+        return affected
 
     def information(self, rows: RowsOfTestbed, inquiry: Inquiry) -> float:
         """How clearly the rows asked about show the pattern."""
-        picked = channels(inquiry.pattern, rows.sigma**2, self.benchmark)
+        picked = channels(inquiry.pattern, rows.sigma**2, self.state.benchmark)
         share, information = share_of(rows.tail(inquiry.rows), inquiry.pattern, picked)
         return float((information * np.clip(share, 0, 1.5)).sum())
 
     def acquit(self, rows: RowsOfTestbed, inquiry: Inquiry) -> None:
-        """The code made the series slower: the worker's mild symptoms were chance."""
+        """The code made the series slower: the worker's mild signals were chance."""
         assert inquiry.worker is not None
         if self.still_holds(rows, inquiry):
-            held = self.held.pop((rows.name, inquiry.worker))
+            held = self.state.held.pop((rows.name, inquiry.worker))
             rows.usable[[row for _, row in held]] = True
 
     def still_holds(self, rows: RowsOfTestbed, inquiry: Inquiry) -> bool:
-        """Whether the runs that were asked about are still held back; a run without symptoms since has freed them."""
+        """Whether the runs that were asked about are still held back; a run without signals since has freed them."""
         assert inquiry.worker is not None
-        held = {row for _, row in self.held.get((rows.name, inquiry.worker), [])}
+        held = {row for _, row in self.state.held.get((rows.name, inquiry.worker), [])}
         return held.issuperset(inquiry.rows.tolist())
 
     def without_session(self, inquiry: Inquiry) -> None:
-        """None could be had: a drift is looked for later, and what a machine's symptoms mean its next run says."""
+        """None could be had: a drift is looked for later, and what a machine's signals mean its next run says."""
         if inquiry.purpose is Purpose.DRIFT:
-            self.put_off(inquiry)
+            self.drifts.put_off(inquiry)
         elif inquiry.purpose is not Purpose.MACHINE:
             self.refute(inquiry)
 
     def refute(self, inquiry: Inquiry) -> None:
         """Nothing was proved: these rows are not asked about again, and their benchmark not at once."""
-        rows = self.rows[inquiry.testbed]
+        rows = self.state.rows[inquiry.testbed]
         moved = inquiry.pattern != 0
-        upgrade = self.unsettled(rows)
+        upgrade = self.state.unsettled(rows)
         excused = inquiry.rows if upgrade is None else inquiry.rows[rows.level[inquiry.rows] < upgrade.level]
         rows.excused[np.ix_(excused, np.flatnonzero(moved))] = True
         if inquiry.results:
-            lead, often = int(self.benchmark[inquiry.lead]), 1
-            for number in set(self.benchmark[moved].tolist()) | {lead}:
-                self.cleared[number] = inquiry.head
+            lead, often = int(self.state.benchmark[inquiry.lead]), 1
+            for number in set(self.state.benchmark[moved].tolist()) | {lead}:
+                self.state.cleared[number] = inquiry.head
                 times = self.refute_once_more(rows.name, number)
                 often = times if number == lead else often
             if inquiry.worker is None or often > 1:
-                self.muted[lead] = self.newest + (9 if often > 1 else 4)
+                self.state.muted[lead] = self.state.newest + (9 if often > 1 else 4)
         if inquiry.upgrade is not None:
             inquiry.upgrade.tries += 1
             inquiry.upgrade.settled = inquiry.upgrade.tries >= 3
 
     def refute_once_more(self, testbed: str, number: int) -> int:
         """How often in a row a benchmark was refuted; too often, and it is left alone on that testbed, ever longer."""
-        when, times = self.refuted.get((testbed, number), (0, 0))
-        times = times + 1 if self.newest - when < REFUTED_AGAIN else 1
-        self.refuted[testbed, number] = (self.newest, times)
+        when, times = self.state.refuted.get((testbed, number), (0, 0))
+        times = times + 1 if self.state.newest - when < REFUTED_AGAIN else 1
+        self.state.refuted[testbed, number] = (self.state.newest, times)
         if times >= TOO_OFTEN:
-            self.muted_on[testbed, number] = self.newest + min(
+            self.state.muted_on[testbed, number] = self.state.newest + min(
                 LEFT_ALONE * 2 ** (times - TOO_OFTEN), LEFT_ALONE_AT_MOST
             )
         return times
