@@ -1,4 +1,4 @@
-"""The questions of the joint detector: a session over all series of a suite, asked for once and read again ever after."""
+"""The questions of the joint detector: sessions over all series of a suite, asked once and read again ever after."""
 
 from __future__ import annotations
 
