@@ -38,9 +38,10 @@ CRITERION_NO_RESULTS = frozenset({"benchmark.json", "sample.json", "tukey.json",
 MAX_FILE_BYTES = 200_000_000
 SHOWN_PROBLEMS = 20
 SHOWN_RUNS = 50
-# What is stored in one go: few enough results that an answer comes within seconds, and one flush to the disk for many.
+# What is stored in one go: one flush to the disk for many results, but few enough that an answer comes within seconds
+# and that a series is not changed too often in one transaction, which would have to step over every change.
 # A dry run is asked at once, where it can be: what would be refused may depend on a run before it.
-MOST_AT_ONCE = 2_000
+MOST_AT_ONCE = 500
 MOST_AT_ONCE_DRY = 100_000
 MOST_RUNS = 2_000
 MOST_BYTES = 20_000_000

@@ -5,7 +5,7 @@ A run that cannot be taken does not take the others with it; neither does a reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -30,7 +30,6 @@ from backend.regression.terms import Verdict
 from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.ingest import placing
-from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.judging.verdicts import SeriesVerdict
@@ -45,6 +44,7 @@ AUTO = "auto"
 RUN = "run"  # tidemark.run/1 itself
 MAX_RUNS = 2_000
 MAX_PROBLEMS = 10_000
+AT_ONCE = 50  # runs in one savepoint
 TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
@@ -138,44 +138,63 @@ class _Import:
 
     def record_all(self) -> _Import:
         known = store.stored_runs(self.c, [run.id for run in self.imported.runs])
+        new = []
         for run in placing.in_order(self.c, self.imported.runs, self.now):
-            records = sum(self.imported.records[run.id])
             if run.id in known and run.id.startswith(CONTENT_ID):
-                self.duplicate += records
+                self.duplicate += self._records(run)
                 self.runs.append(_told(run, Outcome.DUPLICATE))
             else:
-                self.record(run, records)
+                new.append(run)
+        for at in range(0, len(new), AT_ONCE):
+            self.record(new[at : at + AT_ONCE])
         return self
 
-    def record(self, run: Run, records: int) -> None:
-        """One run, in a savepoint: what is refused leaves no trace and does not end the transaction. What does not fit
-        its series is left out; the rest goes in."""
-        body = delivered_bytes(self.imported, run, self.data)
-        try:
-            check_claims(self.c, run, self.principal)
-            recorded, left = self._recorded(run, body)
-        except (Invalid, ServiceError) as error:
-            self.problems += [Problem(_name(run), str(error))] * records
-            self.runs.append(_told(run, Outcome.REFUSED, error=str(error)))
-            return
-        self.problems += left
-        if recorded.created:
-            self.stored += records - len(left)
-        else:
-            self.duplicate += records - len(left)
-        self.runs.append(_told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded))
-
-    def _recorded(self, run: Run, body: bytes) -> tuple[Recorded, list[Problem]]:
+    def record(self, runs: Sequence[Run]) -> None:
+        """Runs in one savepoint; where one of them is refused, each in its own: what is refused leaves no trace and
+        does not end the transaction."""
         try:
             with self.c.begin_nested():
-                return record_run(self.c, run, body, now=self.now), []
-        except Invalid:
-            fitting, left = self._fitting(run)
-            if not left or not fitting.results:
-                raise
-        with self.c.begin_nested():
-            # The digest is of all that the file says: bringing the same again is no conflict.
-            return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting)), left
+                done = [self._recorded(run, run) for run in runs]
+        except (Invalid, ServiceError):
+            for run in runs:
+                self.record_alone(run)
+            return
+        for run, recorded in zip(runs, done, strict=True):
+            self._took(run, recorded, [])
+
+    def record_alone(self, run: Run) -> None:
+        """What does not fit its series is left out; the rest of the run goes in."""
+        left: list[Problem] = []
+        try:
+            try:
+                with self.c.begin_nested():
+                    recorded = self._recorded(run, run)
+            except Invalid:
+                fitting, left = self._fitting(run)
+                if not left or not fitting.results:
+                    raise
+                with self.c.begin_nested():
+                    recorded = self._recorded(run, fitting)
+        except (Invalid, ServiceError) as error:
+            self.problems += [Problem(_name(run), str(error))] * self._records(run)
+            self.runs.append(_told(run, Outcome.REFUSED, error=str(error)))
+            return
+        self._took(run, recorded, left)
+
+    def _recorded(self, run: Run, fitting: Run) -> Recorded:
+        """The digest is of all that the file says, so that bringing the same again is no conflict."""
+        body = delivered_bytes(self.imported, run, self.data)
+        return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting))
+
+    def _took(self, run: Run, recorded: Recorded, left: Sequence[Problem]) -> None:
+        records = self._records(run) - len(left)
+        self.problems += left
+        self.stored += records if recorded.created else 0
+        self.duplicate += 0 if recorded.created else records
+        self.runs.append(_told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded))
+
+    def _records(self, run: Run) -> int:
+        return sum(self.imported.records[run.id])
 
     def _fitting(self, run: Run) -> tuple[Run, list[Problem]]:
         """The run without the measurements whose series have another unit or direction, and those."""
