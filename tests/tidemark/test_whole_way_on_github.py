@@ -187,7 +187,7 @@ def test_a_push_is_checked_a_slow_pull_request_fails_and_its_fix_turns_the_comme
     assert hub.say("push", ref="refs/heads/main", after=head) == f"{SLUG}: synchronising"
     assert until(lambda: hub.done() == HISTORY, PATIENCE_S), hub.ask("/api/v1/queue")
     assert until(lambda: hub.check_of(head).get("conclusion") == "success", 30), hub.check_of(head)
-    assert hub.check_of(first)["status"] == "completed"
+    assert until(lambda: hub.check_of(first).get("status") == "completed", 30), hub.check_of(first)
 
     slow = hub.pull(7, "Route twice", 4500)
     assert "runs dropped" in hub.say_pull_request("opened", 7, slow)
