@@ -279,6 +279,8 @@ def _content(cell: Cell, mode: CellMode) -> str:
         return f'<i class="pie" style="--p:{share}%"></i>'
     if state in FIXED_TEXT:
         return FIXED_TEXT[state]
+    if state is CellState.UNSTEADY and mode is CellMode.VERDICT:
+        return "~" if cell.sees is None else f"~{numbers.bare_percent(cell.sees)}"
     if state is CellState.INSUFFICIENT and mode is not CellMode.VALUE:
         return f"{cell.have}/{cell.need}" if cell.have is not None and cell.need else "…"
     return _measured(cell, mode)
@@ -316,6 +318,8 @@ def spoken(cell: Cell) -> str:
     words = LOOKS[cell.state].words
     if cell.state is CellState.INSUFFICIENT and cell.have is not None and cell.need:
         return f"{words}, {cell.have} of {cell.need} runs"
+    if cell.state is CellState.UNSTEADY and cell.sees is not None:
+        return f"{words}, sees {numbers.percent(cell.sees)}"
     if cell.state is CellState.RUNNING and cell.progress is not None:
         return f"{words}, {round(cell.progress * 100)} percent done"
     if cell.state is CellState.FAILED and cell.error:
@@ -362,6 +366,8 @@ def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, ro
         text = '<i class="pie"></i>'
     elif state is CellState.INSUFFICIENT:
         text = f"{worst.have}/{worst.need}" if worst is not None and worst.need else "…"
+    elif state is CellState.UNSTEADY:
+        text = look.glyph
     elif state in MOVED:
         # "×": how many columns, where a column's own cell says how much.
         text = f"{look.glyph}×{min(number, 99)}" if number > 1 else look.glyph

@@ -60,12 +60,14 @@ def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
     if why is None:
         look = RUN_STATES.get(detail.status or "", ("f", "✕"))
         return look, (detail.status or "not measured").replace("_", " ")
-    if detail.gained is not None and why.verdict in ("unchanged", "insufficient", "improvement"):
+    if detail.gained is not None and why.verdict in ("unchanged", "unsteady", "insufficient", "improvement"):
         word = change_word(unit, direction, -detail.gained)
         return VERDICTS["improvement"], f"{numbers.percent(detail.gained)} {word} than before"
     look = VERDICTS[why.verdict]
     if why.verdict == "regression" and not why.onset:
         look = ("t", "▽")
+    if why.verdict == "unsteady":
+        return look, f"too unsteady, sees {numbers.percent(why.numbers.get('sees', 0.0))}"
     if why.change is None or why.verdict in ("unchanged", "insufficient"):
         return look, why.verdict if why.verdict != "insufficient" else f"{why.have} of {why.need} runs"
     return look, f"{numbers.percent(why.change)} {change_word(unit, direction, why.change)}"

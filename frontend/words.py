@@ -26,6 +26,7 @@ LOOKS: dict[CellState, Look] = {
     CellState.SUSPECT: Look("u", "?", "suspect, being confirmed", "suspect, confirming", "?5.6"),
     CellState.IMPROVEMENT: Look("i", "▲", "improvement", "faster", "▲6.0"),
     CellState.UNCHANGED: Look("s", "", "unchanged", "unchanged"),
+    CellState.UNSTEADY: Look("n", "~", "too unsteady to judge", "too unsteady to judge", "~23"),
     CellState.INSUFFICIENT: Look("n", "", "too little history", "too little history", "2/5"),
     CellState.QUARANTINED: Look("q", "Q", "quarantined, not judged", "quarantined", "Q"),
     CellState.FAILED: Look("f", "✕", "failed", "failed", "✕"),
@@ -55,6 +56,7 @@ VERDICTS: dict[str, tuple[str, str]] = {
     "improvement": ("i", "▲"),
     "unchanged": ("s", ""),
     "suspect": ("u", "?"),
+    "unsteady": ("n", "~"),
     "insufficient": ("n", ""),
 }
 REGRESSION_STATES: dict[str, tuple[str, str]] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from tidemark.client import ApiError, Client, Unreachable
 
-WORST_FIRST = ("regression", "suspect", "improvement", "unchanged", "insufficient")
+WORST_FIRST = ("regression", "suspect", "improvement", "unsteady", "unchanged", "insufficient")
 FAILS: Mapping[str, frozenset[str]] = {
     "regression": frozenset({"regression"}),
     "suspect": frozenset({"regression", "suspect"}),

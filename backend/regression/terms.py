@@ -32,6 +32,8 @@ class Verdict(enum.StrEnum):
     IMPROVEMENT = "improvement"
     UNCHANGED = "unchanged"
     SUSPECT = "suspect"
+    UNSTEADY = "unsteady"
+    """Nothing is seen, but a change that counts would not be seen either: too much noise."""
     INSUFFICIENT = "insufficient"
 
 
@@ -60,6 +62,7 @@ class Reason(enum.StrEnum):
 
     WITHIN_BAND = "within_band"
     TOO_FEW_RUNS = "too_few_runs"
+    TOO_UNSTEADY = "too_unsteady"
     CALIBRATING_WORKER = "calibrating_worker"
     BELOW_GATE = "below_gate"
     OUTSIDE_BAND_ONCE = "outside_band_once"

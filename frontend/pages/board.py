@@ -184,7 +184,20 @@ def strip_html(board: Board, sheet: Sheet, visit: Visit) -> Markup:
     place = {"project": board.project, "testbed": board.testbed or "", "branch": visit.here.get("branch")}
     here = Here("/board", [*place.items(), ("theme", visit.here.get("theme"))])
     waiting = bool((sheet.codes == CODE_OF[CellState.SUSPECT]).any())
-    return Markup(render("strip.html", {"summary": board.summary, "waiting": waiting, "here": here, "now": visit.now}))
+    said = {"summary": board.summary, "waiting": waiting, "unsteady": unsteady_now(sheet), "here": here}
+    return Markup(render("strip.html", {**said, "now": visit.now}))
+
+
+NOT_MEASURED = (CellState.RUNNING, CellState.QUEUED, CellState.NOT_APPLICABLE, CellState.EMPTY)
+
+
+def unsteady_now(sheet: Sheet) -> int:
+    """Columns whose newest cell that says anything says that its series cannot be judged."""
+    if not sheet.codes.size:
+        return 0
+    measured = ~np.isin(sheet.codes, [CODE_OF[state] for state in NOT_MEASURED])
+    newest = np.take_along_axis(sheet.codes, measured.argmax(axis=0)[None], axis=0)[0]
+    return int((measured.any(axis=0) & (newest == CODE_OF[CellState.UNSTEADY])).sum())
 
 
 def keys_of(board: Board, layout: Layout) -> str:

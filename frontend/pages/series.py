@@ -203,7 +203,7 @@ def point_tag(verdict: str, *, onset: bool, gained: float | None) -> Markup:
     """The verdict; where a change point for the better begins, by how much it is better than before."""
     if verdict == "regression" and not onset:
         return Markup('<span class="v t">▽ still</span>')
-    if gained is not None and verdict in ("improvement", "unchanged", "insufficient"):
+    if gained is not None and verdict in ("improvement", "unchanged", "unsteady", "insufficient"):
         return Markup('<span class="v i">▲ {} better than before</span>').format(numbers.percent(gained))
     return verdict_tag(verdict)
 

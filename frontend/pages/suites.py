@@ -247,6 +247,8 @@ def stands(each: SuiteStanding) -> Markup:
         return tag(("u", "?"), plural(each.suspects, "suspect"))
     if each.insufficient == each.gates:
         return tag(("n", ""), "too little history")
+    if each.unsteady and not each.faster:
+        return tag(("n", "~"), f"{each.unsteady} too unsteady to judge")
     return tag(("s", ""), "unchanged") if not each.faster else tag(("i", "▲"), f"{each.faster} faster")
 
 

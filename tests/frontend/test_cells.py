@@ -59,6 +59,7 @@ def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None =
         (Cell(0, CellState.SUSPECT, change=0.056), "u", "?5.6"),
         (Cell(0, CellState.IMPROVEMENT, change=-0.06), "i", "▲6.0"),
         (Cell(0, CellState.UNCHANGED, change=0.001), "s", ""),
+        (Cell(0, CellState.UNSTEADY, change=0.01, sees=0.23), "n", "~23"),
         (Cell(0, CellState.INSUFFICIENT, have=2, need=5), "n", "2/5"),
         (Cell(0, CellState.QUARANTINED), "q", "Q"),
         (Cell(0, CellState.FAILED, error="boom"), "f", "✕"),

@@ -49,6 +49,7 @@ def pack_detector(d: Detector) -> dict[str, Any]:
             model.runs,
             pack_ints(model.density, "<i2"),
             [[a, *ends] for a, ends in model.bands.items()],
+            model.reach,
         ],
         "cusum": pack_ints(d.cusum),
         "started": pack_ints(d.started, "<i2"),
@@ -85,6 +86,8 @@ def unpack_detector(data: dict[str, Any]) -> Detector:
             model[3],
             unpack_ints(model[5], "<i2"),
             model[4],
+            # states of before 2026-11-22 do not say how far the runs of the level reach
+            (model[7][0], model[7][1]) if len(model) > 7 and model[7] is not None else None,
             {b[0]: (b[1], b[2]) for b in model[6]},
         ),
         cusum=unpack_ints(data["cusum"]),

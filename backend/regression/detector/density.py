@@ -24,6 +24,10 @@ TAIL_WEIGHT = 25.0
 """Pseudo-observations of the heavy-tailed law."""
 FLOOR = 3e-4
 """No series is believed to be quieter than 0.03 %."""
+OWN_RUNS, BEYOND_OWN = 20, 3.0
+"""From so many runs on a level's band ends so many standard deviations beyond the farthest of them."""
+UNLIKE = 2.5
+"""Earlier levels so many times wilder or calmer say nothing of this one's noise."""
 SETTLED = 8.0
 """Runs after which the assumed noise has faded to 1/e."""
 CORRELATION = 0.25
@@ -51,18 +55,27 @@ class NoiseModel:
     """Mean square of clipped residuals, in units of scale squared: above 1 for heavy tails."""
     density: Ints
     runs: int
+    reach: tuple[float, float] | None = None
+    """The lowest and the highest residual of the level's own runs; None: not known."""
     bands: dict[float, tuple[int, int]] = field(default_factory=dict)
     """Cells within which all but a share of the runs lie, by that share; filled as they are asked for."""
 
     def band(self, alpha: float) -> tuple[float, float]:
-        """Distances from the level within which all but `alpha` of the harmless runs lie (low is negative)."""
+        """Distances from the level within which all but `alpha` of the harmless runs lie (low is negative).
+
+        Residuals of earlier levels count, but not far beyond what the level's own runs show once there are enough.
+        """
         if alpha not in self.bands:
             below = np.cumsum(np.exp(self.density / NAT))
             ends = below.searchsorted((0.5 * alpha * below[-1], (1 - 0.5 * alpha) * below[-1]))
             self.bands[alpha] = (int(ends[0]) - REACH, int(ends[1]) - REACH)
         low, high = self.bands[alpha]
         step = self.scale / CELLS_PER_SD * math.sqrt(1 + 1 / max(1, self.runs))
-        return (low - 0.5) * step, (high + 0.5) * step
+        ends = (low - 0.5) * step, (high + 0.5) * step
+        if self.reach is None or self.runs < OWN_RUNS:
+            return ends
+        beyond = BEYOND_OWN * self.scale
+        return max(ends[0], self.reach[0] - beyond), min(ends[1], self.reach[1] + beyond)
 
     def cells(self, x: Floats) -> Floats:
         """Residuals of x in cells of 1/8 standard deviation: whole numbers."""
@@ -103,7 +116,7 @@ def measure(y: Floats, carried: Floats, correlation_before: float, assumed_noise
     n = len(y)
     level = middle(y)
     residual = y - level
-    seen = np.concatenate((residual, carried)) if len(carried) else residual
+    seen = np.concatenate((residual, carried)) if len(carried) and _alike(residual, carried) else residual
     scale = _scale(seen, n, assumed_noise)
     clipped = np.maximum(np.minimum(residual * (1 / scale), _FOUR), _MINUS_FOUR)
     clipped -= float(np.add.reduce(clipped)) / n
@@ -116,11 +129,26 @@ def measure(y: Floats, carried: Floats, correlation_before: float, assumed_noise
     return Noise(level, scale, min(max(correlation, 0.0), 0.85), max(1.0, square / n)), seen
 
 
+def _alike(own: Floats, carried: Floats) -> bool:
+    """Whether residuals of earlier levels may stand for the noise of this one: once it has shown its own, not else."""
+    if len(own) < OWN_RUNS:
+        return True
+    mine, theirs = _middle_size(own), _middle_size(carried)
+    return theirs <= UNLIKE * max(mine, FLOOR) and mine <= UNLIKE * max(theirs, FLOOR)
+
+
+def _middle_size(residual: Floats) -> float:
+    size = np.abs(residual)
+    size.sort()
+    return float(size[int(0.68 * len(size))])
+
+
 def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: float) -> NoiseModel:
     """The model of the runs y of one level, with residuals carried from earlier levels."""
     noise, seen = measure(y, carried, correlation_before, assumed_noise)
     density = _log_density(seen, noise.scale)
-    return NoiseModel(noise.level, noise.scale, noise.correlation, noise.spread, density, len(y))
+    reach = float(y.min()) - noise.level, float(y.max()) - noise.level
+    return NoiseModel(noise.level, noise.scale, noise.correlation, noise.spread, density, len(y), reach)
 
 
 def fit_density(seen: Floats, n: int, assumed_noise: float) -> tuple[float, Ints]:

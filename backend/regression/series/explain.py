@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from backend.regression.detector.evidence import LONG_HELD, SEEN
+from backend.regression.detector.power import SOON
 from backend.regression.terms import ChangePoint, ChangeState, Judgement, Reason, Verdict
 
 
@@ -37,8 +38,11 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     # A point that is restated because of a later one was judged before the size of the step was known.
     by = f" by {percent(abs(step), sign=False)}" if "step" in n else ""
     at = f" at {since}" if since else ""
+    sees = percent(n.get("sees", 0.0), sign=False)
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
+        Reason.TOO_UNSTEADY: f"The series is too unsteady to see {gate}; it sees {sees} "
+        f"within {SOON} runs. It needs a quieter machine, more processes a run, or a larger smallest regression.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
         + (f"which needs {more_runs(j.needed_runs)}." if j.needed_runs else "which is done: its next run is judged."),
         Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",

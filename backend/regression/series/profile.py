@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.regression.detector.density import Floats, NoiseModel, inflation
+from backend.regression.detector.density import Floats, NoiseModel
+from backend.regression.detector.power import shown_by, shown_by_each
 from backend.regression.detector.workers import seldom_return
 from backend.regression.policy import Policy
 from backend.regression.series.explain import more_runs, percent
@@ -18,8 +19,6 @@ LEAST_RUNS = 20
 """With fewer runs nobody can tell one mode from two."""
 TWO_MODES = 2.0
 """Two modes: splitting the runs in two leaves groups this many of their own spreads to each side apart."""
-KNOWN_RUNS = 150
-"""More runs than these do not make a level better known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _of_noise(state: SeriesState, asked: Policy) -> dict[str, Any]:
         "runs": len(detector.segment),
         "needed_runs": 0 if model is not None else max(1, detector.least(asked) - len(detector.segment)),
         "noise": None if model is None else model.scale,
-        "minimum_detectable_effect": None if model is None else _shown_by(model, asked, asked.sustained_runs),
+        "minimum_detectable_effect": None if model is None else shown_by(model, asked, asked.sustained_runs),
         "autocorrelation": None if model is None else model.correlation,
         "bimodal": None if gap is None else gap > 0,
         "mode_gap": gap,
@@ -149,21 +148,9 @@ def mode_gap(residuals: Floats) -> float:
     return gap if gap > 2 * TWO_MODES * spread else 0.0
 
 
-def _effects(model: NoiseModel, policy: Policy, runs: Floats) -> Floats:
-    """Log cost that so many runs of a new level would show."""
-    known = np.array([min(model.runs, KNOWN_RUNS)], dtype=np.float64)
-    spread = inflation(model.correlation, runs) / runs + inflation(model.correlation, known) / known
-    effects: Floats = model.scale * np.sqrt(2 * policy.evidence_regression * spread)
-    return effects
-
-
-def _shown_by(model: NoiseModel, policy: Policy, runs: int) -> float:
-    return math.expm1(float(_effects(model, policy, np.array([float(runs)]))[0]))
-
-
 def _runs_needed(model: NoiseModel, policy: Policy) -> int:
     runs = np.arange(policy.sustained_runs, policy.memory_runs, dtype=np.float64)
-    enough = np.flatnonzero(_effects(model, policy, runs) <= math.log1p(policy.min_change))
+    enough = np.flatnonzero(shown_by_each(model, policy, runs) <= math.log1p(policy.min_change))
     return int(runs[enough[0]]) if len(enough) else policy.memory_runs
 
 

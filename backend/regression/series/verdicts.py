@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backend.regression.cost import value_of
-from backend.regression.detector.density import NoiseModel, inflation_of
+from backend.regression.detector.density import NoiseModel
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Change, Opened
+from backend.regression.detector.power import SOON, is_unsteady, shown_by
 from backend.regression.detector.smoothing import Smooth
 from backend.regression.detector.workers import WorkerOffset, find
 from backend.regression.policy import Policy
@@ -79,6 +80,8 @@ def of_run(facts: Facts) -> Judgement:
         "sustained_runs": float(policy.sustained_runs),
         "worker_offset": math.expm1(facts.offset),
     }
+    if verdict is Verdict.UNSTEADY:
+        numbers["sees"] = shown_by(model, policy, SOON)
     if facts.accepted:
         numbers |= {"evidence": facts.accepted.evidence, "step": math.expm1(facts.accepted.size)}
     return Judgement(
@@ -109,7 +112,11 @@ def _verdict(facts: Facts, level: float, band: tuple[float, float]) -> tuple[Ver
     if facts.suspect_onset is not None:
         reason = Reason.OUTSIDE_BAND_ONCE if facts.suspect_runs == 1 else Reason.AWAITING_RUNS
         return Verdict.SUSPECT, reason, facts.suspect_onset, facts.suspect_runs == 1
-    return Verdict.UNCHANGED, _quiet_reason(facts, level, band), None, False
+    reason = _quiet_reason(facts, level, band)
+    model = facts.detector.model
+    if reason is not Reason.IMPROVEMENT_PENDING and model is not None and is_unsteady(model, facts.policy):
+        return Verdict.UNSTEADY, Reason.TOO_UNSTEADY, None, False
+    return Verdict.UNCHANGED, reason, None, False
 
 
 def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
@@ -160,9 +167,6 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
     band_low, band_high = _ends(level + offset + low, level + offset + high, direction)
     half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
     anchor = facts.detector.anchor if facts.detector.anchor is not None else level
-    runs = float(facts.policy.sustained_runs)
-    known = float(min(model.runs, 150))
-    spread = inflation_of(model.correlation, runs) / runs + inflation_of(model.correlation, known) / known
     return {
         "change_low": math.expm1(facts.x - level - half),
         "change_high": math.expm1(facts.x - level + half),
@@ -172,7 +176,7 @@ def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: flo
         "anchor": value_of(anchor + offset, direction),
         "anchor_change": math.expm1(facts.x - anchor),
         "noise": model.scale,
-        "minimum_detectable_effect": math.expm1(model.scale * math.sqrt(2 * facts.policy.evidence_regression * spread)),
+        "minimum_detectable_effect": shown_by(model, facts.policy, facts.policy.sustained_runs),
         "n_baseline": len(facts.detector.opened[0].runs) if facts.detector.opened else model.runs,
     }
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.store.board.board import ONSET, VERDICTS, DetailRow, RegressionRow
+from backend.store.board.board import ONSET, SEEN_PARTS, VERDICTS, DetailRow, RegressionRow
 
 
 class CellState(StrEnum):
@@ -24,6 +24,7 @@ class CellState(StrEnum):
     FAILED = "failed"
     RUNNING = "running"
     QUARANTINED = "quarantined"
+    UNSTEADY = "unsteady"
     INSUFFICIENT = "insufficient"
     QUEUED = "queued"
     UNCHANGED = "unchanged"
@@ -39,16 +40,17 @@ WITH_DETAILS = (CellState.REGRESSION, CellState.SUSPECT, CellState.IMPROVEMENT)
 # A regression in one of these states is in somebody's hands, or needs none.
 IN_HAND = ("acknowledged", "expected", "fixed", "invalid", "withdrawn")
 # What a cell may say by its verdict at a commit where its series got better.
-MAY_IMPROVE = (CellState.UNCHANGED, CellState.INSUFFICIENT, CellState.IMPROVEMENT)
+MAY_IMPROVE = (CellState.UNCHANGED, CellState.UNSTEADY, CellState.INSUFFICIENT, CellState.IMPROVEMENT)
 NOT_REAL = ("invalid", "withdrawn")
 
 # What few cells have; JSON carries it by column.
-MORE = ("low", "high", "baseline", "metric", "run_id", "have", "need", "error", "progress")
+MORE = ("low", "high", "baseline", "metric", "run_id", "have", "need", "sees", "error", "progress")
 NO_DETAIL = DetailRow(0, 0, None, None, None)
 
 _STATE_OF_VERDICT = {
     "unchanged": CellState.UNCHANGED,
     "insufficient": CellState.INSUFFICIENT,
+    "unsteady": CellState.UNSTEADY,
     "improvement": CellState.IMPROVEMENT,
     "suspect": CellState.SUSPECT,
     "regression": CellState.STILL_UNOWNED,
@@ -60,6 +62,7 @@ for _number, _word in enumerate(VERDICTS):
 _CODES[VERDICTS.index("regression") + ONSET] = CODE_OF[CellState.REGRESSION]
 
 _UNCHANGED = CellState.UNCHANGED
+_WITHOUT_REGRESSION = [CODE_OF[state] for state in (CellState.INSUFFICIENT, CellState.UNSTEADY)]
 _PLAIN = [CODE_OF[state] for state in (_UNCHANGED, CellState.STILL_OWNED, CellState.STILL_UNOWNED)]
 
 RECORD = np.dtype(
@@ -69,7 +72,7 @@ RECORD = np.dtype(
         ("series", np.int32),
         ("position", np.int32),
         ("code", np.int8),
-        ("more", np.int32),  # regression; runs had and still needed where `insufficient`; a number of `specials`
+        ("more", np.int32),  # regression; see `_PACK`; or a number of `specials`
         ("value", np.float64),
         ("change", np.float32),
     ]
@@ -105,6 +108,7 @@ class Cell(NamedTuple):
     regression_id: int | None = None
     have: int | None = None
     need: int | None = None
+    sees: float | None = None  # the smallest change that an unsteady series would show
     error: str | None = None
     progress: float | None = None
 
@@ -174,14 +178,14 @@ class RowCells(Sequence[Cell]):
         """For JSON: parallel lists of what every cell has (ids are 0 where there is none), and `more`, by column."""
         part = self.table.records[self.start : self.stop]
         explained = part[~np.isin(part["code"], _PLAIN)]
-        insufficient = part["code"] == CODE_OF[CellState.INSUFFICIENT]
+        no_regression = np.isin(part["code"], _WITHOUT_REGRESSION) | (part["series"] == 0)
         return {
             "column": np.ascontiguousarray(part["column"]),
             "state": WORDS[part["code"]].tolist(),
             "change": np.ascontiguousarray(part["change"]),
             "value": np.ascontiguousarray(part["value"]),
             "series_id": np.ascontiguousarray(part["series"]),
-            "regression_id": np.where(insufficient | (part["series"] == 0), 0, part["more"]),
+            "regression_id": np.where(no_regression, 0, part["more"]),
             "more": {
                 str(cell.column): {name: value for name in MORE if (value := getattr(cell, name)) is not None}
                 for cell in self._made(explained)
@@ -191,7 +195,7 @@ class RowCells(Sequence[Cell]):
     def _made(self, records: NDArray[np.void]) -> Iterator[Cell]:
         table, context = self.table, self.table.context
         runs, suites, metrics, unchanged = context.runs[self.row], context.suites, context.metrics, _PLAIN[0]
-        nothing = (None,) * 5
+        nothing = (None,) * 6
         for _, column, series, position, code, more, value, change in records.tolist():
             if series == 0:
                 yield Cell(column, **table.specials[more]._asdict())
@@ -220,9 +224,10 @@ class RowCells(Sequence[Cell]):
                 unit=unit,
                 baseline=baseline,
                 run_id=runs.get(suites[column]),
-                regression_id=None if insufficient else more or None,
+                regression_id=None if code in _WITHOUT_REGRESSION else more or None,
                 have=more >> 16 if insufficient else None,
                 need=(more >> 16) + (more & 0xFFFF) if insufficient else None,
+                sees=more / SEEN_PARTS if more and state is CellState.UNSTEADY else None,
             )
 
 

@@ -196,6 +196,8 @@ def _unknowns(report: CommitReport) -> list[str]:
         more = max(line.still_needed for line in young)
         wanted = f" ({more} more {'run' if more == 1 else 'runs'} of the branch)" if more else ""
         said.append(f"{len(young)} without a baseline yet{wanted}")
+    if report.counts.get("unsteady"):
+        said.append(f"{report.counts['unsteady']} too unsteady to tell")
     if report.waiting:
         listed = ", ".join(map(waiting_for, report.waiting[:MAX_FOLDED]))
         said.append(f"waiting for {listed}")

@@ -20,6 +20,7 @@ class CommitVerdict(StrEnum):
     PENDING = "pending"
     IMPROVEMENT = "improvement"
     UNCHANGED = "unchanged"
+    UNSTEADY = "unsteady"
     INSUFFICIENT = "insufficient"
     NOT_BENCHMARKED = "not_benchmarked"
 
@@ -70,7 +71,8 @@ def word(counts: Mapping[str, int], runs: list[CommitRun]) -> CommitVerdict:
     newest = {(run.suite, run.testbed): run for run in runs}
     if any(run.state == "failed" for run in newest.values()):
         return CommitVerdict.FAILED
-    for verdict in (CommitVerdict.IMPROVEMENT, CommitVerdict.UNCHANGED, CommitVerdict.INSUFFICIENT):
+    quiet = (CommitVerdict.IMPROVEMENT, CommitVerdict.UNCHANGED, CommitVerdict.UNSTEADY, CommitVerdict.INSUFFICIENT)
+    for verdict in quiet:
         if counts.get(verdict):
             return verdict
     return CommitVerdict.INSUFFICIENT if any(run.state == "done" for run in runs) else CommitVerdict.NOT_BENCHMARKED

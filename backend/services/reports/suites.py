@@ -56,6 +56,7 @@ class SuiteStanding:
     suspects: int
     faster: int
     insufficient: int
+    unsteady: int
     change: float | None
     measured_at: datetime | None
 
@@ -156,6 +157,7 @@ def list_suites(c: Connection, project: str) -> tuple[SuiteStanding, ...]:
             suspects=row.suspects,
             faster=row.faster,
             insufficient=row.insufficient,
+            unsteady=row.unsteady,
             change=None if row.log_cost is None else math.expm1(row.log_cost),
             measured_at=row.measured_at,
         )

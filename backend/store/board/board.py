@@ -13,8 +13,9 @@ from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import COMMIT_COLUMNS, CommitRow
 
+SEEN_PARTS, MOST_SEEN = 10_000, 1_000_000_000  # the change that an unsteady series sees, in such parts
 # What a packed record's verdict number means; the SQL below is written from it.
-VERDICTS = ("unchanged", "insufficient", "improvement", "suspect", "regression")
+VERDICTS = ("unchanged", "insufficient", "improvement", "suspect", "regression", "unsteady")
 ONSET = 8  # added to the number when the point is itself the first bad one
 
 
@@ -171,14 +172,18 @@ NUMBER_OF_VERDICT = (
     "CASE verdict " + " ".join(f"WHEN '{word}' THEN {number}" for number, word in enumerate(VERDICTS)) + " END"
 )
 # Fixed size, so nothing is null: series, position and verdict, value, change. What an unchanged cell does not have
-# comes apart, in the same order: its regression, or where the verdict is `insufficient`, runs had and still needed.
+# comes apart, in the same order: its regression; where the verdict is `insufficient`, runs had and still needed; where
+# it is `unsteady`, the change that would be seen.
 PACKED = np.dtype([("series", ">i4"), ("position_and_verdict", ">i4"), ("value", ">f8"), ("change", ">f4")])
 _PACK = f"""
 SELECT string_agg(
     int8send((series_id::int8 << 32) | (position << 4) | {NUMBER_OF_VERDICT} | CASE WHEN onset THEN {ONSET} ELSE 0 END)
     || float8send(value) || float4send(coalesce(change, 'NaN')), ''::bytea),
   string_agg(
-    int4send(CASE WHEN verdict = 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
+    int4send(CASE verdict
+             WHEN 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
+             WHEN 'unsteady' THEN
+               least({MOST_SEEN}, {SEEN_PARTS} * coalesce((detail->'numbers'->>'sees')::float8, 0))::int4
              ELSE coalesce(regression_id, 0) END), ''::bytea) FILTER (WHERE verdict <> 'unchanged')
 FROM judgement
 WHERE series_id = ANY(:series) AND position BETWEEN :first AND :last AND superseded_at IS NULL

@@ -408,7 +408,8 @@ def last_point(c: Connection, series_id: int) -> StoredPoint | None:
 # --- roll-ups --------------------------------------------------------------------------------------------------------
 
 _WORSE = """CASE WHEN 'regression' IN ({0}, {1}) THEN 'regression' WHEN 'suspect' IN ({0}, {1}) THEN 'suspect'
-     WHEN 'improvement' IN ({0}, {1}) THEN 'improvement' WHEN 'unchanged' IN ({0}, {1}) THEN 'unchanged'
+     WHEN 'improvement' IN ({0}, {1}) THEN 'improvement' WHEN 'unsteady' IN ({0}, {1}) THEN 'unsteady'
+     WHEN 'unchanged' IN ({0}, {1}) THEN 'unchanged'
      ELSE 'insufficient' END"""
 # Whoever adds to a series holds its lock, hence a bucket that is not found is not being made by another either. That
 # spares every bucket the lock that ON CONFLICT takes before it updates.
@@ -430,7 +431,7 @@ WHEN NOT MATCHED THEN INSERT (series_id, granularity, bucket, runs, value_sum, v
                               last_position, worst_verdict, worst_change)
   VALUES (n.id, n.name, n.bucket, 1, n.value, n.value, n.value, n.value, %(position)s, n.verdict, n.change)
 """
-_WORST_FIRST = "ARRAY['regression', 'suspect', 'improvement', 'unchanged', 'insufficient']"
+_WORST_FIRST = "ARRAY['regression', 'suspect', 'improvement', 'unsteady', 'unchanged', 'insufficient']"
 # The judgements of each week in question are read once, for all of its buckets; only those that something has moved in
 # are written.
 _RECOMPUTE = f"""

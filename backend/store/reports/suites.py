@@ -45,6 +45,7 @@ class SuiteRow(NamedTuple):
     suspects: int
     faster: int
     insufficient: int
+    unsteady: int
     log_cost: float | None  # mean of ln(1 + change of cost) over the gates that have noise
     measured_at: datetime | None
 
@@ -69,6 +70,7 @@ _SUITES = text(
     """SELECT s.suite, t.name, count(DISTINCT s.benchmark), count(DISTINCT (s.benchmark, s.variant_key, s.preset)),
          count(*), count(*) FILTER (WHERE j.verdict = 'regression'), count(*) FILTER (WHERE j.verdict = 'suspect'),
          count(*) FILTER (WHERE j.verdict = 'improvement'), count(*) FILTER (WHERE j.verdict = 'insufficient'),
+         count(*) FILTER (WHERE j.verdict = 'unsteady'),
          avg(ln(1 + CAST(j.change AS float8))) FILTER (WHERE j.change > -1 AND NOT s.exact), max(j.measured_at)
        FROM (SELECT DISTINCT ON (testbed_id, suite, benchmark, variant_key, preset, metric) *
              FROM series WHERE project_id = :project AND role = 'gate'

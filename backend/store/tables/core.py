@@ -377,7 +377,9 @@ judgement = Table(
     Column("policy_version", Text, nullable=False),
     at("judged_at", default=True),
     Column("superseded_at", TIMESTAMP),
-    CheckConstraint("verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'insufficient')", name="verdict"),
+    CheckConstraint(
+        "verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'unsteady', 'insufficient')", name="verdict"
+    ),
     Index(
         "ix_judgement_standing",
         "series_id",

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.regression.policy import Policy
+from backend.regression.series.explain import explain
 from backend.regression.series.judge import SeriesState, judge, judge_all, judge_history
 from backend.regression.terms import ChangeState, Direction, Point, Reason, Role, SeriesKind, Verdict
 from tests.backend.regression.judge_histories import demo_levels, points
@@ -246,3 +247,19 @@ def test_the_smoothed_value_never_peeks_ahead():
     history = points([10.0] * 30 + [12.0] * 10, noise=0.02)
     whole = judge_all(history, LOWER, POLICY)
     assert judge_all(history[:33], LOWER, POLICY) == whole[:33]
+
+
+def test_a_series_too_unsteady_to_see_what_counts_says_so_and_what_it_sees():
+    judged = judge_all(points([100.0] * 80, np.random.default_rng(1), noise=0.09), LOWER, Policy())
+    last = judged[-1]
+    assert (last.verdict, last.reason, last.red) == (Verdict.UNSTEADY, Reason.TOO_UNSTEADY, False)
+    assert 0.15 < last.numbers["sees"] < 0.6
+    said = explain(last, "step", "ms")
+    assert "too unsteady to see 5.0 %; it sees" in said
+    assert "It needs a quieter machine" in said
+
+
+def test_a_regression_of_an_unsteady_series_is_red_all_the_same():
+    levels = [100.0] * 80 + [170.0] * 10
+    last = judge_all(points(levels, np.random.default_rng(1), noise=0.09), LOWER, Policy())[-1]
+    assert (last.verdict, last.red) == (Verdict.REGRESSION, True)

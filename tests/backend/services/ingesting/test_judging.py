@@ -1,16 +1,20 @@
 """Points become verdicts: in order, late, twice, and on other branches."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from backend.services.board.board import BoardQuery, load_board
+from backend.services.board.cells import CellState
 from backend.services.judging import judging, rejudging, series_states
 from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.judging.state_cache import RememberedStates
 from backend.services.judging.stored_runs import StoredRuns
+from backend.services.reports.suites import list_suites
 from backend.store.judging import series as series_store
 
 SLOWER = [100.0] * 10 + [125.0] * 5
@@ -330,3 +334,18 @@ def test_a_run_whose_commit_moved_while_others_are_judged_again_is_read_anew(loo
     runs = StoredRuns(loom.now)
     moved = [runs.of(loom.connection, point) for point in (newest, replace(newest, position=1))]
     assert [context.position for context in moved] == [2, 1]
+
+
+def test_a_series_too_unsteady_to_be_judged_says_so_wherever_it_is_shown(loom: Any) -> None:
+    chance = Random(5)
+    *_, last = loom.history([100.0 * (1 + chance.gauss(0, 0.15)) for _ in range(30)])
+    assert last.verdicts[0].verdict == "unsteady"
+    board = load_board(loom.connection, BoardQuery(project="northsea/loom"), now=loom.now)
+    (cell,) = board.rows[0].cells
+    assert (cell.state, cell.regression_id) == (CellState.UNSTEADY, None)
+    assert 0.2 < cell.sees < 2
+    more = board.rows[0].cells.as_columns()["more"]["0"]
+    assert more["sees"] == pytest.approx(cell.sees)
+    (suite,) = list_suites(loom.connection, "northsea/loom")
+    assert (suite.unsteady, suite.insufficient, suite.gates) == (1, 0, 1)
+    assert loom.value("SELECT count(*) FROM rollup WHERE worst_verdict = 'unsteady'") > 0

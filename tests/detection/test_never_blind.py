@@ -1,0 +1,32 @@
+"""After any past of the generators a step of 20 % is told within eight commits, or the series says why it is not."""
+
+import never_blind
+import numpy as np
+import pytest
+
+from backend.regression.detector.detector import Detector
+
+
+@pytest.mark.parametrize(("rough", "told"), [(True, 0.97), (False, 0.99)])
+def test_no_past_makes_a_series_blind_without_a_word(rough, told):
+    answers = {past.name: never_blind.answer(past) for past in never_blind.pasts([41, 42, 43], 60, rough)}
+    assert [name for name, word in answers.items() if word == "silent"] == []
+    assert sum(word == "told" for word in answers.values()) >= told * len(answers)
+
+
+def test_the_instrument_notices_a_detector_that_is_blind(monkeypatch):
+    monkeypatch.setattr(Detector, "feed", lambda self, *_: [])
+    monkeypatch.setattr(never_blind, "cannot_judge", lambda _: False)
+    (past, *_) = never_blind.pasts([41], 2)
+    assert never_blind.answer(past) == "silent"
+
+
+def test_the_band_after_a_told_step_is_that_of_the_runs_since():
+    """What earlier levels were like, wild ones too, widens it little once the level has forty runs of its own."""
+    for past in never_blind.pasts([41, 42, 43], 60, rough=True):
+        if never_blind.answer(past) == "told":
+            detector = Detector(assumed_noise=never_blind.POLICY.prior_noise)
+            detector.feed(past.x, np.arange(len(past.x)), never_blind.POLICY)
+            own = past.x[past.at :]
+            low, high = detector.model.band(never_blind.POLICY.alpha)
+            assert max(high, -low) <= np.abs(own - np.median(own)).max() + 0.25, past.name
