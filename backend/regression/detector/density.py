@@ -71,11 +71,11 @@ class NoiseModel:
             self.bands[alpha] = (int(ends[0]) - REACH, int(ends[1]) - REACH)
         low, high = self.bands[alpha]
         step = self.scale / CELLS_PER_SD * math.sqrt(1 + 1 / max(1, self.runs))
-        ends = (low - 0.5) * step, (high + 0.5) * step
+        lowest, highest = (low - 0.5) * step, (high + 0.5) * step
         if self.reach is None or self.runs < OWN_RUNS:
-            return ends
+            return lowest, highest
         beyond = BEYOND_OWN * self.scale
-        return max(ends[0], self.reach[0] - beyond), min(ends[1], self.reach[1] + beyond)
+        return max(lowest, self.reach[0] - beyond), min(highest, self.reach[1] + beyond)
 
     def cells(self, x: Floats) -> Floats:
         """Residuals of x in cells of 1/8 standard deviation: whole numbers."""
