@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tidemark import processes
 from tidemark.account import servers_home
+from tidemark.app import worker_config
 from tidemark.datadir import ADMIN_TOKEN, MIN_FREE_MB, DataDirectory, Running
 from tidemark.finding import Finding
 from tidemark.github_setup import github
@@ -120,6 +121,25 @@ def _memory(settings: Settings) -> Iterator[Finding]:
         good=free_mb >= LEAST_MEMORY_MB,
         found=f"{free_mb:,} MB available",
         mend=f"at least {LEAST_MEMORY_MB:,} MB are needed to run everything; end other programs",
+    )
+
+
+def _sandbox(settings: Settings) -> Iterator[Finding]:
+    """What would keep the code of commits apart if a worker were started here, as this user, with these settings."""
+    from worker.protection import describe, establish
+
+    config = worker_config(settings.changed(redis_url="redis://none", token="none"), testbed="cpu", name="doctor")
+    with tempfile.TemporaryDirectory(prefix="tidemark-doctor-") as place:
+        Path(place).chmod(0o711)
+        try:
+            found, good = describe(establish(config.isolation, None, Path(place), config)), True
+        except PermissionError as refusal:
+            found, good = str(refusal), False
+    yield Finding(
+        name="sandbox",
+        good=good,
+        found=found,
+        mend="start the worker as root, allow user namespaces, or name an image (docs/gpu-host.md)",
     )
 
 
@@ -247,6 +267,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _packages,
     _data_directory,
     _memory,
+    _sandbox,
     _servers,
     _configured_servers,
     _port,

@@ -37,6 +37,11 @@ class Settings(BaseSettings):
     public_read: bool | None = Field(
         None, description="whether reading needs no signing in; unless set, only where loopback alone is served"
     )
+    private_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="hosts and networks (10.1.0.0/16) that repositories may be fetched from although they are not "
+        "public, separated by commas",
+    )
     github_webhook_secret: str | None = Field(None, repr=False, description="the secret of the webhook on GitHub")
     github_app_id: str | None = Field(None, description="the GitHub App that checks and comments are written as")
     github_app_key_file: Path | None = Field(None, description="the file with the private key (PEM) of that app")
@@ -49,7 +54,7 @@ class Settings(BaseSettings):
     token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
     heartbeat_s: int = Field(5, ge=1, le=600, description="seconds between a worker's heartbeats")
-    worker_isolation: Literal["auto", "none", "user", "container"] = Field(
+    worker_isolation: Literal["auto", "none", "namespace", "user", "container"] = Field(
         "auto", description="what guards a worker from commit code: the best there is, or this and nothing less"
     )
     worker_image: str | None = Field(
@@ -59,7 +64,9 @@ class Settings(BaseSettings):
     worker_network: Literal["none", "setup", "always"] = Field(
         "none", description="when a container reaches the network: never, while the setup command runs, or always"
     )
-    worker_memory_gb: float | None = Field(None, gt=0, description="most memory of a container (else 90 % of it)")
+    worker_memory_gb: float | None = Field(
+        None, gt=0, description="most memory of a run, where it can be limited (else 90 % of it)"
+    )
     worker_cache_gb: float = Field(20.0, ge=0, description="what a worker keeps of checkouts and setups, in GB")
     worker_mirrors_gb: float = Field(20.0, gt=0, description="what the mirrors of repositories may take, in GB")
     worker_free_gb: float = Field(1.0, ge=0, description="free disk below which a worker takes no runs, in GB")
@@ -75,7 +82,7 @@ class Settings(BaseSettings):
         6_000, ge=1, description="requests a minute of one address, without a token or session, that a process answers"
     )
 
-    @field_validator("allowed_hosts", "worker_pass", mode="before")
+    @field_validator("allowed_hosts", "private_hosts", "worker_pass", mode="before")
     @classmethod
     def _by_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -163,6 +170,7 @@ def service_config(settings: Settings) -> ServiceConfig:
         github_token=settings.github_token,
         github_api_url=settings.github_api_url,
         github_oidc_issuer=settings.github_oidc_issuer,
+        private_hosts=settings.private_hosts,
         version=version(),
         lease_s=settings.lease_s,
         heartbeat_s=settings.heartbeat_s,

@@ -25,6 +25,8 @@ from tidemark.valkey import EmbeddedValkey
 
 TESTBED = "cpu"
 DEMO_COMMITS = 20
+# The settings of the service that its worker shares.
+WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS")
 PYTHON = (sys.executable, "-P", "-m")
 
 Say = Callable[[str], None]
@@ -178,6 +180,7 @@ class _Servers:
             "TIDEMARK_TOKEN": token,
             "TIDEMARK_REDIS_URL": self._redis_url,
             "TIDEMARK_DATA_DIR": str(directory),
+            **{name: value for name, value in os.environ.items() if name.startswith(WORKERS_OWN)},
         }
 
     @property

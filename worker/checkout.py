@@ -16,10 +16,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.outgoing import Refused, settings_for_git, target_of
 from worker.processes import signal_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -49,8 +50,9 @@ class GitLimits:
 class Mirrors:
     """The repositories this machine keeps a copy of."""
 
-    def __init__(self, directory: Path, limits: GitLimits | None = None) -> None:
+    def __init__(self, directory: Path, limits: GitLimits | None = None, private_hosts: Sequence[str] = ()) -> None:
         self.directory = directory
+        self.private_hosts = private_hosts
         self.limits = limits or GitLimits()
         self.give_up = threading.Event()
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -76,7 +78,7 @@ class Mirrors:
             self._clone(mirror, repository_url)
         if self._has(mirror, commit):
             return
-        fetch = ("fetch", "--quiet", "--no-recurse-submodules")
+        fetch = (*self._way_to(repository_url), "fetch", "--quiet", "--no-recurse-submodules")
         self._git(mirror, *fetch, "--prune", "origin", limit_s=self.limits.fetch_s)
         if self._has(mirror, commit):
             return
@@ -91,6 +93,7 @@ class Mirrors:
         shutil.rmtree(growing, ignore_errors=True)
         self._git(
             None,
+            *self._way_to(repository_url),
             "clone",
             "--quiet",
             "--mirror",
@@ -101,6 +104,14 @@ class Mirrors:
             limit_s=self.limits.fetch_s,
         )
         growing.rename(mirror)
+
+    def _way_to(self, repository_url: str) -> list[str]:
+        """Git's options for reaching this repository and nothing else."""
+        try:
+            settings = settings_for_git(repository_url, self.private_hosts)
+        except Refused as refused:
+            raise CheckoutError(f"the repository is not fetched: {refused}") from None
+        return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
 
     def _copy_commit(self, mirror: Path, commit: str, target: Path) -> None:
         kind = "sha256" if len(commit) == 64 else "sha1"
@@ -197,8 +208,11 @@ def refuse_unusable(repository_url: str, commit: str) -> None:
     usable = repository_url.startswith(_SCHEMES) or (
         "://" not in repository_url and "::" not in repository_url and _SHORT_SSH.fullmatch(repository_url)
     )
-    host = re.sub(r"^[a-z]+://", "", repository_url)
-    if not usable or host.startswith("-") or "@-" in host or any(ord(letter) < 33 for letter in repository_url):
+    try:
+        target_of(repository_url)
+    except Refused:
+        usable = False
+    if not usable:
         raise CheckoutError(
             f"repository address {shown_url(repository_url)!r} is not usable: https://, http://, ssh://, git://, "
             "file:/// and user@host:path are accepted"

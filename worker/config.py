@@ -13,11 +13,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Isolation(StrEnum):
-    """What the operator asks for: the best this machine allows, none, or a user of its own, or a container, and
-    nothing less."""
+    """What the operator asks for: the best this machine allows, none, or namespaces, a user of its own, or a container,
+    and nothing less."""
 
     AUTO = "auto"
     NONE = "none"
+    NAMESPACE = "namespace"
     USER = "user"
     CONTAINER = "container"
 
@@ -42,7 +43,8 @@ class WorkerConfig:
     pass_environment: tuple[str, ...] = ()
     container_image: str | None = None
     container_runtime: str | None = None
-    container_network: Network = Network.NONE
+    network: Network = Network.NONE
+    private_hosts: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
     mirrors_limit_bytes: int = 20_000_000_000
     cache_limit_bytes: int = 20_000_000_000

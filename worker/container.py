@@ -25,7 +25,7 @@ LABEL = "dev.tidemark.worker"
 
 
 class Network(StrEnum):
-    """When a container may reach the network: never, while the setup command runs, or always."""
+    """When a run may reach the network: never, while its setup command runs, or always."""
 
     NONE = "none"
     SETUP = "setup"
@@ -51,7 +51,6 @@ class Container:
     worker: str
     user: RunUser | None
     readable: tuple[Path, ...]
-    network: Network
     limits: Limits
     gpus: str | None
 

@@ -18,7 +18,6 @@ from worker.caches import Cache, key_of
 from worker.checkout import CheckoutError, CheckoutInterrupted, Mirrors
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
-from worker.container import Network
 from worker.environment import commit_environment
 from worker.events import EventStream
 from worker.health import gpu_trouble, look
@@ -186,8 +185,13 @@ class Execution:
         python = self.run_dir.make_environment()
         self._give_away()
         limit_s = max(MIN_SETUP_TIMEOUT_S, suite.timeout_s)
-        wants_network = self.sandbox.container is not None and self.sandbox.container.network is not Network.NONE
-        outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s, with_network=wants_network)
+        with_network = self.sandbox.may_reach_network(suite.network, at_setup=True)
+        if self.sandbox.protects and not with_network:
+            self.log.note(
+                f"the setup command has no network: `network` of the suite is {suite.network}, "
+                f"TIDEMARK_WORKER_NETWORK of this worker {self.sandbox.network}"
+            )
+        outcome = self._run(("/bin/sh", "-c", suite.setup), python, suite.env, limit_s, with_network=with_network)
         if not outcome.succeeded:
             raise RunFailed(f"the setup command {how_it_ended(outcome, self.log.tail())}")
         # A quick one is as quickly run again as copied.
@@ -214,20 +218,20 @@ class Execution:
                 "python": [sys.executable, sys.version],
                 "worker": self.config.version,
                 "passed": {name: os.environ.get(name) for name in self.config.pass_environment},
-                "user": None if self.sandbox.user is None else self.sandbox.user.uid,
+                "user": self.sandbox.user is not None,
+                "network": self.sandbox.may_reach_network(suite.network, at_setup=True),
                 "container": None if self.sandbox.container is None else self.sandbox.container.image,
             }
         )
 
     def _measure(self, suite: Suite, python: Path) -> Outcome:
         self.events.state("execute")
-        container = self.sandbox.container
         outcome = self._run(
             suite.argv(python, self.run_dir.run_json),
             python,
             suite.env,
             suite.timeout_s,
-            with_network=container is not None and container.network is Network.ALWAYS,
+            with_network=self.sandbox.may_reach_network(suite.network, at_setup=False),
         )
         trouble = gpu_trouble(self.health)
         if trouble is not None:

@@ -48,7 +48,7 @@ class Job:
         self.spool = spool
         self.deliverer = deliverer
         self.capabilities = capabilities
-        self.mirrors = Mirrors(config.mirrors_dir)
+        self.mirrors = Mirrors(config.mirrors_dir, private_hosts=config.private_hosts)
         self.cache = Cache(config.cache_dir, config.cache_limit_bytes)
         self.gpu_trouble: str | None = None
         """A lost GPU comes back with a reset at best: until it is mended and the worker started again."""
@@ -69,6 +69,7 @@ class Job:
         if leased is None:
             return None
         log.info("run %s: %s of %s, attempt %d", run_id, leased.suite, leased.commit[:12], leased.attempt)
+        self.sandbox = self.sandbox.renewed(self.config.runs_dir)
         # Always the same place: what a setup command builds often has its own path in it, and is kept for later.
         run_dir = RunDir(self.config.runs_dir / "now")
         try:
@@ -141,7 +142,8 @@ class Job:
 
         with EventStream(send, self.config.event_interval_s) as events:
             kind = SessionExecution if is_session(leased) else Execution
-            execution = kind(self.config, self.mirrors, self.sandbox, leased, run_dir, events, interrupt, self.cache)
+            sandbox = self.sandbox.for_project(trusted=leased.trusted)
+            execution = kind(self.config, self.mirrors, sandbox, leased, run_dir, events, interrupt, self.cache)
             try:
                 product = execution.carry_out()
             except RunInterrupted:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,11 @@ import psutil
 
 from worker.output import Lines, Stream
 
-SHIM = Path(__file__).with_name("shim.py")
+# Nothing of this machine's packages: commit code shall not get in between.
+SHIM = (
+    "import sys; sys.path.append(sys.argv[1]); from worker.shim import main; main(int(sys.argv[2]), int(sys.argv[3]))",
+    str(Path(__file__).parents[1]),
+)
 # How often the loop looks at the clock and at interruptions: seldom enough not to disturb what is being measured.
 LOOK_EVERY_S = 0.1
 # The shim needs at most its own patience (10 s) beyond the grace it was given.
@@ -72,7 +76,9 @@ class RunUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command of a run. `environment` is all the command gets to see. Without a time limit it may run for ever."""
+    """One command of a run. `environment` is all the command gets to see. Without a time limit it may run for ever.
+    `view` and `room`: what it sees of the machine (`worker.rooms`); `groups`: limits it shares (`worker.cgroups`).
+    """
 
     argv: tuple[str, ...]
     cwd: Path
@@ -80,6 +86,8 @@ class Command:
     timeout_s: float | None
     user: RunUser | None = None
     view: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    room: Mapping[str, Any] | None = None
+    groups: Sequence[Sequence[str]] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     kill_grace_s: float = 5.0
     stop_grace_s: float = 0.5
@@ -148,7 +156,7 @@ class _Supervised:
         self.status, status_writer = os.pipe()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SHIM), str(control_reader), str(status_writer)],
+                [sys.executable, "-I", "-S", "-c", *SHIM, str(control_reader), str(status_writer)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -277,6 +285,8 @@ def _order(command: Command) -> dict[str, Any]:
         "env": dict(command.environment),
         "user": user,
         "view": {closed: dict(needed) for closed, needed in command.view.items()},
+        "room": command.room,
+        "groups": [list(group) for group in command.groups],
         "limits": dict(command.limits),
     }
 

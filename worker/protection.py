@@ -1,30 +1,35 @@
 """What keeps the code of a commit away from everything else on this machine, found out by trying it.
 
 `container`: commit code runs in a container with a read-only root and no network, where this worker was given an image
-and the machine has podman or docker. `user`: it runs as an unprivileged user, in a view of the file system where closed
-directories (such as root's home) hold only what the run needs; that takes root to set up. Without either the protection
-is `none`, and only projects marked trusted run.
+and the machine has podman or docker. `user`: each run is an unprivileged user of its own, in a view of the file system
+where closed directories (such as root's home) hold only what the run needs, with /tmp, shared memory and network of its
+own; that takes root to set up. `namespace`: commits of projects that nobody trusts see the system's programs and their
+own directory, nothing else; that takes a kernel that lets an ordinary user make namespaces. Without any of these the
+protection is `none`, and only projects marked trusted run.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import pwd
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
+from worker import cgroups, rooms
+from worker.cgroups import CGroup
 from worker.config import Isolation, WorkerConfig
-from worker.container import Container, Limits, find_runtime, visible_gpus
+from worker.container import Container, Limits, Network, find_runtime, visible_gpus
 from worker.observe import read_accelerators
 from worker.output import Stream
 from worker.processes import Command, Interrupt, RunUser, run_command
@@ -43,6 +48,7 @@ CLAIMS = Path("/run/tidemark/run-users")
 
 class Protection(StrEnum):
     NONE = "none"
+    NAMESPACE = "namespace"
     USER = "user"
     CONTAINER = "container"
 
@@ -56,6 +62,11 @@ class Sandbox:
     user: RunUser | None = None
     readable: tuple[Path, ...] = ()
     container: Container | None = None
+    has_room: bool = False
+    """Whether a command gets mounts, shared memory and, unless it may reach it, a network of its own."""
+    group: CGroup | None = None
+    network: Network = Network.NONE
+    """What the operator allows, at most."""
     claim: IO[str] | None = field(default=None, repr=False, compare=False)
     """Held open as long as the user number is this worker's."""
 
@@ -73,7 +84,43 @@ class Sandbox:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
         if self.user is None or self.container is not None:
             return {}
-        return view_for(self.user, {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)})
+        return view_for(self.user, self._needed(*writable), scratch=scratch_places() if self.has_room else ())
+
+    def room(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
+        """What `worker.rooms` is told; None where the machine is seen as it is."""
+        if not self.has_room:
+            return None
+        needed = {str(path): may for path, may in self._needed(*writable).items()}
+        return {
+            "scratch": list(scratch_places()),
+            "needed": needed if self.protection is Protection.NAMESPACE else None,
+            "network": with_network,
+            "shared_memory_bytes": psutil.virtual_memory().total // 2,
+        }
+
+    def _needed(self, *writable: Path) -> dict[Path, bool]:
+        return {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)}
+
+    def may_reach_network(self, asked: Network, *, at_setup: bool) -> bool:
+        """Whether a command does: as far as its tidemark.toml asks for it, and the operator allows it."""
+        steps = (Network.NONE, Network.SETUP, Network.ALWAYS)
+        granted = steps[min(steps.index(asked), steps.index(self.network))]
+        return granted is Network.ALWAYS or (granted is Network.SETUP and at_setup)
+
+    def renewed(self, runs_dir: Path) -> Sandbox:
+        """The same for the next run: with a user number that the run before did not have."""
+        if self.user is None or self.claim is None:
+            return self
+        user, claim = claim_spare_user(runs_dir, after=self.user.uid)
+        self.claim.close()
+        container = None if self.container is None else replace(self.container, user=user)
+        return replace(self, user=user, claim=claim, container=container)
+
+    def for_project(self, *, trusted: bool) -> Sandbox:
+        """An ordinary user's own namespaces are for code that is not trusted; what is trusted runs as the worker."""
+        if self.protection is Protection.NAMESPACE and trusted:
+            return Sandbox(protection=Protection.NONE, reason="the project is trusted")
+        return self
 
 
 def establish(
@@ -88,9 +135,13 @@ def establish(
     if isolation is Isolation.CONTAINER:
         why = "no image was named (TIDEMARK_WORKER_IMAGE)" if in_container is None else in_container.reason
         raise PermissionError(f"protection 'container' was asked for, but {why}")
-    sandbox = _try_user(run_user, runs_dir)
+    sandbox = _try_user(run_user, runs_dir, config)
     if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
         raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+    if sandbox.protection is Protection.NONE and os.geteuid() != 0:
+        sandbox = _try_namespaces(runs_dir, config)
+    if sandbox.protection is Protection.NONE and isolation is Isolation.NAMESPACE:
+        raise PermissionError(f"protection 'namespace' was asked for, but {sandbox.reason}")
     if in_container is not None and isolation is Isolation.AUTO:
         return replace(sandbox, reason=f"{sandbox.reason}; no container: {in_container.reason}")
     return sandbox
@@ -112,7 +163,6 @@ def _try_container(config: WorkerConfig, runs_dir: Path) -> Sandbox | None:
         worker=config.name,
         user=user,
         readable=tuple(interpreter_paths()),
-        network=config.container_network,
         limits=Limits(
             memory_bytes=config.memory_limit_bytes or int(total * SHARE_OF_MEMORY),
             processes=MAX_PROCESSES,
@@ -126,9 +176,10 @@ def _try_container(config: WorkerConfig, runs_dir: Path) -> Sandbox | None:
     sandbox = Sandbox(
         protection=Protection.CONTAINER,
         reason=f"commit code runs in {name} containers of {config.container_image} as {who}, read-only root, "
-        f"network: {config.container_network}, at most {container.limits.memory_bytes / 1e9:.0f} GB",
+        f"network: {config.network} at most, at most {container.limits.memory_bytes / 1e9:.0f} GB",
         user=user,
         container=container,
+        network=config.network,
         claim=claim,
     )
     container.remove()  # one that outlived an earlier life of this worker
@@ -147,7 +198,7 @@ def _user_for_container(run_user: str | None, runs_dir: Path) -> tuple[RunUser, 
         return account("nobody"), None
 
 
-def _try_user(run_user: str | None, runs_dir: Path) -> Sandbox:
+def _try_user(run_user: str | None, runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
     if os.geteuid() != 0:
         return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
     claim: IO[str] | None = None
@@ -161,17 +212,87 @@ def _try_user(run_user: str | None, runs_dir: Path) -> Sandbox:
             user = account(run_user)
     except ValueError as flaw:
         return Sandbox(protection=Protection.NONE, reason=str(flaw))
-    sandbox = Sandbox(
+    bare = Sandbox(
         protection=Protection.USER,
-        reason=f"commit code runs as {user.name}",
+        reason="",
         user=user,
         readable=tuple(interpreter_paths()),
+        network=_allowed(config),
         claim=claim,
     )
+    group, no_group = _try_group(config, runs_dir)
+    failure: str | None = None
+    for sandbox in _best_first(bare, group):
+        stood_in_the_way = _probe(sandbox, runs_dir)
+        if stood_in_the_way is None:
+            return replace(sandbox, reason=_in_force(sandbox, failure, no_group))
+        failure = failure or stood_in_the_way
+    return Sandbox(protection=Protection.NONE, reason=f"{user.name} cannot run a benchmark here: {failure}")
+
+
+def _best_first(bare: Sandbox, group: CGroup | None) -> Iterator[Sandbox]:
+    if rooms.on_linux():
+        if group is not None:
+            yield replace(bare, has_room=True, group=group)
+        yield replace(bare, has_room=True)
+    if group is not None:
+        yield replace(bare, group=group)
+    yield bare
+
+
+def _in_force(sandbox: Sandbox, failure: str | None, no_group: str | None) -> str:
+    """What a run has and what it has not, in words."""
+    assert sandbox.user is not None
+    who = "each run as a user of its own" if sandbox.claim is not None else f"commit code runs as {sandbox.user.name}"
+    parts = [who]
+    if sandbox.has_room:
+        parts += ["/tmp and shared memory of its own", f"network: {sandbox.network} at most"]
+    else:
+        parts.append(f"/tmp, shared memory and network are the machine's ({failure or 'not Linux'})")
+    parts.append(_limits_in_force(sandbox.group, no_group or failure))
+    return ", ".join(parts)
+
+
+def _limits_in_force(group: CGroup | None, why_not: str | None) -> str:
+    if group is None:
+        return f"no limit of memory ({why_not})"
+    return f"at most {group.memory_bytes / 1e9:.0f} GB and {group.processes} processes"
+
+
+def _try_group(config: WorkerConfig | None, runs_dir: Path) -> tuple[CGroup | None, str | None]:
+    memory = config.memory_limit_bytes if config is not None else None
+    try:
+        group = cgroups.make(
+            f"{zlib.crc32(str(runs_dir.resolve()).encode()):08x}",
+            memory_bytes=memory or int(psutil.virtual_memory().total * SHARE_OF_MEMORY),
+            processes=MAX_PROCESSES,
+        )
+        atexit.register(group.remove)
+        return group, None
+    except OSError as failure:
+        return None, f"no cgroups: {failure.strerror or failure}"
+
+
+def _allowed(config: WorkerConfig | None) -> Network:
+    return Network.NONE if config is None else config.network
+
+
+def _try_namespaces(runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
+    if not rooms.on_linux():
+        return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
+    sandbox = Sandbox(
+        protection=Protection.NAMESPACE,
+        reason="commits of projects that nobody trusts see the system's programs and their own directory, with "
+        f"processes, /tmp and shared memory of their own, network: {_allowed(config)} at most, no limit of memory",
+        readable=tuple(interpreter_paths()),
+        has_room=True,
+        network=_allowed(config),
+    )
     failure = _probe(sandbox, runs_dir)
-    if failure is not None:
-        return Sandbox(protection=Protection.NONE, reason=f"{user.name} cannot run a benchmark here: {failure}")
-    return sandbox
+    if failure is None:
+        return sandbox
+    reason = f"only root can start code as another user, and namespaces of its own cannot be had here: {failure}"
+    return Sandbox(protection=Protection.NONE, reason=reason)
 
 
 def account(name: str) -> RunUser:
@@ -185,11 +306,11 @@ def account(name: str) -> RunUser:
     return RunUser(name=f"user {name!r}", uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def claim_spare_user(runs_dir: Path) -> tuple[RunUser, IO[str]]:
-    """A user number without an account that no other worker of this machine has, the same at every start where it can
-    be. Whatever runs as it is this worker's run; the claim ends when the file is closed."""
+def claim_spare_user(runs_dir: Path, after: int | None = None) -> tuple[RunUser, IO[str]]:
+    """A user number without an account that no other worker of this machine has; the next free one after a given one.
+    Whatever runs as it is this worker's run; the claim ends when the file is closed."""
     CLAIMS.mkdir(parents=True, exist_ok=True, mode=0o700)
-    first = zlib.crc32(str(runs_dir.resolve()).encode()) % RUN_UIDS
+    first = zlib.crc32(str(runs_dir.resolve()).encode()) % RUN_UIDS if after is None else after + 1 - FIRST_RUN_UID
     for step in range(RUN_UIDS):
         uid = FIRST_RUN_UID + (first + step) % RUN_UIDS
         if _has_account(uid):
@@ -275,6 +396,8 @@ def guarded(
         timeout_s=timeout_s,
         user=sandbox.starts_as,
         view=sandbox.view(*writable),
+        room=sandbox.room(*writable, with_network=with_network),
+        groups=sandbox.group.as_order() if sandbox.group is not None else (),
         limits=limits or {},
         kill_grace_s=kill_grace_s,
         stop_grace_s=stop_grace_s,
@@ -285,19 +408,26 @@ def interpreter_paths() -> Iterable[Path]:
     """Where this Python, its packages and the editable projects on its path live."""
     candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
     candidates.add(Path(sys.executable).resolve().parent)
-    for name in ("benchmarks", "torch"):
+    for name in ("benchmarks", "torch", "tidemark", "backend"):
         spec = find_spec(name)
         for location in (spec.submodule_search_locations or []) if spec is not None else []:
             candidates.add(Path(location).resolve())
     return sorted(path for path in candidates if path.is_dir())
 
 
-def view_for(user: RunUser, needed: Mapping[Path, bool]) -> dict[str, dict[str, bool]]:
-    """Which directories stand in the user's way to what it needs. Empty when everything is open to it anyway."""
-    view: dict[str, dict[str, bool]] = {}
+def scratch_places() -> tuple[str, ...]:
+    """Where every account may write, and so every run could leave something for the next."""
+    return tuple(place for place in rooms.SCRATCH if os.path.isdir(place) and not os.path.islink(place))
+
+
+def view_for(user: RunUser, needed: Mapping[Path, bool], scratch: Iterable[str] = ()) -> dict[str, dict[str, bool]]:
+    """Which directories stand in the user's way to what it needs, and those that it is to have empty of its own, with
+    what is needed in there."""
+    view: dict[str, dict[str, bool]] = {place: {} for place in scratch}
     for path, writable in needed.items():
         for spelling in dict.fromkeys((path.absolute(), path.resolve())):
-            closed = first_closed(spelling, user)
+            within = next((place for place in scratch if spelling.is_relative_to(place)), None)
+            closed = first_closed(spelling, user) if within is None else Path(within)
             if closed is not None:
                 view.setdefault(str(closed), {})[str(spelling)] = writable
     return view

@@ -1,16 +1,15 @@
 """The small process between the worker and the code of a commit: it starts that code and guarantees that it ends.
 
-Started as a file by the worker, with nothing but the standard library in reach, and never imported by it:
+Started by the worker with nothing but the standard library and `worker.rooms` in reach, and never imported by it:
 
-    python -I -S shim.py CONTROL_FD STATUS_FD
+    python -I -S -c "… from worker.shim import main …" CONTROL_FD STATUS_FD
 
 The first line on CONTROL is the order (JSON). Later lines are `end SECONDS` (terminate everything, kill what is left
 after so many seconds). When CONTROL closes, the worker is gone, and everything is killed at once: a worker that dies
 by `kill -9` leaves no benchmark behind. STATUS gets one line of JSON: how the command ended.
 
 The shim makes itself the reaper of orphans (Linux), so a grandchild that left the session is still found and ended.
-As root it can give the command another user, and a view of the file system in which closed directories hold only
-what the command needs.
+It can give the command another user, a room (`worker.rooms`: what it sees of the machine) and a group with limits.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
+
+from worker import rooms
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
-CLONE_NEWNS = 0x00020000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+
+STARTED, NOT_STARTED = b"+", b"-"
 
 GRACE_FOR_LEFTOVERS_S = 1.0
 GIVE_UP_KILLING_AFTER_S = 10.0
@@ -66,6 +68,8 @@ class Shim:
         self.control = control
         self.pending = pending
         self.command_pid = 0
+        self.first_pid = 0
+        self.inside_reader = -1
         self.wait_status: int | None = None
         self.wake_reader, self.wake_writer = os.pipe()
         os.set_blocking(self.wake_reader, False)
@@ -79,10 +83,15 @@ class Shim:
             signal.signal(ignored, signal.SIG_IGN)
         asked_to_end = False
         try:
-            if order.get("view"):
-                enter_view(order["view"])
-            apply_limits(order.get("limits") or {})
-            self.start(order)
+            room = order.get("room")
+            if room and room["needed"] is not None:
+                self.start_inside(order, room)
+            else:
+                if order.get("view") or room:
+                    rooms.furnish(order["view"], room)
+                apply_limits(order.get("limits") or {})
+                with in_groups(order.get("groups") or []):
+                    self.command_pid = start(order)
         except (OSError, ValueError, subprocess.SubprocessError) as failure:
             return {"started": False, "error": str(failure)}
         while self.wait_status is None:
@@ -91,7 +100,7 @@ class Shim:
                 asked_to_end = True
                 self.end_everything(grace_s)
                 break
-        leftovers = descendants(os.getpid())
+        leftovers = [pid for pid in descendants(os.getpid()) if pid != self.first_pid]
         survivors = self.end_everything(GRACE_FOR_LEFTOVERS_S if not asked_to_end else 0.0)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return {
@@ -103,22 +112,24 @@ class Shim:
             "max_rss_bytes": usage.ru_maxrss * (1024 if ON_LINUX else 1),
         }
 
-    def start(self, order: dict[str, Any]) -> None:
-        user = order.get("user")
-        identity: dict[str, Any] = {}
-        if user is not None:
-            forbid_new_privileges()
-            identity = {"user": user["uid"], "group": user["gid"], "extra_groups": []}
-        process = subprocess.Popen(
-            order["argv"],
-            cwd=order["cwd"],
-            env=order["env"],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            **identity,
-        )
-        self.command_pid = process.pid
-        process.returncode = 0  # this loop reaps; Popen must neither wait for the process nor warn about it
+    def start_inside(self, order: dict[str, Any], room: dict[str, Any]) -> None:
+        """The command in a room of its own root, under a process that is the first in there and reaps for it."""
+        self.inside_reader, inside_writer = os.pipe()
+        rooms.become_stranger(network=room["network"])
+        self.first_pid = os.fork()
+        if self.first_pid == 0:
+            be_first(order, room, inside_writer)
+        os.close(inside_writer)
+        if os.read(self.inside_reader, 1) != STARTED:
+            os.waitpid(self.first_pid, 0)
+            raise OSError(os.read(self.inside_reader, 4096).decode() or "its first process died")
+
+    def hear_inside(self) -> None:
+        """How the command ended, from the process above it."""
+        said = os.read(self.inside_reader, 4096).decode()
+        self.wait_status = int(said) if said else self.wait_status
+        os.close(self.inside_reader)
+        self.inside_reader = -1
 
     def wait_for_news(self) -> float | None:
         """Sleeps until a process ended or the worker spoke; the grace in seconds when everything is to end."""
@@ -128,7 +139,10 @@ class Shim:
     def hear_worker(self, limit_s: float | None) -> float | None:
         """The grace the worker gives, if it said so within the limit or is gone (none then)."""
         if b"\n" not in self.pending:
-            readable, _, _ = select.select([self.control, self.wake_reader], [], [], limit_s)
+            watched = [self.control, self.wake_reader, *([self.inside_reader] if self.inside_reader >= 0 else [])]
+            readable, _, _ = select.select(watched, [], [], limit_s)
+            if self.inside_reader in readable:
+                self.hear_inside()
             if self.wake_reader in readable:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake_reader, 4096)
@@ -175,8 +189,66 @@ class Shim:
                 return
             if pid == 0:
                 return
-            if pid == self.command_pid:
+            if pid == self.first_pid and self.inside_reader >= 0:
+                self.hear_inside()
+            if pid == self.command_pid or (pid == self.first_pid and self.wait_status is None):
                 self.wait_status = wait_status
+
+
+def start(order: dict[str, Any]) -> int:
+    user = order.get("user")
+    identity: dict[str, Any] = {}
+    if user is not None:
+        identity = {"user": user["uid"], "group": user["gid"], "extra_groups": []}
+    if user is not None or order.get("room"):
+        forbid_new_privileges()
+    process = subprocess.Popen(
+        order["argv"],
+        cwd=order["cwd"],
+        env=order["env"],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        **identity,
+    )
+    process.returncode = 0  # the shim reaps; Popen must neither wait for the process nor warn about it
+    return process.pid
+
+
+def be_first(order: dict[str, Any], room: dict[str, Any], report: int) -> None:
+    """The first process of new namespaces: it makes the room, starts the command, tells how that ended, and is there
+    until nothing is left, as everything here ends with it."""
+    try:
+        signal.set_wakeup_fd(-1)
+        rooms.build(room)
+        apply_limits(order.get("limits") or {})
+        command = start(order)
+        os.write(report, STARTED)
+        while True:
+            pid, wait_status = os.waitpid(-1, 0)
+            if pid == command:
+                os.write(report, str(wait_status).encode())
+    except ChildProcessError:
+        os._exit(0)
+    except BaseException as failure:
+        os.write(report, NOT_STARTED + f"{failure}"[:2000].encode())
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def in_groups(groups: list[list[str]]) -> Iterator[None]:
+    """What is started meanwhile belongs to these groups; the shim itself goes back to where it was."""
+    for place, _ in groups:
+        enter_group(place)
+    try:
+        yield
+    finally:
+        for _, back in groups:
+            enter_group(back)
+
+
+def enter_group(place: str) -> None:
+    with open(f"{place}/cgroup.procs", "w") as processes:
+        processes.write(str(os.getpid()))
 
 
 def descendants(root: int) -> list[int]:
@@ -244,37 +316,5 @@ def apply_limits(limits: dict[str, int]) -> None:
             score.write("500")
 
 
-def enter_view(view: dict[str, dict[str, bool]]) -> None:
-    """A private mount table in which each closed directory holds nothing but the paths the command needs.
-
-    `view` is {closed directory: {needed path: may it be written}}. The rest of a closed directory is not there at
-    all, and no other process sees anything of this.
-    """
-    if libc().unshare(CLONE_NEWNS) != 0:
-        raise OSError(ctypes.get_errno(), "a private mount namespace was refused")
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
-    for closed, needed in view.items():
-        handles = {path: os.open(path, os.O_PATH) for path in needed}
-        mount("tmpfs", closed, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
-        for path, handle in sorted(handles.items()):
-            os.makedirs(path, mode=0o755, exist_ok=True)
-            mount(f"/proc/self/fd/{handle}", path, None, MS_BIND)
-            read_only = 0 if needed[path] else MS_RDONLY
-            mount("none", path, None, MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | read_only)
-            os.close(handle)
-        mount("none", closed, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=755,size=1m")
-
-
-def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    arguments = [None if text is None else text.encode() for text in (source, target, kind)]
-    if libc().mount(*arguments, ctypes.c_ulong(flags), None if data is None else data.encode()) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"mounting over {target} failed: {os.strerror(number)}")
-
-
 def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.client import LeasedRun
+from worker.container import Network
 
 
 class BadSpec(ValueError):
@@ -30,6 +31,7 @@ class Suite:
     ranks: int | None = None
     """So many processes that meet, started by torchrun on this machine; None: one process, started as it is."""
     env: Mapping[str, str] = field(default_factory=dict)
+    network: Network = Network.NONE
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], *, default_timeout_s: float) -> Suite:
@@ -44,6 +46,7 @@ class Suite:
             timeout_s=_seconds(spec, "timeout_s", default_timeout_s),
             ranks=_count(spec, "ranks"),
             env=_variables(spec, "env"),
+            network=_network(spec, "network"),
         )
         if bool(suite.benchmarks) == bool(suite.command):
             raise BadSpec(
@@ -134,6 +137,14 @@ def _seconds(spec: Mapping[str, Any], name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise BadSpec(f"{name} is {value!r}; accepted: seconds, more than 0")
     return float(value)
+
+
+def _network(spec: Mapping[str, Any], name: str) -> Network:
+    value = spec.get(name)
+    try:
+        return Network.NONE if value is None else Network(value)
+    except ValueError:
+        raise BadSpec(f"{name} is {value!r}; accepted: {', '.join(Network)}") from None
 
 
 def _variables(spec: Mapping[str, Any], name: str) -> dict[str, str]:

@@ -24,7 +24,18 @@ def test_a_machine_that_runs_these_tests_is_well(data_place: Path) -> None:
     status, findings = findings_of(TIDEMARK_DATA_DIR=str(data_place), TIDEMARK_PORT=str(port))
     assert [finding for finding in findings.values() if not finding["good"]] == []
     assert status == 0
-    looked_at = {"python", "git", "packages", "torch", "data directory", "memory", "postgres", "valkey", "port"}
+    looked_at = {
+        "python",
+        "git",
+        "packages",
+        "torch",
+        "data directory",
+        "memory",
+        "sandbox",
+        "postgres",
+        "valkey",
+        "port",
+    }
     assert looked_at <= set(findings)
     assert list(data_place.iterdir()) == [data_place / "logs"]  # it tried the servers elsewhere
 

@@ -64,7 +64,7 @@ def container(**changes: Any) -> Container:
     limits = Limits(memory_bytes=8_000_000_000, processes=4096, open_files=65_536, shared_memory_bytes=4_000_000_000)
     made = Container(
         runtime="/usr/bin/docker", image="debian:13", worker="host-1", user=RunUser(name="x", uid=58_300, gid=58_300),
-        readable=(Path("/opt/python"),), network=Network.NONE, limits=limits, gpus="all",
+        readable=(Path("/opt/python"),), limits=limits, gpus="all",
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -139,9 +139,9 @@ def test_a_command_that_hangs_in_a_container_is_ended_with_it(
 def test_the_setup_may_reach_the_network_where_the_operator_allows_it(
     podman: Callable[[], list[Any]], make_bench: Callable[..., Any], config: Any
 ) -> None:
-    chosen = replace(config, isolation=Isolation.AUTO, container_image="debian:13", container_network=Network.SETUP)
+    chosen = replace(config, isolation=Isolation.AUTO, container_image="debian:13", network=Network.SETUP)
     bench = make_bench(chosen)
-    assert bench.run(RESULT, spec={"setup": "true"})["status"] == "ok"
+    assert bench.run(RESULT, spec={"setup": "true", "network": "setup"})["status"] == "ok"
     _, setup, suite = (call["argv"] for call in podman() if call["argv"][0] == "run")
     assert "--network=none" not in setup and "--network=none" in suite
 

@@ -30,6 +30,8 @@ class ServiceConfig:
     github_token: str | None = field(default=None, repr=False)
     github_api_url: str = "https://api.github.com"
     github_oidc_issuer: str | None = None  # None: GitHub's own
+    # Hosts and networks that repositories may be fetched from although they are not public.
+    private_hosts: tuple[str, ...] = ()
     version: str = "0.1.0"
 
     lease_s: int = 30

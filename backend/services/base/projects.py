@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
+from backend.outgoing import Refused, target_of
 from backend.services.base import live
 from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, NotFound
@@ -129,8 +130,10 @@ def check_url(url: str, *, trusted: bool) -> None:
             "(an ssh key, or a credential helper of the account that runs this service and its workers)",
             field="repository_url",
         )
-    if split.scheme in PROTOCOLS and split.hostname and not split.hostname.startswith("-"):
-        return
-    if "://" not in url and SCP_URL.match(url):
+    try:
+        target = target_of(url)
+    except Refused as refused:
+        raise BadRequest.field("repository_url", url, f"{accepted}; {refused}") from None
+    if target.scheme in PROTOCOLS and ("://" in url or SCP_URL.match(url)):
         return
     raise BadRequest.field("repository_url", url, accepted)

@@ -37,6 +37,7 @@ class Protection(StrEnum):
     """What stands between a commit's code and the worker's machine."""
 
     NONE = "none"
+    NAMESPACE = "namespace"
     USER = "user"
     CONTAINER = "container"
 

@@ -29,6 +29,7 @@ MAX_PATTERN = 500
 MAX_WILDCARDS = 20
 MAX_STEPS = 5_000_000
 PRESETS = ("cpu", "smoke", "full")
+NETWORKS = ("none", "setup", "always")
 DEFAULT_TIMEOUT_S = 1800
 MAX_TIMEOUT_S = 24 * 3600
 # Without `paths`, every commit counts that touches more than what only people read.
@@ -82,6 +83,8 @@ class Suite:
     paths: tuple[str, ...] = DEFAULT_PATHS
     processes: int | None = None
     ranks: int | None = None
+    network: str = "none"
+    """When its commands need the network; the operator of a worker has the last word."""
     env: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,6 +101,7 @@ class Suite:
             "timeout_s": self.timeout_s,
             "processes": self.processes,
             "ranks": self.ranks,
+            **({} if self.network == "none" else {"network": self.network}),
             "env": dict(self.env),
             "policy": dict(self.policy),
         }
@@ -244,6 +248,7 @@ SUITE_KEYS = (
     "paths",
     "processes",
     "ranks",
+    "network",
     "env",
     "policy",
 )
@@ -280,6 +285,7 @@ def _suite(reader: "_Reader", name: str, raw: dict[str, Any]) -> Suite | None:
         if "processes" not in table
         else reader.whole(f"{where}.processes", table["processes"], 1, 100),
         "ranks": None if "ranks" not in table else reader.whole(f"{where}.ranks", table["ranks"], 1, 1024),
+        "network": reader.choice(f"{where}.network", table.get("network", "none"), NETWORKS),
         "env": reader.env(f"{where}.env", table.get("env", {})),
         "policy": reader.policy(f"{where}.policy", table.get("policy")),
     }

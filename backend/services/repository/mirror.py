@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from backend.outgoing import Refused, settings_for_git
+
 STALE_LOCK_S = 60
 LOOK_UP_S = 0.25  # how often a running git is looked after
 MAX_MESSAGE_CHARACTERS = 20_000
@@ -65,8 +67,10 @@ class Mirror:
         trusted: bool,
         timeout_s: int,
         is_stopping: Callable[[], bool] = lambda: False,
+        private_hosts: Sequence[str] = (),
     ) -> None:
         self.path = path
+        self._private_hosts = private_hosts
         self._is_stopping = is_stopping
         self.url = url
         self.timeout_s = timeout_s
@@ -89,17 +93,11 @@ class Mirror:
             self._fetch()
 
     def _fetch(self) -> None:
-        self._git(
-            "fetch", "--prune", "--no-tags", "--force", "--quiet", "--no-write-fetch-head", "origin",
-            "+refs/heads/*:refs/heads/*",
-        )  # fmt: skip
+        self._fetch_refs("--prune", "origin", "+refs/heads/*:refs/heads/*")
 
     def fetch_pull_request(self, number: int) -> None:
         """Bring the head of a pull request, forced ones too."""
-        self._git(
-            "fetch", "--no-tags", "--force", "--quiet", "--no-write-fetch-head", "origin",
-            f"+refs/pull/{int(number)}/head:refs/tidemark/pull/{int(number)}",
-        )  # fmt: skip
+        self._fetch_refs("origin", f"+refs/pull/{int(number)}/head:refs/tidemark/pull/{int(number)}")
 
     def commits_off(self, sha: str, branch: str) -> list[str]:
         """The commit and its first parents that are not on the branch, newest first; at least itself."""
@@ -209,6 +207,15 @@ class Mirror:
     def read_blobs(self, ids: Sequence[str]) -> dict[str, bytes]:
         return dict(zip(ids, self._objects(ids), strict=True)) if ids else {}
 
+    def _fetch_refs(self, *arguments: str) -> None:
+        """The one way to the network: to the repository's own address, if that may be reached."""
+        try:
+            settings = settings_for_git(self.url, self._private_hosts)
+        except Refused as refused:
+            raise GitFailure(f"git fetch: {refused}") from None
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self._git(*options, "fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
+
     def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.autoDetach=false", *arguments]
         try:
@@ -224,9 +231,10 @@ class Mirror:
         except FileNotFoundError:
             raise GitFailure("git is not installed (or the mirror's directory is gone)") from None
         with child:
-            stdout, stderr = self._output_of(child, arguments[0], stdin)
+            verb = next(word for word in arguments if not word.startswith("-") and "=" not in word)
+            stdout, stderr = self._output_of(child, verb, stdin)
         if child.returncode != 0:
-            raise GitFailure(self._reason(arguments[0], stderr) or f"git {arguments[0]} failed")
+            raise GitFailure(self._reason(verb, stderr) or f"git {verb} failed")
         return stdout
 
     def _output_of(self, child: subprocess.Popen[bytes], verb: str, stdin: bytes) -> tuple[bytes, bytes]:

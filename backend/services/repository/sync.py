@@ -133,6 +133,7 @@ def mirror_of(config: ServiceConfig, project: ProjectRow, is_stopping: Callable[
         trusted=project.trusted,
         timeout_s=config.git_timeout_s,
         is_stopping=is_stopping,
+        private_hosts=config.private_hosts,
     )
 
 

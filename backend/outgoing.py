@@ -1,0 +1,133 @@
+"""Where git may be sent: a repository's address comes from a request, and shall reach a repository on the internet, not
+this machine, the network behind it, or the address where a cloud hands out credentials. Standard library only.
+
+Names are resolved here, every address of a name must be public (or allowed), and git is told to use just those: a name
+that answers otherwise a moment later gains nothing, and neither does a redirect.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_SHORT_SSH = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>[^@:/]+):(?!//)(?P<path>.+)\Z")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?\Z")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+_PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
+_PROXIES = ("https_proxy", "http_proxy", "all_proxy")
+
+
+class Refused(ValueError):
+    """git is not sent there; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a repository's address leads to. `host` is None for a directory of this machine."""
+
+    scheme: str
+    host: str | None
+    port: int
+
+
+def target_of(url: str) -> Target:
+    """Reads an address as git would; raises Refused where a part of it could become an option or a command."""
+    if any(ord(letter) <= 32 or ord(letter) == 127 for letter in url) or url.startswith("-"):
+        raise Refused("the address has a blank or a control character, or begins with '-'")
+    try:
+        split = urlsplit(url)
+        host, user, port = split.hostname, split.username, split.port
+    except ValueError:
+        raise Refused("the address cannot be read") from None
+    if split.scheme == "file" and not split.netloc:
+        return Target("file", None, 0)
+    if "://" not in url:
+        short = _SHORT_SSH.match(url)
+        if short is None or "::" in url:
+            raise Refused("the address is none of a repository")
+        return _checked("ssh", short["host"], short["user"], 22)
+    if split.scheme not in _PORTS or not host:
+        raise Refused("the address is none of a repository")
+    return _checked(split.scheme, host, user, port or _PORTS[split.scheme])
+
+
+def _checked(scheme: str, host: str, user: str | None, port: int) -> Target:
+    if not _HOST.match(host) and not _is_address(host):
+        raise Refused(f"{host[:100]!r} is no name of a host")
+    if user is not None and scheme == "ssh" and not _USER.match(user):
+        raise Refused(f"{user[:100]!r} is no name of an account")
+    return Target(scheme, host, port)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def settings_for_git(url: str, allowed: Sequence[str] = ()) -> dict[str, str]:
+    """Git's settings for reaching this repository and nothing else; raises Refused where it may not be reached.
+
+    `allowed` names hosts and networks (git.example.org, 10.1.0.0/16) that may be reached although they are not public.
+    """
+    target = target_of(url)
+    if target.host is None:
+        return {}
+    if target.host.rstrip(".").lower() in {name.lower() for name in allowed}:
+        return {"http.followRedirects": "false"}
+    found = _resolved(target)
+    networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
+    for address in found:
+        is_public = address.is_global and not address.is_multicast
+        if not is_public and not any(address in network for network in networks):
+            raise Refused(
+                f"{target.host} is {address}, an address that is not public; an operator may allow it with "
+                "TIDEMARK_PRIVATE_HOSTS"
+            )
+    if not target.scheme.startswith("http"):
+        return {}
+    pinned = ",".join(f"[{address}]" if address.version == 6 else str(address) for address in found)
+    pin = {"http.curloptResolve": f"{target.host}:{target.port}:{pinned}"} if pinned else {}
+    return {"http.followRedirects": "false", **pin}
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _resolved(target: Target) -> list[Address]:
+    """Every address of the host; none where a proxy resolves it, which then is what guards it."""
+    host = target.host or ""
+    try:
+        told = socket.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as failure:
+        if target.scheme.startswith("http") and _has_proxy(os.environ):
+            return []
+        raise Refused(f"{host} has no address: {failure}") from None
+    found = dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in told)
+    return [_plain(address) for address in found]
+
+
+def _plain(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for, as ::ffff:127.0.0.1 does."""
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def _has_proxy(environment: Mapping[str, str]) -> bool:
+    return any(environment.get(name) or environment.get(name.upper()) for name in _PROXIES)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
