@@ -45,6 +45,21 @@ def _cases(preset: Preset) -> tuple[Case, ...]:
     return (*(_case(gpu, mode) for mode in modes), _case(gpu, "default", fp8=True))
 
 
+def _checkpoint_cases(preset: Preset) -> tuple[Case, ...]:
+    cpu = preset is Preset.CPU
+    small = {"width": 64, "heads": 4, "kv_heads": 2, "inner": 192, "context": 128, "batch_size": 1}
+    sizes = {**small, "dtype": "fp32", "device": "cpu"} if cpu else {**LLAMA_8B, "dtype": "bf16", "device": "cuda"}
+    return tuple(
+        Case(
+            variant={"keep": keep},
+            config={**sizes, "compile": "eager", "n_layer": 4, "keep": keep},
+            timeout_s=900,
+            processes=FEW if cpu else None,
+        )
+        for keep in ("all", "products", "none")
+    )
+
+
 BENCHMARKS = (
     Benchmark(
         id="llama.block",
@@ -71,5 +86,26 @@ BENCHMARKS = (
         ),
         signature=SIGNATURE,
         builtin="benchmarks.workloads.llama:block",
+    ),
+    Benchmark(
+        id="llama.checkpoint",
+        title="Four Llama blocks by what is kept for the backward pass",
+        mode="forward_backward",
+        workload="benchmarks.workloads.llama_checkpoint:LlamaCheckpoint",
+        cases=_checkpoint_cases,
+        meaning="Activation checkpointing on four blocks of Llama-3-8B: `all` keeps every activation, `none` keeps "
+        "what enters a block and makes the rest again, `products` (selective) keeps the results of matrix products and of "
+        "attention and makes the cheap rest again. What it costs in time stands beside what it saves: activation_bytes "
+        "(not of `products`, which torch holds aside) and peak memory.",
+        formula="L·T·B·(6·N_mm + 12·C·T) with L 4; what is made again is not counted, so that tokens_per_s and mfu "
+        "compare. `none` does a third more.",
+        bound="Matrix products.",
+        references=(
+            Reference(
+                figure="`none` makes 1 forward pass again for 1 forward and 1 backward pass: 4/3 of the FLOP",
+                source="counted: a backward pass has two products for each of the forward pass",
+            ),
+        ),
+        builtin="torch.utils.checkpoint",
     ),
 )
