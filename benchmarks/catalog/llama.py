@@ -94,9 +94,9 @@ BENCHMARKS = (
         workload="benchmarks.workloads.llama_checkpoint:LlamaCheckpoint",
         cases=_checkpoint_cases,
         meaning="Activation checkpointing on four blocks of Llama-3-8B: `all` keeps every activation, `none` keeps "
-        "what enters a block and makes the rest again, `products` (selective) keeps the results of matrix products and of "
-        "attention and makes the cheap rest again. What it costs in time stands beside what it saves: activation_bytes "
-        "(not of `products`, which torch holds aside) and peak memory.",
+        "what enters a block and makes the rest again, `products` (selective) keeps the results of matrix products and "
+        "of attention and makes the cheap rest again. What it costs in time stands beside what it saves: "
+        "activation_bytes (not of `products`, which torch holds aside) and peak memory.",
         formula="L·T·B·(6·N_mm + 12·C·T) with L 4; what is made again is not counted, so that tokens_per_s and mfu "
         "compare. `none` does a third more.",
         bound="Matrix products.",

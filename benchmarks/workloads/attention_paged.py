@@ -109,7 +109,7 @@ class PagedDecoding(Differentiable):
             zip(tensors.constant["table"].tolist(), tensors.constant["lengths"].tolist(), strict=True)
         ):
             places = [page * self.Z + offset for page in pages for offset in range(self.Z)][:length]
-            found = torch.tensor(places, device=q.device)
+            found = torch.tensor(places, dtype=torch.int64, device=q.device)
             rows.append(plain_attention(q[number : number + 1], k[None, :, found], v[None, :, found], None))
         return torch.cat(rows)
 
