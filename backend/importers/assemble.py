@@ -116,12 +116,19 @@ def _home(reading: Reading, context: Context, format_name: str) -> _Home:
 def _direction(reading: Reading, context: Context) -> tuple[Direction | None, str]:
     """Which way a reading is better, and what was assumed for it: stated, the file's own word, its unit, its tool's
     habit, its name."""
-    stated = next((way for pattern, way in context.directions.items() if fnmatch(reading.metric, pattern)), None)
+    named = (reading.metric, reading.benchmark)
+    stated = next((way for pattern, way in context.directions.items() if any(fnmatch(n, pattern) for n in named)), None)
     if stated is not None:
         return Direction(stated), ""
     if reading.direction is not None:
         return reading.direction, ""
     by_unit = direction_of_unit(reading.unit)
+    if by_unit is not None and reading.supposed not in (by_unit, None):
+        unlike = f"its unit, {reading.unit}, says that {by_unit} is better, and its tool that {reading.supposed} is"
+        return (
+            by_unit,
+            f"{reading.benchmark}: {unlike}; the unit counts (--direction 'NAME={reading.supposed}' changes it)",
+        )
     if by_unit is not None:
         return by_unit, f"{reading.metric}: {by_unit} is better (read from its unit, {reading.unit})"
     if reading.supposed is not None:
@@ -132,7 +139,7 @@ def _direction(reading: Reading, context: Context) -> tuple[Direction | None, st
 
 def _asked_direction(reading: Reading) -> str:
     unit = f" (unit {reading.unit!r})" if reading.unit else ""
-    return (
+    return (  # the metric of many formats is called `value`: the name of the benchmark does as well
         f"which way is {reading.metric!r}{unit} better? state it with --direction '{reading.metric}=lower' or =higher"
     )
 

@@ -4,18 +4,26 @@ from typing import Any
 
 from backend.importers.file import ResultFile, Unreadable
 from backend.importers.model import Context, Draft, Format, Reading
-from backend.importers.values import mapping, moment_of, numbers, scalars, sha_of, text_of
+from backend.importers.values import listed, mapping, moment_of, numbers, scalars, sha_of, text_of
 
 
 def detect(file: ResultFile) -> bool:
-    stats = mapping(file.first.get("stats"))
-    return "tags" in file.first and ("data" in stats or "error" in file.first)
+    first = mapping(next(iter(listed(file.first.get("data"))), None)) or file.first
+    return "tags" in first and ("data" in mapping(first.get("stats")) or "error" in first)
+
+
+def _rows(file: ResultFile) -> list[tuple[str, Any]]:
+    """The results: alone, in a list, one a line, or a page of the API's answer."""
+    page = file.first.get("data")
+    if not isinstance(page, list) or "tags" in file.first:
+        return file.rows
+    return [(f"{file.name} data[{index}]", row) for index, row in enumerate(page)]
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """One result, a list of them, or one a line. What was measured are samples: one process measured them."""
+    """What was measured are samples: one process measured them."""
     draft = Draft()
-    for where, row in file.rows:
+    for where, row in _rows(file):
         if isinstance(row, Unreadable):
             draft.refuse(where, str(row))
             continue

@@ -71,7 +71,9 @@ def import_files(
     at: Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")] = None,
     direction: Annotated[
         list[str] | None,
-        typer.Option(metavar="METRIC=WAY", help="lower or higher is better; METRIC may hold * and ?."),
+        typer.Option(
+            metavar="NAME=WAY", help="lower or higher is better; NAME, of a metric or benchmark, may hold * and ?."
+        ),
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")

@@ -72,7 +72,9 @@ def stated(
     worker: Word = None,
     at: Annotated[str | None, Query(max_length=40, description="when it was measured (RFC 3339)")] = None,
     stated_wins: Annotated[bool, Query(description="do not believe the file's own commit and branch")] = False,
-    direction: Annotated[Words, Query(description="METRIC=lower or METRIC=higher; METRIC may hold * and ?")] = [],  # noqa: B006
+    direction: Annotated[
+        Words, Query(description="NAME=lower or NAME=higher; NAME, of a metric or benchmark, may hold * and ?")
+    ] = [],  # noqa: B006
     column: Annotated[Words, Query(description="CSV: NAME=PART")] = [],  # noqa: B006
     variant: Annotated[Words, Query(description="KEY=VALUE, a parameter that every result gets")] = [],  # noqa: B006
 ) -> Context:

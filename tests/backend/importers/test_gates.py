@@ -1,6 +1,7 @@
 """The right gate and the right way: rates of MLPerf's blocks, units before tools, columns of old nccl-tests."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -140,3 +141,13 @@ def test_aggregates_without_a_label_are_told_by_their_names_and_only_the_median_
     assert "only the median is a measurement" in " ".join(imported.notes)
     assert {result.benchmark for result in imported.runs[0].results} == {"BM_Gemm"}
     assert measured(imported)["real_time"].value == 2.0
+
+
+def test_where_a_unit_and_its_tool_differ_that_is_said_and_the_benchmark_can_be_turned() -> None:
+    listed = [{"name": "Free memory", "unit": "MB", "value": 812}]
+    unit_counts = read("x.json", listed, "custom-bigger-is-better")
+    assert measured(unit_counts)["value"].direction is Direction.LOWER
+    assert "Free memory: its unit, MB, says that lower is better" in unit_counts.notes[0]
+    turned = replace(STATED, directions={"Free *": "higher"})
+    imported = read_file("x.json", json.dumps(listed).encode(), turned, "custom-bigger-is-better")
+    assert measured(imported)["value"].direction is Direction.HIGHER and not imported.notes

@@ -207,3 +207,9 @@ def test_scalars_of_an_event_file_are_samples_and_losses_are_left_out(as_tensor:
     assert key == ("training", "config=llama3-8b", "tokens_per_s") and measurement.samples == ((100.0, 120.0),)
     assert imported.runs[0].started_at == "2025-09-21T14:13:20+00:00"
     assert "global_avg_loss" in " ".join(imported.notes)
+
+
+def test_a_page_of_conbenchs_answer_holds_its_results() -> None:
+    result = {"tags": {"name": "file-read", "cpu_count": None}, "stats": {"data": [0.2, 0.3], "unit": "s"}}
+    imported = read("page.json", {"data": [result], "metadata": {"next_page_cursor": None}})
+    assert imported.format == "conbench" and set(measured(imported)) == {("file-read", "", "seconds")}
