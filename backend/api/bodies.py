@@ -146,10 +146,13 @@ class OidcBody(Body):
 
 
 class GitHubBody(Body):
-    """What GitHub is told and by which label a maintainer approves; null takes a setting back."""
+    """What GitHub is told, by which label a maintainer approves, what signs its deliveries; null takes one back."""
 
     issues: bool | None = Field(default=None, description="open one issue for each confirmed regression of the branch")
     approval_label: Annotated[str, StringConstraints(min_length=1, max_length=50, pattern=PLAIN)] | None = None
+    webhook_secret: Annotated[str, StringConstraints(min_length=16, max_length=200, pattern=PLAIN)] | None = Field(
+        default=None, description="of this project's webhook alone, instead of the service's; it is never answered"
+    )
 
 
 class ProjectBody(Body):

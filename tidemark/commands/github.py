@@ -23,6 +23,9 @@ def settings(
         bool | None, typer.Option("--issues/--no-issues", help="Open an issue for each confirmed regression.")
     ] = None,
     approval_label: Annotated[str | None, typer.Option(help="The label that approves a fork's commit.")] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option(help="The secret of this project's webhook, instead of the service's.")
+    ] = None,
     ref: Annotated[
         list[str] | None, typer.Option(help="A ref whose workflows may deliver; may hold * (several times).")
     ] = None,
@@ -50,7 +53,7 @@ def settings(
     if stated and any_workflow:
         raise Refusal("--any-workflow takes the rules back; give either it or rules")
     change: dict[str, Any] = {"oidc": stated or None} if stated or any_workflow else {}
-    told = {"issues": issues, "approval_label": approval_label}
+    told = {"issues": issues, "approval_label": approval_label, "webhook_secret": webhook_secret}
     if chosen := {name: value for name, value in told.items() if value is not None}:
         change["github"] = chosen
     if change:

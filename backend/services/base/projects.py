@@ -62,7 +62,7 @@ class ProjectChange(TypedDict, total=False):
     oidc: Mapping[str, Any] | None
     """Whose workflows may deliver; None: those of its own repository, on any ref."""
     github: Mapping[str, Any]
-    """`issues` and `approval_label`; None takes one back."""
+    """`issues`, `approval_label` and `webhook_secret`; None takes one back."""
 
 
 def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[ProjectChange]) -> Saved:
@@ -78,7 +78,10 @@ def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[Pr
         store.set_setting(c, project_id, "oidc", _checked_oidc(change["oidc"] or {}) or None)
     if "github" in change:
         settings = {} if known is None else known.settings
-        merged = {**(settings.get("github") or {}), **change["github"]}
+        asked = dict(change["github"])
+        if "webhook_secret" in asked:
+            store.set_webhook_secret(c, project_id, asked.pop("webhook_secret"))
+        merged = {**(settings.get("github") or {}), **asked}
         store.set_setting(c, project_id, "github", {name: value for name, value in merged.items() if value is not None})
     if url is not None and columns:
         request_sync(c, project_id, now)

@@ -65,6 +65,8 @@ class Asked:
     comment_id: str
     words: tuple[str, ...]
     author: str
+    label: str | None = None
+    """It was not said but shown, by setting this label."""
 
     @classmethod
     def of_memory(cls, comment_id: str, memory: Mapping[str, Any]) -> "Asked":
@@ -73,7 +75,21 @@ class Asked:
             comment_id=comment_id,
             words=tuple(memory["words"]),
             author=str(memory["author"]),
+            label=memory.get("label"),
         )
+
+    def is_said_by(self, comment: Mapping[str, Any]) -> bool:
+        """Whether GitHub's comment of that number is this command, of this author."""
+        user, body = comment.get("user"), comment.get("body")
+        found = COMMAND.match(body) if isinstance(body, str) else None
+        words = () if found is None else tuple(_word(word) for word in (found["words"] or "help").split()[:20])
+        return isinstance(user, dict) and user.get("login") == self.author and words == self.words
+
+    def is_shown_by(self, pull_request: Mapping[str, Any]) -> bool:
+        """Whether GitHub's pull request has the label, at the commit that it is to approve."""
+        head, labels = pull_request.get("head"), pull_request.get("labels")
+        names = [label.get("name") for label in labels] if isinstance(labels, list) else []
+        return isinstance(head, dict) and self.words[1:] == (head.get("sha"),) and self.label in names
 
 
 def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any]) -> str:
@@ -125,6 +141,11 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
             return command(c, project, row, words, config, who, now)
     except ServiceError as error:
         return Answered(reaction=Reaction.REFUSED, text=f"Not done: {_code(error.detail)}")
+
+
+def not_so() -> Answered:
+    """GitHub does not know of what was told in its name."""
+    return Answered(reaction=Reaction.REFUSED, text="GitHub does not say what this delivery said.")
 
 
 def refused(author: str, permission: str) -> Answered:

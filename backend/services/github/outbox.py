@@ -24,7 +24,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.projects import find_project
 from backend.services.github import comment_commands, pull_requests
 from backend.services.github import text as github_text
-from backend.services.github.comment_commands import Asked
+from backend.services.github.comment_commands import Answered, Asked
 from backend.services.github.commit_report import CommitReport, load_report
 from backend.services.github.issue import Issue, issue
 from backend.services.github.text import Annotation, WasRed
@@ -151,15 +151,18 @@ class Teller:
         answered = row.memory.get("answered")
         was_followed = isinstance(answered, dict)
         if not isinstance(answered, dict):
-            permission = _permission(place, asked.author)
+            is_true, permission = _is_true(place, asked), _permission(place, asked.author)
             with self.engine.begin() as c:
-                if permission in comment_commands.WRITERS:
+                if not is_true:
+                    found = comment_commands.not_so()
+                elif permission in comment_commands.WRITERS:
                     found = comment_commands.follow(c, project, asked, self.config, now)
                 else:
                     found = comment_commands.refused(asked.author, permission)
-                answered = {"reaction": found.reaction.value, "text": found.text}
+                answered = _answer_of(found)
                 store.remember(c, row, {**row.memory, "answered": answered})
-        tell_answer(place, asked, answered, may_be_there=was_followed)
+        if asked.label is None and answered != _answer_of(comment_commands.not_so()):
+            tell_answer(place, asked, answered, may_be_there=was_followed)
         return Told(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
 
     def _place(self, connected: Mapping[str, Any] | None) -> Place | None:
@@ -310,6 +313,24 @@ def tell_answer(place: Place, asked: Asked, answered: Mapping[str, Any], *, may_
         path = f"/repos/{place.repository}/issues/{asked.number}/comments"
         if not may_be_there or _comment_of(place, path, mark) is None:
             place.api.request("POST", path, {"body": f"{mark}\n{answered['text']}"})
+
+
+def _answer_of(found: Answered) -> dict[str, Any]:
+    return {"reaction": found.reaction.value, "text": found.text}
+
+
+def _is_true(place: Place, asked: Asked) -> bool:
+    """Whether GitHub itself says what the delivery said: who forges one cannot forge this."""
+    told = f"pulls/{asked.number}" if asked.label is not None else f"issues/comments/{asked.comment_id}"
+    try:
+        found = place.api.request("GET", f"/repos/{place.repository}/{told}")
+    except Refused as refused:
+        if refused.status in GONE:
+            return False
+        raise
+    if not isinstance(found, dict):
+        return False
+    return asked.is_said_by(found) if asked.label is None else asked.is_shown_by(found)
 
 
 def _permission(place: Place, login: str) -> str:

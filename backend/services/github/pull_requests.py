@@ -62,9 +62,11 @@ def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any], now: da
         dropped = _drop(c, current, None, f"pull request {name} was {current.state}", now)
         return f"{name} {current.state}, {dropped} runs dropped"
     dropped = _drop(c, current, current.head_sha, f"superseded by {current.head_sha[:10]} of {name}", now)
-    if action == "labeled" and _label(payload) == _approval_label(project):
-        store.approve(c, project.id, current.number, row["head_sha"], _sender(payload))
-        current = store.find(c, project.id, current.number) or current
+    if action == "labeled" and current.is_fork and _label(payload) == _approval_label(project):
+        # A delivery only says so. GitHub is asked whether the label is there, and who may do what.
+        asked = {"number": current.number, "words": ["approve", row["head_sha"]], "author": _sender(payload)}
+        label = {"label": _approval_label(project)}
+        github_outbox.want_reply(c, project.id, f"label {current.number} {row['head_sha']}", {**asked, **label})
     live_store.notify_work(c)
     if current.is_fork and current.approved_sha != current.head_sha:
         return f"{name} comes from a fork; {current.head_sha[:10]} waits for a maintainer's approval"

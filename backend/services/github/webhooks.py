@@ -55,27 +55,51 @@ class Received:
 
 def receive(c: Connection, delivery: Delivery, config: ServiceConfig, now: datetime) -> Received:
     """Verify, and act on it once. The work itself (fetching) is done by the housekeeping loop."""
-    _check_signature(delivery, config)
+    signed = _signed_for(c, delivery, config)
     event = _header("X-GitHub-Event", delivery.event)
     delivery_id = _header("X-GitHub-Delivery", delivery.delivery_id)
     payload = _payload(delivery)
     if not deliveries.claim(c, delivery_id, event, now):
         return Received(delivery=delivery_id, event=event, outcome=deliveries.outcome_of(c, delivery_id))
-    outcome, project_id = _act(c, event, payload, config, now)
+    outcome, project_id = _act(c, event, payload, signed, config, now)
     deliveries.set_outcome(c, delivery_id, outcome, project_id)
     log.info("webhook %s (%s): %s", delivery_id, event, outcome)
     return Received(delivery=delivery_id, event=event, outcome=outcome)
 
 
-def _check_signature(delivery: Delivery, config: ServiceConfig) -> None:
-    if not config.github_webhook_secret:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """Whose secret signed a delivery: the service's, for projects without one of their own, or those of projects."""
+
+    by_service: bool
+    by_projects: frozenset[int]
+    with_their_own: frozenset[int]
+
+    def speaks_for(self, project_id: int) -> bool:
+        return project_id in self.by_projects if project_id in self.with_their_own else self.by_service
+
+
+def _signed_for(c: Connection, delivery: Delivery, config: ServiceConfig) -> Signed:
+    """Which secrets signed it; before it is known what it says. Nobody's: it is refused."""
+    secrets = project_store.webhook_secrets(c)
+    if not config.github_webhook_secret and not secrets:
         raise Unauthenticated("webhooks are not set up here: TIDEMARK_GITHUB_WEBHOOK_SECRET is not set")
-    if not signature.is_signed(config.github_webhook_secret, delivery.body, delivery.signature):
+
+    def signs(secret: str | None) -> bool:
+        return signature.is_signed(secret or "", delivery.body, delivery.signature)
+
+    signed = Signed(
+        by_service=signs(config.github_webhook_secret),
+        by_projects=frozenset(project_id for project_id, secret in secrets.items() if signs(secret)),
+        with_their_own=frozenset(secrets),
+    )
+    if not signed.by_service and not signed.by_projects:
         log.warning("webhook %s refused: %s", shown(delivery.delivery_id), "wrong or no signature")
         raise Unauthenticated(
             f"{signature.HEADER} is {'missing' if delivery.signature is None else 'wrong'}: "
             "the secret here and at GitHub must be the same"
         )
+    return signed
 
 
 def _header(name: str, value: str | None) -> str:
@@ -100,19 +124,23 @@ def _payload(delivery: Delivery) -> Mapping[str, Any]:
 
 
 def _act(
-    c: Connection, event: str, payload: Mapping[str, Any], config: ServiceConfig, now: datetime
+    c: Connection, event: str, payload: Mapping[str, Any], signed: Signed, config: ServiceConfig, now: datetime
 ) -> tuple[str, int | None]:
     """What came of it, and the project it was about."""
     if event == "ping":
         return "pong", None
     if event == "installation":
-        return _on_installation(c, payload), None
+        # The app's own: what signs one project speaks for no app.
+        return (_on_installation(c, payload) if signed.by_service else "not signed by the app's secret"), None
     handler = HANDLERS.get(event)
     if handler is None:
         return f"nothing to do for {event}", None
     name, watching = _watching(c, payload)
     if not watching:
         return f"no project watches {name}", None
+    watching = [project for project in watching if signed.speaks_for(project.id)]
+    if not watching:
+        raise Unauthenticated(f"the secret that signed this is not the one of the project that watches {shown(name)}")
     said = []
     for project in watching:
         _remember(c, project, name, payload)
@@ -133,6 +161,8 @@ def _watching(c: Connection, payload: Mapping[str, Any]) -> tuple[str, list[Proj
 
 def _remember(c: Connection, project: ProjectRow, name: str, payload: Mapping[str, Any]) -> None:
     """GitHub vouched for this project being that repository: what is found may be told there."""
+    if not _is_repository_of(project, name):
+        return
     stated = project.settings.get("github")
     known = stated if isinstance(stated, dict) else {}
     installation = payload.get("installation")
@@ -140,6 +170,12 @@ def _remember(c: Connection, project: ProjectRow, name: str, payload: Mapping[st
     wanted = {**known, "repository": name, **({"installation_id": number} if isinstance(number, int) else {})}
     if wanted != known:
         project_store.set_setting(c, project.id, "github", wanted)
+
+
+def _is_repository_of(project: ProjectRow, name: str) -> bool:
+    """Whether that is the project's repository by its name or its address, and not only by what the payload says."""
+    wanted, url = _plain(name).lower(), (project.repository_url or "").lower().removesuffix(".git")
+    return project.slug.lower() == wanted or url.endswith((f"/{wanted}", f":{wanted}"))
 
 
 def _on_installation(c: Connection, payload: Mapping[str, Any]) -> str:

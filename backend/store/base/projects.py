@@ -59,6 +59,16 @@ def set_setting(c: Connection, project_id: int, name: str, value: Any) -> None:
     c.execute(update(project).where(project.c.id == project_id).values(settings=changed))
 
 
+def set_webhook_secret(c: Connection, project_id: int, secret: str | None) -> None:
+    c.execute(update(project).where(project.c.id == project_id).values(webhook_secret=secret))
+
+
+def webhook_secrets(c: Connection) -> dict[int, str]:
+    """Those of projects that have one of their own."""
+    rows = c.execute(select(project.c.id, project.c.webhook_secret).where(project.c.webhook_secret.is_not(None)))
+    return {row.id: row.webhook_secret for row in rows}
+
+
 def forget_installation(c: Connection, installation_id: int) -> int:
     """The app was removed there: its projects are not connected to GitHub any more. What people chose stays."""
     stated = project.c.settings["github"]["installation_id"].as_string()

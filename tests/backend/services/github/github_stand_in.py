@@ -75,6 +75,9 @@ class StandIn:
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Comments of people."""
+    pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     reactions: list[tuple[int, str]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -137,7 +140,7 @@ class StandIn:
         self._author = BY_APP if headers.get("Authorization") == f"Bearer {INSTALLATION}" else BY_OWNER
         return self._route(method, parts, parse_qs(urlsplit(address).query), body)
 
-    def _route(self, method: str, parts: list[str], query: dict[str, list[str]], body: Any) -> Answer:  # noqa: PLR0911
+    def _route(self, method: str, parts: list[str], query: dict[str, list[str]], body: Any) -> Answer:  # noqa: C901, PLR0911
         match method, parts:
             case "GET", [""]:
                 return 200, {}, {"full_name": self.repository, "permissions": {"push": True}}
@@ -152,6 +155,10 @@ class StandIn:
                 return self._page([it for it in self.comments.values() if it["issue"] == int(number)], parts, query)
             case "POST", ["issues", number, "comments"]:
                 return 201, {}, self._keep(self.comments, {**body, **self._author, "issue": int(number)})
+            case "GET", ["issues", "comments", number] if int(number) in self.said:
+                return 200, {}, self.said[int(number)]
+            case "GET", ["pulls", number] if int(number) in self.pulls:
+                return 200, {}, self.pulls[int(number)]
             case "PATCH", ["issues", "comments", number] if int(number) in self.comments:
                 return 200, {}, self._change(self.comments, int(number), body)
             case "POST", ["issues", "comments", number, "reactions"]:

