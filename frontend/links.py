@@ -94,7 +94,19 @@ def web_address(repository_url: str | None) -> str | None:
     return repository_url.removesuffix("/").removesuffix(".git")
 
 
+SHOWN_OF_PARAMETER = 60
+
+
 def series_name(benchmark: str, variant: Mapping[str, object]) -> str:
-    """moe.layer experts=64, dtype=bf16."""
-    values = ", ".join(f"{name}={value}" for name, value in variant.items())
+    """moe.layer experts=64, dtype=bf16. Long texts are cut; their page has them whole."""
+    values = ", ".join(f"{name}={_cut(str(value))}" for name, value in variant.items())
     return f"{benchmark} {values}" if values else benchmark
+
+
+def long_parameters(variant: Mapping[str, object]) -> dict[str, str]:
+    """The parameters that `series_name` cuts, whole."""
+    return {name: str(value) for name, value in variant.items() if len(str(value)) > SHOWN_OF_PARAMETER}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_OF_PARAMETER else f"{text[: SHOWN_OF_PARAMETER - 1]}…"

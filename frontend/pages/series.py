@@ -21,7 +21,7 @@ from frontend.figures.of_points import moment_of, standing, trend_of
 from frontend.figures.small import distribution
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
-from frontend.links import series_name
+from frontend.links import long_parameters, series_name
 from frontend.pages.board import GRANULARITIES, moment
 from frontend.reference import Reference, reference_of, since
 from frontend.render import script_json, verdict_tag
@@ -107,6 +107,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         project=series.project,
         series=series,
         name=name,
+        long_parameters=long_parameters(series.variant),
         points=points,
         figure=figure_json(points, gate, reference),
         reference=reference,

@@ -1,6 +1,6 @@
 """Addresses: the URL is the state."""
 
-from frontend.links import Here, commit_url, link, links_to, web_address
+from frontend.links import Here, commit_url, link, links_to, long_parameters, series_name, web_address
 
 
 def test_a_control_changes_one_parameter_and_keeps_the_rest() -> None:
@@ -30,3 +30,9 @@ def test_only_a_web_address_becomes_a_link() -> None:
 def test_many_addresses_at_once_are_those_made_one_by_one() -> None:
     shas = ("9f3c2e1", "a b&c", "é")
     assert links_to("/series/7", "commit", shas) == [link("/series/7", commit=sha) for sha in shas]
+
+
+def test_a_long_parameter_is_cut_in_the_name_of_a_series_and_kept_whole_beside_it() -> None:
+    variant = {"dtype": "bf16", "args": "x" * 500}
+    assert series_name("moe.layer", variant) == f"moe.layer dtype=bf16, args={'x' * 59}…"
+    assert long_parameters(variant) == {"args": "x" * 500}

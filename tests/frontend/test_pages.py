@@ -166,6 +166,17 @@ def test_the_checkout_that_another_run_of_the_same_environment_told_is_not_shown
     assert "<dt>git commit</dt>" not in text
 
 
+def test_a_long_parameter_is_cut_in_the_heading_of_its_series_and_stands_whole_on_the_page(own_site: Site) -> None:
+    command = "--args " + " ".join(f"--option-{number}={number}" for number in range(400))
+    table = f"benchmark,metric,value,unit,commit\nroute,step,1.5,ms,{'a' * 40}\n"
+    query = {"project": "northsea/loom", "testbed": "cpu", "variant": f"command={command}"}
+    assert own_site.client.post("/api/v1/import/csv", params=query, content=table).json()["counts"]["stored"] == 1
+    (series,) = own_site.client.get("/api/v1/series", params={"project": "northsea/loom"}).json()["items"]
+    text = own_site.client.get(f"/series/{series['id']}").text
+    assert command in text and text.count(command) == 1
+    assert f"command={command[:59]}…</h1>" in text
+
+
 def test_what_does_not_exist_is_a_page_that_helps(anyone: httpx.Client) -> None:
     answer = anyone.get("/series/999999")
     assert answer.status_code == 404
