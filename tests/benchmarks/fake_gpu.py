@@ -95,6 +95,10 @@ def _named(value: Any) -> Any:
     return torch.device("cuda", 0) if is_name and value in ("cuda", torch.device("cuda")) else value
 
 
+PASS = [0]
+"""Which backward pass this is: checkpointing makes activations again once in each."""
+
+
 def backward(tensor: torch.Tensor, gradient: torch.Tensor | None = None, **_: Any) -> None:
     """The backward pass, node by node: torch's engine wants streams, of which there are none here.
 
@@ -102,6 +106,7 @@ def backward(tensor: torch.Tensor, gradient: torch.Tensor | None = None, **_: An
     """
     start = tensor.grad_fn
     assert start is not None, "nothing here takes a gradient"
+    PASS[0] += 1
     with torch.no_grad():
         arrived: dict[Any, list[Any]] = {start: [None] * len(start._input_metadata)}
         arrived[start][tensor.output_nr] = torch.ones_like(tensor) if gradient is None else gradient
@@ -119,9 +124,9 @@ def backward(tensor: torch.Tensor, gradient: torch.Tensor | None = None, **_: An
                 if isinstance(node, torch.autograd.function.BackwardCFunction)
                 else node(*gradients)
             )
-            for one, (further, slot) in zip(
-                sent if isinstance(sent, tuple) else (sent,), node.next_functions, strict=True
-            ):
+            # A function of ours answers for its last arguments too, which are no tensors and have no gradient.
+            sent = sent[: len(node.next_functions)] if isinstance(sent, tuple) else (sent,)
+            for one, (further, slot) in zip(sent, node.next_functions, strict=True):
                 if further is None or one is None:
                     continue
                 waiting = arrived.setdefault(further, [None] * len(further._input_metadata))
@@ -216,6 +221,7 @@ def fake_gpu(monkeypatch: Any) -> Iterator[HostReads]:
         patch.setattr(fake_tensor, "init_gpu_context", lambda _: None)
         patch.setattr(torch, "Generator", _Generator)
         patch.setattr(torch.Tensor, "backward", backward)
+        patch.setattr(torch._C, "_current_graph_task_id", lambda: PASS[0])
         # A module moves its parameters by swapping, and torch refuses where a weak reference is left, as fakes leave.
         patch.setattr(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ()))
         # What would be compiled or captured runs as it is written.

@@ -20,7 +20,7 @@ from benchmarks.harness.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads import collectives, gpt_ddp, moe  # noqa: E402
+from benchmarks.workloads import collectives, gpt_ddp, moe, parts  # noqa: E402
 from tests.benchmarks.fake_gpu import fake_gpu  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "suite-on-gpus.md"
@@ -129,9 +129,20 @@ def test_a_load_is_drawn_on_the_device_that_routes(monkeypatch, load):
 @pytest.mark.parametrize("operation", list(Operation))
 def test_the_buffers_of_a_collective_are_on_the_device(monkeypatch, operation, in_place):
     with fake_gpu(monkeypatch):
-        ready = collectives.prepare(operation, 0, 2, 4096, "cuda", in_place=in_place)
+        payload = collectives.Payload(torch.bfloat16, 0, 2, "cuda")
+        ready = collectives.prepare(operation, payload, 4096, in_place=in_place)
         ready.refill()
         assert ready.result.is_cuda and ready.base.is_cuda
+
+
+@pytest.mark.parametrize("name", ["moe.parallel", "parallel.tensor", "parallel.context"])
+def test_what_a_rank_has_of_a_divided_layer_is_on_the_device(monkeypatch, name):
+    config = shrunk(dict(BY_ID[name].cases(Preset.FULL)[0].config))
+    with fake_gpu(monkeypatch):
+        part = parts.KINDS[config["kind"]](0, 2, config, 7)
+        whole = {name: tensor.to(torch.bfloat16) for name, tensor in part.whole(reduced=True).items()}
+        assert all(tensor.is_cuda for tensor in part.local(whole).values())
+        assert part.output(part.plain(whole)).is_cuda
 
 
 def test_a_rank_trains_on_the_device(monkeypatch):
@@ -143,7 +154,7 @@ def test_a_rank_trains_on_the_device(monkeypatch):
         assert all(parameter.grad.is_cuda for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", [*IN_PROCESSES_OF_THEIR_OWN, "coll.*", "gpt.ddp"])
+@pytest.mark.parametrize("name", [*IN_PROCESSES_OF_THEIR_OWN, "coll.*", "gpt.ddp", "moe.parallel", "parallel.tensor"])
 def test_what_is_out_of_reach_is_in_the_table_of_the_docs(name):
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     assert any(f"`{name}`" in row for row in rows)
