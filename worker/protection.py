@@ -84,7 +84,10 @@ class Sandbox:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
         if self.user is None or self.container is not None:
             return {}
-        return view_for(self.user, self._needed(*writable), scratch=scratch_places() if self.has_room else ())
+        view = view_for(self.user, self._needed(*writable), scratch=scratch_places() if self.has_room else ())
+        if self.has_room:
+            hide_neighbours(view, writable)
+        return view
 
     def room(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
         """What `worker.rooms` is told; None where the machine is seen as it is."""
@@ -431,6 +434,15 @@ def view_for(user: RunUser, needed: Mapping[Path, bool], scratch: Iterable[str] 
             if closed is not None:
                 view.setdefault(str(closed), {})[str(spelling)] = writable
     return view
+
+
+def hide_neighbours(view: dict[str, dict[str, bool]], own: Iterable[Path]) -> None:
+    """Adds that nothing stands beside a run's own directory: the other side of a session has the same user."""
+    shown = {path for needed in view.values() for path in needed}
+    for directory in own:
+        for spelling in dict.fromkeys((directory.absolute(), directory.resolve())):
+            if str(spelling) not in shown:
+                view.setdefault(str(spelling.parent), {})[str(spelling)] = True
 
 
 def first_closed(path: Path, user: RunUser) -> Path | None:

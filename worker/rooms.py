@@ -37,7 +37,7 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/sys")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 GPUS = ("nvidia", "dri", "kfd", "infiniband")
-SCRATCH = ("/tmp", "/var/tmp")
+SCRATCH = ("/tmp", "/var/tmp", "/run/lock", "/dev/mqueue")
 
 # {directory: {what is needed in there: may it be written}}
 View = Mapping[str, Mapping[str, bool]]

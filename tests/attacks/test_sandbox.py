@@ -76,14 +76,15 @@ def test_what_is_in_force_is_said_and_goes_to_the_service(untrusted: Any) -> Non
     assert words[sandbox.protection] in sandbox.reason
 
 
-@pytest.mark.parametrize("place", [*SCRATCH, "/dev/shm"])
+@pytest.mark.parametrize("place", [place for place in (*SCRATCH, "/dev/shm") if os.access(place, os.W_OK)])
 def test_a_run_leaves_nothing_for_the_next_and_sees_nothing_of_others(attack: Any, untrusted: Any, place: str) -> None:
     theirs = Path(place) / f"tidemark-attack-{os.getpid()}"
     theirs.write_text("theirs")
     mine = Path(place) / f"tidemark-left-{os.getpid()}"
     try:
         leave = f"mine, theirs = {str(mine)!r}, {str(theirs)!r}\n"
-        leave += "seen = [os.path.exists(mine), os.path.exists(theirs)]\nopen(mine, 'w').write('x')\ntell(seen=seen)"
+        leave += "seen = [os.path.exists(mine), os.path.exists(theirs)]\n"
+        leave += "tried(lambda: open(mine, 'w').write('x'))\ntell(seen=seen)"
         first, second = attack(leave), attack(leave)
         if has_room(untrusted):
             assert first["seen"] == second["seen"] == [False, False]
@@ -91,6 +92,21 @@ def test_a_run_leaves_nothing_for_the_next_and_sees_nothing_of_others(attack: An
     finally:
         theirs.unlink()
         mine.unlink(missing_ok=True)
+
+
+def test_the_other_side_of_a_session_is_not_there(attack: Any, untrusted: Any) -> None:
+    """Base and head run in turn, as one user; code of one that changed the other would decide who is slower."""
+    other = untrusted.bench.config.runs_dir / "now-head"
+    other.mkdir()
+    other.chmod(0o777)
+    (other / "model.py").write_text("x")
+    (other / "model.py").chmod(0o666)
+    path = str(other / "model.py")
+    seen = attack(
+        f"tell(written=tried(lambda: open({path!r}, 'a').write('slower')), read=tried(lambda: open({path!r}).read()))"
+    )
+    if has_room(untrusted):
+        assert seen["written"].startswith("refused") and seen["read"].startswith("refused")
 
 
 def test_two_runs_are_two_users_where_the_worker_is_root(attack: Any, untrusted: Any) -> None:
