@@ -11,6 +11,7 @@ from frontend.pages import (
     compare,
     fleet,
     measuring,
+    overview,
     pull_requests,
     regression,
     regressions,
@@ -33,7 +34,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.problem_page = problem_page
     assets.load_assets()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
-    for page in (welcome, board, regressions, regression, series, suites, run, compare, fleet, rule, search):
+    for page in (welcome, overview, board, regressions, regression, series, suites, run, compare, fleet, rule, search):
         app.include_router(page.router)
     for page in (pull_requests, measuring, settings):
         app.include_router(page.router)

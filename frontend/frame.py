@@ -25,10 +25,9 @@ THEMES = ("light", "dark")
 THEME_COOKIE = "tidemark_theme"
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 NAV = (
+    ("overview", "Overview", "/"),
     ("board", "Board", "/board"),
     ("regressions", "Regressions", "/regressions"),
-    ("suites", "Suites", "/suites"),
-    ("series", "Series", "/series"),
     ("compare", "Compare", "/compare"),
     ("fleet", "Fleet", "/fleet"),
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import quote, quote_plus, urlencode
 
 # Parameters that name where one is; they follow the reader from page to page.
-PLACE = ("project", "testbed", "branch", "theme")
+PLACE = ("project", "testbed", "branch", "suite", "dtype", "mode", "backend", "metric", "theme")
 
 # What holds for one look only: a cursor belongs to the filters it was made with, a deed is told once.
 FLEETING = frozenset({"cursor", "done"})
@@ -67,7 +67,7 @@ class Here:
 
     def page(self, path: str, **parameters: Value) -> str:
         """Another page, in the same place."""
-        place = {name: self.get(name) for name in PLACE}
+        place: dict[str, Value] = {name: self.all(name) for name in PLACE}
         return link(path, **(place | dict(parameters)))
 
 

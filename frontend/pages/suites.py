@@ -6,14 +6,14 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import PolicyBook
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.joint.status import standing
 from backend.services.reports import suites as service
-from backend.services.reports.suites import Machine, Standing, SuiteStanding, SuiteView, Sweep
+from backend.services.reports.suites import Machine, Standing, SuiteView, Sweep
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title, width_of
 from frontend.figures.references import beside
@@ -69,21 +69,8 @@ class Panel:
 
 @router.get("/suites")
 def suites_page(visit: Visiting) -> Response:
-    """Every suite in a line."""
-    project = visit.project()
-    found = service.list_suites(visit.c, project) if project is not None else ()
-    asked = visit.here.get("testbed")
-    found = tuple(each for each in found if not asked or each.testbed == asked)
-    return visit.page(
-        "suites.html",
-        page="suites",
-        title="Suites",
-        description=describe_all(project, found),
-        project=project,
-        path="/suites",
-        rows=[(each, suite_href(project or "", each.suite), speed(each), stands(each)) for each in found],
-        fleet_says=() if project is None else standing(visit.c, project, visit.now),
-    )
+    """Where the suites used to stand: they are the strips of the Overview."""
+    return RedirectResponse(visit.here.page("/"), status_code=308)
 
 
 @router.get("/suites/{suite:path}")
@@ -232,32 +219,6 @@ def metric_row(it: Standing, same: Mapping[str, Any], gate: float) -> MetricRow:
         verdict=mark,
         css="bad b" if it.verdict == "regression" and it.role == "gate" else css,
     )
-
-
-def speed(each: SuiteStanding) -> str:
-    """Cost turned into speed: + is faster."""
-    return numbers.DASH if each.change is None else numbers.signed_percent(1 / (1 + each.change) - 1)
-
-
-def stands(each: SuiteStanding) -> Markup:
-    """The worst that is so now."""
-    if each.slower:
-        return tag(("t", "▽"), f"{each.slower} slower now")
-    if each.suspects:
-        return tag(("u", "?"), plural(each.suspects, "suspect"))
-    if each.insufficient == each.gates:
-        return tag(("n", ""), "too little history")
-    if each.unsteady and not each.faster:
-        return tag(("n", "~"), f"{each.unsteady} too unsteady to judge")
-    return tag(("s", ""), "unchanged") if not each.faster else tag(("i", "▲"), f"{each.faster} faster")
-
-
-def describe_all(project: str | None, found: tuple[SuiteStanding, ...]) -> str:
-    if project is None or not found:
-        return f"{project or 'No project'}: no suite has a result yet."
-    slower = sum(each.slower for each in found)
-    said = f"{plural(slower, 'metric')} slower now" if slower else "nothing is slower than its baseline"
-    return f"{project}: {plural(len({each.suite for each in found}), 'suite')}, {said}."
 
 
 def describe(view: SuiteView) -> str:

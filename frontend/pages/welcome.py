@@ -1,4 +1,4 @@
-"""The front door: `/` leads to the board of the project that was busy last; `/sign-in` says how one signs in."""
+"""Signing in and out: `/sign-in` says how one signs in."""
 
 from typing import Annotated
 
@@ -8,14 +8,8 @@ from fastapi.responses import RedirectResponse, Response
 from backend.services.base import access
 from backend.services.base.access import Via
 from frontend.frame import Visiting
-from frontend.links import link
 
 router = APIRouter(include_in_schema=False)
-
-
-@router.get("/")
-def front_door(visit: Visiting) -> Response:
-    return RedirectResponse(link("/board", project=visit.project()), status_code=303)
 
 
 @router.post("/leave")

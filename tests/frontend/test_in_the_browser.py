@@ -420,7 +420,7 @@ def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     expect(page.locator("td.vc").first).not_to_be_visible()
     for path in (
         f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/series", "/fleet", "/compare",
-        "/rule", "/suites", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings", "/search?q=router",
+        "/rule", "/", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings", "/search?q=router",
         "/pull-requests", "/measuring", "/fleet/cpu-01",
         f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0",
     ):  # fmt: skip
@@ -439,10 +439,10 @@ def test_pages_work_without_scripts(loom: Site, visit: Enter) -> None:
 
 
 AXE_PAGES = (
+    "/",
     "/board",
     "/regressions",
     "/series",
-    "/suites",
     "/suites/moe",
     "/compare",
     "/fleet",

@@ -22,7 +22,7 @@ def addresses(site: Site) -> list[str]:
     asked = {"project": PROJECT, "state": "confirmed,acknowledged"}
     regression = site.client.get("/api/v1/regressions", params=asked).json()["items"][0]["id"]
     return [
-        "/board", "/board?q=nobody", "/regressions", f"/regressions/{regression}", "/series", "/series/1", "/suites",
+        "/board", "/board?q=nobody", "/regressions", f"/regressions/{regression}", "/series", "/series/1", "/",
         "/suites/moe", "/compare", f"/compare?head={guilty}", "/fleet", "/fleet/cpu-01", "/rule", "/search?q=router",
         "/settings", "/pull-requests", "/measuring", "/sign-in", "/nothing-here",
         f"/runs/northsea-loom-moe-{guilty[:12]}-0",

@@ -5,7 +5,6 @@ ladder (r00_scratch, r01_…), or else whatever names tell the variants apart. C
 times by size are metrics, `time_us_1_mib`.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,24 +40,6 @@ BUS_FACTOR: Mapping[str, Callable[[float], float]] = {
     "broadcast": lambda n: 1.0,
     "send_recv": lambda n: 1.0,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteStanding:
-    """A suite on a testbed in a line. `change` is the geometric mean of its gates' cost against their baselines."""
-
-    suite: str
-    testbed: str
-    benchmarks: int
-    variants: int
-    gates: int
-    slower: int
-    suspects: int
-    faster: int
-    insufficient: int
-    unsteady: int
-    change: float | None
-    measured_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,28 +122,6 @@ class SuiteView:
     standings: tuple[Standing, ...]  # benchmark by benchmark; of a variant the gates first
     sweeps: tuple[Sweep, ...]
     machines: tuple[Machine, ...]
-
-
-def list_suites(c: Connection, project: str) -> tuple[SuiteStanding, ...]:
-    """Every suite of a project with how it stands on each testbed."""
-    rows = store.suites(c, find_project(c, project).id)
-    return tuple(
-        SuiteStanding(
-            suite=row.suite,
-            testbed=row.testbed,
-            benchmarks=row.benchmarks,
-            variants=row.variants,
-            gates=row.gates,
-            slower=row.slower,
-            suspects=row.suspects,
-            faster=row.faster,
-            insufficient=row.insufficient,
-            unsteady=row.unsteady,
-            change=None if row.log_cost is None else math.expm1(row.log_cost),
-            measured_at=row.measured_at,
-        )
-        for row in rows
-    )
 
 
 def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = None) -> SuiteView:

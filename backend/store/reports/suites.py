@@ -33,23 +33,6 @@ class StandingRow(NamedTuple):
     measured_at: datetime
 
 
-class SuiteRow(NamedTuple):
-    """A suite on a testbed, counted over its gates."""
-
-    suite: str
-    testbed: str
-    benchmarks: int
-    variants: int
-    gates: int
-    slower: int
-    suspects: int
-    faster: int
-    insufficient: int
-    unsteady: int
-    log_cost: float | None  # mean of ln(1 + change of cost) over the gates that have noise
-    measured_at: datetime | None
-
-
 # The newest version of each metric stands for it; a variant that was dropped keeps its last word until it is too old.
 _STANDING = text(
     """SELECT DISTINCT ON (s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric)
@@ -65,22 +48,6 @@ _STANDING = text(
          AND (CAST(:benchmark AS text) IS NULL OR s.benchmark = :benchmark)
        ORDER BY s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric, s.last_measured_at DESC NULLS LAST
        LIMIT :limit"""
-)
-_SUITES = text(
-    """SELECT s.suite, t.name, count(DISTINCT s.benchmark), count(DISTINCT (s.benchmark, s.variant_key, s.preset)),
-         count(*), count(*) FILTER (WHERE j.verdict = 'regression'), count(*) FILTER (WHERE j.verdict = 'suspect'),
-         count(*) FILTER (WHERE j.verdict = 'improvement'), count(*) FILTER (WHERE j.verdict = 'insufficient'),
-         count(*) FILTER (WHERE j.verdict = 'unsteady'),
-         avg(ln(1 + CAST(j.change AS float8))) FILTER (WHERE j.change > -1 AND NOT s.exact), max(j.measured_at)
-       FROM (SELECT DISTINCT ON (testbed_id, suite, benchmark, variant_key, preset, metric) *
-             FROM series WHERE project_id = :project AND role = 'gate'
-             ORDER BY testbed_id, suite, benchmark, variant_key, preset, metric, last_measured_at DESC NULLS LAST) AS s
-       JOIN testbed t ON t.id = s.testbed_id
-       CROSS JOIN LATERAL (
-         SELECT verdict, change, measured_at FROM judgement
-         WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-         ORDER BY position DESC LIMIT 1) AS j
-       GROUP BY s.suite, t.name ORDER BY s.suite, t.name"""
 )
 _MACHINES = text(
     """SELECT t.name, newest.document, e.fingerprint
@@ -100,10 +67,6 @@ def standing(c: Connection, project_id: int, suite: str, benchmark: str | None, 
     """The newest point of every metric of a suite, phases apart."""
     values = {"project": project_id, "suite": suite, "benchmark": benchmark, "limit": limit}
     return [StandingRow._make(row) for row in c.execute(_STANDING, values).all()]
-
-
-def suites(c: Connection, project_id: int) -> list[SuiteRow]:
-    return [SuiteRow._make(row) for row in c.execute(_SUITES, {"project": project_id}).all()]
 
 
 def names(c: Connection, project_id: int) -> list[str]:

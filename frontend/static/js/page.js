@@ -85,7 +85,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const source = button.dataset.copy;
-  copy(source === "link" ? location.href : source.startsWith("#") ? $(source).textContent.trim() : source, button.dataset.what || "Text");
+  copy(source === "link" ? location.href : source.startsWith("/") ? location.origin + source : source.startsWith("#") ? $(source).textContent.trim() : source, button.dataset.what || "Text");
 });
 
 // ---- forms whose controls apply at once
@@ -172,7 +172,7 @@ document.addEventListener("keydown", (event) => {
   const name = event.key;
   if (performance.now() - pendingG < 1200) {
     pendingG = 0;
-    const page = { b: "board", r: "regressions", s: "series", u: "suites", c: "compare", f: "fleet" }[name];
+    const page = { o: "overview", b: "board", r: "regressions", c: "compare", f: "fleet" }[name];
     if (page) { event.preventDefault(); go(page); return; }
   }
   if (name === "g") { pendingG = performance.now(); return; }

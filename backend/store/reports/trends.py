@@ -1,0 +1,203 @@
+"""What the Overview reads: series with their facets, their points over time, onsets, environments, results that failed.
+
+Points come packed: twelve thousand of them are one value for the driver and one array for numpy.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, text
+
+from backend.store.reports.history import MICROSECONDS_UNTIL_2000
+
+
+class TrendSeries(NamedTuple):
+    """A judged series by its names; `noise` is the spread of one run as a fraction, None while it is not known."""
+
+    id: int
+    suite: str
+    benchmark: str
+    variant: dict[str, Any]
+    variant_key: str
+    preset: str
+    metric: str
+    unit: str
+    direction: str
+    role: str
+    exact: bool
+    noise: float | None
+
+
+class OnsetRow(NamedTuple):
+    """Where a change of a series began: when its commit was made, and when it was measured."""
+
+    series_id: int
+    suite: str
+    position: int
+    sha: str
+    committed_at: datetime
+    measured_at: datetime
+    direction: str
+    state: str
+    change: float
+    regression_id: int | None
+    regression_state: str | None
+    owner: str | None
+    cause: str | None
+
+
+class EnvironmentRow(NamedTuple):
+    """The first run in an environment within the range."""
+
+    fingerprint: dict[str, Any]
+    started_at: datetime
+    committed_at: datetime
+
+
+class OutcomeRow(NamedTuple):
+    """How the results of a suite's newest run within a stretch of time ended."""
+
+    at: datetime
+    suite: str
+    applicable: int
+    passed: int
+
+
+# `measured_at` is the start of a bucket, or the time of the commit where every commit is a point of its own.
+POINT = np.dtype([("series", ">i4"), ("position", ">i4"), ("at", ">i8"), ("value", ">f8")])
+
+_SERIES = text(
+    """SELECT id, suite, benchmark, variant, variant_key, preset, metric, unit, direction, role, exact,
+         CAST(profile ->> 'noise' AS float8)
+       FROM series
+       WHERE project_id = :project AND testbed_id = :testbed AND (role = 'gate' OR metric = 'mfu') ORDER BY id"""
+)
+_BUCKETS = text(
+    """SELECT string_agg(int4send(series_id) || int4send(last_position) || timestamptz_send(bucket)
+                         || float8send(last_value), ''::bytea)
+       FROM rollup
+       WHERE series_id = ANY(:series) AND granularity = :granularity
+         AND bucket >= date_trunc(:granularity, CAST(:since AS timestamptz), 'UTC') AND bucket <= :until"""
+)
+_COMMITS = text(
+    """SELECT string_agg(int4send(j.series_id) || int4send(j.position)
+                         || timestamptz_send(coalesce(c.committed_at, c.recorded_at)) || float8send(j.value), ''::bytea)
+       FROM judgement j JOIN commit c ON c.id = j.commit_id
+       WHERE j.series_id = ANY(:series) AND j.position BETWEEN :first AND :last AND j.superseded_at IS NULL
+         AND j.branch_id IS NULL"""
+)
+_ONSETS = text(
+    """SELECT p.series_id, s.suite, p.onset_position, c.sha, coalesce(c.committed_at, c.recorded_at),
+         coalesce(j.measured_at, c.committed_at, c.recorded_at), p.direction, p.state, p.change, p.regression_id,
+         g.state, g.owner, g.cause
+       FROM change_point p JOIN series s ON s.id = p.series_id JOIN commit c ON c.id = p.onset_commit_id
+       LEFT JOIN regression g ON g.id = p.regression_id
+       LEFT JOIN LATERAL (
+         SELECT measured_at FROM judgement WHERE series_id = p.series_id AND position = p.onset_position
+           AND superseded_at IS NULL AND branch_id IS NULL LIMIT 1) AS j ON true
+       WHERE p.series_id = ANY(:series) AND p.state <> 'withdrawn' AND p.onset_position BETWEEN :first AND :last
+       ORDER BY p.onset_position"""
+)
+_ENVIRONMENTS = text(
+    """SELECT e.fingerprint, n.started_at, n.committed_at
+       FROM (SELECT DISTINCT ON (r.environment_id) r.environment_id,
+               coalesce(r.started_at, r.received_at) AS started_at,
+               coalesce(c.committed_at, c.recorded_at) AS committed_at
+             FROM run r JOIN commit c ON c.id = r.commit_id
+             WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at >= :since
+               AND r.environment_id IS NOT NULL
+             ORDER BY r.environment_id, r.started_at) AS n
+       JOIN environment e ON e.id = n.environment_id ORDER BY n.started_at LIMIT 40"""
+)
+_OUTCOMES = text(
+    """SELECT n.at, n.suite, x.applicable, x.passed
+       FROM (SELECT DISTINCT ON (r.suite, date_trunc(:step, r.received_at, 'UTC'))
+               date_trunc(:step, r.received_at, 'UTC') AS at, r.suite, r.id
+             FROM run r
+             WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at >= :since
+               AND r.received_at <= :until AND r.state = 'done' AND r.session_id IS NULL
+             ORDER BY r.suite, date_trunc(:step, r.received_at, 'UTC'), r.received_at DESC) AS n
+       CROSS JOIN LATERAL (
+         SELECT count(*) FILTER (WHERE status <> 'not_applicable') AS applicable,
+           count(*) FILTER (WHERE status = 'ok') AS passed
+         FROM result WHERE run_id = n.id) AS x
+       ORDER BY n.at"""
+)
+_FACETS = text(
+    """SELECT suite, variant ->> 'dtype', variant ->> 'mode', coalesce(variant ->> 'backend', variant ->> 'impl'),
+         metric, benchmark || ' ' || variant_key || ' ' || preset
+       FROM series WHERE project_id = :project AND testbed_id = :testbed AND role = 'gate'"""
+)
+_NEWEST = text(
+    """SELECT c.sha, left(split_part(c.message, E'\\n', 1), 80)
+       FROM branch_commit b JOIN commit c ON c.id = b.commit_id
+       WHERE b.branch_id = :branch ORDER BY b.position DESC LIMIT :limit"""
+)
+_TIMES = text(
+    """SELECT b.position, coalesce(c.committed_at, c.recorded_at), c.sha
+       FROM branch_commit b JOIN commit c ON c.id = b.commit_id
+       WHERE b.branch_id = :branch AND b.position = ANY(:positions)"""
+)
+
+
+def judged_series(c: Connection, project_id: int, testbed_id: int) -> list[TrendSeries]:
+    """The gates of a project on a testbed, and the shares of a ceiling that are shown beside them."""
+    return [TrendSeries._make(row) for row in c.execute(_SERIES, {"project": project_id, "testbed": testbed_id}).all()]
+
+
+def bucket_points(
+    c: Connection, series: Sequence[int], granularity: str, since: datetime, until: datetime
+) -> NDArray[np.void]:
+    """The last value of each hour, day or week, as records of `POINT`, in any order."""
+    parameters = {"series": list(series), "granularity": granularity, "since": since, "until": until}
+    return _unpacked(c.scalar(_BUCKETS, parameters))
+
+
+def commit_points(c: Connection, series: Sequence[int], first: int, last: int) -> NDArray[np.void]:
+    """The value at each commit between two positions of the default branch, as records of `POINT`, in any order."""
+    return _unpacked(c.scalar(_COMMITS, {"series": list(series), "first": first, "last": last}))
+
+
+def _unpacked(packed: bytes | None) -> NDArray[np.void]:
+    found = np.frombuffer(packed or b"", dtype=POINT).copy()
+    found["at"] += MICROSECONDS_UNTIL_2000
+    return found
+
+
+def onsets(c: Connection, series: Sequence[int], first: int, last: int) -> list[OnsetRow]:
+    """Where changes of these series began between two positions, oldest first."""
+    parameters = {"series": list(series), "first": first, "last": last}
+    return [OnsetRow._make(row) for row in c.execute(_ONSETS, parameters).all()]
+
+
+def environments(c: Connection, project_id: int, testbed_id: int, since: datetime) -> list[EnvironmentRow]:
+    """The environments that runs had since a moment, in the order in which they were first seen."""
+    parameters = {"project": project_id, "testbed": testbed_id, "since": since}
+    return [EnvironmentRow._make(row) for row in c.execute(_ENVIRONMENTS, parameters).all()]
+
+
+def outcomes(
+    c: Connection, project_id: int, testbed_id: int, step: str, since: datetime, until: datetime
+) -> list[OutcomeRow]:
+    """How each suite's newest run of each `step` (hour, day, week) ended, oldest first."""
+    parameters = {"project": project_id, "testbed": testbed_id, "step": step, "since": since, "until": until}
+    return [OutcomeRow._make(row) for row in c.execute(_OUTCOMES, parameters).all()]
+
+
+def facet_values(c: Connection, project_id: int, testbed_id: int) -> list[tuple[Any, ...]]:
+    """(suite, dtype, mode, backend, metric, variant) of every gate: what a facet bar offers."""
+    return [tuple(row) for row in c.execute(_FACETS, {"project": project_id, "testbed": testbed_id}).all()]
+
+
+def commit_times(c: Connection, branch_id: int, positions: Sequence[int]) -> dict[int, tuple[datetime, str]]:
+    """When the commits at these positions were made, and their shas."""
+    rows = c.execute(_TIMES, {"branch": branch_id, "positions": list(positions)})
+    return {row[0]: (row[1], row[2]) for row in rows.all()}
+
+
+def newest(c: Connection, branch_id: int, limit: int) -> list[tuple[str, str]]:
+    """(sha, first line of the message) of the newest commits of a branch."""
+    return [(row[0], row[1]) for row in c.execute(_NEWEST, {"branch": branch_id, "limit": limit}).all()]

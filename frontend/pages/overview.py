@@ -1,0 +1,435 @@
+"""The front page: how are we doing, what needs a person, since when?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from backend.services.regressions.views import Regression, RegressionFilter
+from fastapi import APIRouter
+from fastapi.responses import RedirectResponse, Response
+from markupsafe import Markup
+
+from backend.services.joint.status import standing
+from backend.services.regressions import views as service
+from backend.services.reports.facets import passes
+from backend.services.reports.trend_grid import Mean
+from backend.services.reports.trends import Onset, Strip, TrendQuery, Trends, load_trends
+from frontend import numbers
+from frontend.facets import FacetBar, chosen_facets, facet_bar
+from frontend.figures.strips import band_path, case_line, line_path, place_of, places, scale_of, trend
+from frontend.first_run import first_run_page
+from frontend.frame import Visit, Visiting
+from frontend.links import Here
+from frontend.pages.board import moment
+from frontend.pages.regressions import interval_of, name_of, suspects
+from frontend.render import change_mark, script_json
+from frontend.words import plural
+
+router = APIRouter(include_in_schema=False)
+
+DEFAULT_RANGE = "30d"
+ONSETS = 8  # shown of those that nobody has taken; the others are a click away
+RECENT = timedelta(days=7)
+CERTAIN = 0.01  # a mean has to be at least so much worse before it is called so
+COVERED = 0.8  # of the variants compared: with fewer a mean speaks of a part
+NEAR = 3.0  # percent of the axis: marks closer than this share a label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A figure with its change against the base, what it stands on, and its line."""
+
+    name: str
+    what: str
+    value: str
+    change: Markup
+    interval: str
+    counts: str
+    coverage: str
+    partial: bool
+    spark: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Regressions of one onset, the largest first."""
+
+    lead: Regression
+    headline: str
+    items: tuple[Regression, ...]
+    interval: str
+    suspects: str
+    one_commit: bool
+    series: int
+    spark: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseGroup:
+    title: str
+    note: str
+    cases: list[Case]
+    more: int = 0
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """Onsets of a strip that stand too close for a label each."""
+
+    left: float
+    css: str
+    text: str
+    href: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnStrip:
+    strip: Strip
+    href: str
+    ticks: list[tuple[str, float]]
+    zero: float
+    value: str
+    band: str
+    lines: list[tuple[str, str, str]]
+    """(path, class, name) of each; the mean last, above the others."""
+    flags: list[Flag]
+    gate: float | None
+
+
+@router.get("/")
+def overview_page(visit: Visiting) -> Response:
+    """How the project is doing; or, until the first result is there, the steps towards it."""
+    project, here = visit.project(), visit.here
+    mine = next((each for each in visit.projects if each.slug == project), None)
+    if project is None:
+        return first_run_page(visit, None, None)
+    if mine is not None and mine.last_result_at is None:
+        return RedirectResponse(here.page("/board", project=project), status_code=303)  # the steps to a first result
+    query = query_of(here, project)
+    trends = load_trends(visit.c, query, now=visit.now)
+    groups, alarms, fixed = cases_of(visit, trends)
+    return visit.page(
+        "overview.html",
+        page="overview",
+        title=f"{project} on {trends.testbed}",
+        description=sentence(trends),
+        project=project,
+        path="/",
+        facets=bar(visit, trends),
+        trends=trends,
+        sentence=sentence(trends),
+        note=note(groups),
+        tiles=tiles(trends),
+        groups=groups,
+        alarms=alarms,
+        fixed=fixed,
+        strips=[drawn(trends, strip, here) for strip in trends.strips],
+        environments=environments(trends),
+        base_at=place_of(trends.base.at, trends.at) if trends.base else None,
+        zoomed=here(since=None, until=None) if here.get("since") or here.get("until") else None,
+        data=data_of(trends),
+        fleet_says=standing(visit.c, project, visit.now),
+    )
+
+
+def query_of(here: Here, project: str) -> TrendQuery:
+    return TrendQuery(
+        project=project,
+        testbed=here.get("testbed") or None,
+        facets=chosen_facets(here),
+        range=here.get("range") or None,
+        since=moment(here.get("since"), "since"),
+        until=moment(here.get("until"), "until", end=True),
+        granularity=here.get("granularity") or None,
+        base=here.get("base"),
+        head=here.get("head"),
+    )
+
+
+def bar(visit: Visit, trends: Trends) -> FacetBar | None:
+    here = visit.here
+    dated = here.get("since") or here.get("until")
+    base, head = trends.base, trends.head
+    return facet_bar(
+        visit,
+        trends.project,
+        range_shown=None if dated else here.get("range") or DEFAULT_RANGE,
+        granularity=trends.granularity,
+        base=(_end_name(base.name, base.at, "start of the range") if base else "–", base.sha if base else None),
+        head=(_end_name(head.name, head.at, "latest") if head else "–", head.sha if head else None),
+        unused={"branch": "trends are kept of the default branch"},
+    )
+
+
+def _end_name(name: str, at: datetime, otherwise: str) -> str:
+    return f"{name or otherwise} · {numbers.day(at)}"
+
+
+# --- how are we doing ------------------------------------------------------------------------------------------------
+
+
+def sentence(trends: Trends) -> str:
+    """The answer in one sentence."""
+    if trends.base is None:
+        return "Nothing was measured in this range."
+    against = (
+        f"{trends.base.name} ago"
+        if trends.base.name[-1:] in "dh" and trends.base.name[:1].isdigit()
+        else (trends.base.name[:10] or numbers.day(trends.base.at))
+    )
+    if not trends.compared:
+        return f"No variant was measured both at {against} and now."
+    what = f"of {plural(trends.compared, 'variant')}"
+    if not trends.slower and not trends.faster:
+        return f"None {what} moved against {against}."
+    are = "is" if trends.slower < 2 else "are"
+    return f"{trends.slower or 'None'} {what} {are} worse than {against}, {trends.faster or 'none'} better."
+
+
+def note(groups: Sequence[CaseGroup]) -> str:
+    """What needs a person."""
+    unowned = next((group for group in groups if group.title == "Nobody on it"), None)
+    number = sum(len(group.cases) + group.more for group in groups if group.title in ("Nobody on it", "In hand"))
+    if not number:
+        return "No case is open."
+    alone = len(unowned.cases) + unowned.more if unowned else 0
+    return f"{plural(number, 'onset')} with open cases, {alone or 'none'} of them with nobody on it."
+
+
+def tiles(trends: Trends) -> list[Tile]:
+    """Speed, pass rate, compile time, memory, utilisation: those that are measured."""
+    compile_unit = next((each.unit for each in trends.strips if "compile" in each.metric), "ms")
+    found = [
+        _mean_tile("Speed", "geometric mean, up is faster", trends.speed, None),
+        _pass_tile(trends),
+        _mean_tile(
+            "Compile time",
+            "geometric mean",
+            trends.compile_time,
+            _quantity(trends.compile_ms, compile_unit),
+        ),
+        _mean_tile("Peak memory", "geometric mean, less is better", trends.memory, _quantity(trends.memory_bytes, "B")),
+        _mean_tile(
+            "MFU",
+            "of the device’s peak",
+            trends.utilisation,
+            None if trends.utilisation_now is None else f"{trends.utilisation_now * 100:.1f} %",
+        ),
+    ]
+    return [tile for tile in found if tile is not None]
+
+
+def _quantity(value: float | None, unit: str) -> str | None:
+    return None if value is None else numbers.quantity(value, unit)
+
+
+def _mean_tile(name: str, what: str, mean: Mean | None, level: str | None) -> Tile | None:
+    if mean is None:
+        return None
+    cost = None if mean.change is None else 1 / (1 + mean.change) - 1
+    partial = mean.compared < COVERED * mean.series
+    sure = mean.low is not None and mean.high is not None and (mean.low > 0 or mean.high < 0)
+    firm = cost is not None and sure and abs(cost) >= CERTAIN and not partial
+    spread = ""
+    if mean.low is not None and mean.high is not None:
+        spread = numbers.interval(1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
+    ratio = "–" if mean.change is None else f"{1 + mean.change:.3f} ×"
+    same = mean.compared - mean.slower - mean.faster
+    return Tile(
+        name=name,
+        what=what,
+        value=level or ratio,
+        change=change_mark(cost, firm=firm) if sure else Markup('<span class="mut">no change</span>'),
+        interval=spread,
+        counts=f"{mean.slower} worse · {same} same · {mean.faster} better",
+        coverage=f"{mean.compared} of {mean.series} series at both ends",
+        partial=partial,
+        spark=trend(mean.line, marked=firm and (cost or 0) > 0),
+    )
+
+
+def _pass_tile(trends: Trends) -> Tile | None:
+    rate = trends.pass_rate
+    if not rate.applicable:
+        return None
+    now = rate.passed / rate.applicable
+    moved = 0.0 if rate.before is None else now - rate.before
+    failed = rate.applicable - rate.passed
+    mark = '<span class="mut">±0</span>'
+    if abs(moved) >= 0.0005:
+        css, glyph = ("bad", "▼") if moved < 0 else ("good", "▲")
+        mark = f'<span class="{css} nw">{glyph} {abs(moved) * 100:.1f} pt</span>'
+    return Tile(
+        name="Pass rate",
+        what="of what applies",
+        value=f"{now * 100:.1f} %".replace("100.0", "100"),
+        change=Markup(mark),
+        interval="",
+        counts=f"{failed} failed · {rate.passed} passed",
+        coverage="the newest run of each suite",
+        partial=False,
+        spark=trend(rate.line, marked=moved < 0),
+    )
+
+
+# --- what needs a person ---------------------------------------------------------------------------------------------
+
+
+def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regression], list[Regression]]:
+    """Open cases by onset, nobody's first; alarms about machines; what was closed within a week."""
+    chosen = chosen_facets(visit.here)
+
+    def listed(state: str, limit: int) -> list[Regression]:
+        wanted = RegressionFilter(
+            project=trends.project, state=state, testbed=visit.here.get("testbed") or None, limit=limit
+        )
+        found = service.list_regressions(visit.c, wanted).items
+        return [each for each in found if _passes(each, chosen)]
+
+    current = listed("suspect,open", 200)
+    closed = [
+        each for each in listed("closed", 30) if each.closed_at is not None and visit.now - each.closed_at < RECENT
+    ]
+    alarms = [each for each in current if each.held_back]
+    kinds: dict[str, list[Regression]] = {"Nobody on it": [], "In hand": [], "Suspects": []}
+    for each in current:
+        if each.held_back:
+            continue
+        in_hand = each.state == "acknowledged" or each.owner
+        kinds["Suspects" if each.state == "suspect" else "In hand" if in_hand else "Nobody on it"].append(each)
+    groups = []
+    notes = {"Nobody on it": "newest first", "Suspects": "more runs will tell; nobody was told"}
+    for title, items in kinds.items():
+        cases = by_onset(trends, items)
+        shown = cases[:ONSETS] if title != "In hand" or len(current) > ONSETS else cases
+        if cases:
+            groups.append(
+                CaseGroup(
+                    title=title,
+                    note=notes.get(title, ""),
+                    cases=shown,
+                    more=len(cases) - len(shown),
+                    folded=title == "In hand" and len(current) > ONSETS,
+                )
+            )
+    return groups, alarms, closed
+
+
+def _passes(each: Regression, chosen: dict[str, tuple[str, ...]]) -> bool:
+    pairs = (part.partition("=") for part in (each.variant or "").split(",") if part)
+    return passes(chosen, each.suite or "", each.metric or "", {name: value for name, _, value in pairs})
+
+
+def by_onset(trends: Trends, items: Sequence[Regression]) -> list[Case]:
+    """One case for all regressions that began at one commit, the newest onset first."""
+    groups: dict[tuple[str, object], list[Regression]] = {}
+    for each in items:
+        begun = each.first_bad.position if each.first_bad and each.first_bad.position is not None else f"R{each.id}"
+        groups.setdefault((each.testbed, begun), []).append(each)
+    cases = [_case(trends, found) for found in groups.values()]
+    return sorted(cases, key=lambda case: _since(case.lead), reverse=True)
+
+
+def _since(each: Regression) -> datetime:
+    return each.first_bad.committed_at if each.first_bad and each.first_bad.committed_at else each.opened_at
+
+
+def _case(trends: Trends, found: list[Regression]) -> Case:
+    found.sort(key=lambda each: -(each.change or 0.0))
+    lead = found[0]
+    onset = lead.first_bad.position if lead.first_bad else None
+    index = None
+    if onset is not None:
+        index = next((at for at, position in enumerate(trends.positions) if position >= onset), None)
+    return Case(
+        lead=lead,
+        headline=name_of(lead),
+        items=tuple(found),
+        interval=interval_of(lead, lead.change),
+        suspects=suspects(lead),
+        one_commit=lead.suspect_commits == 1,
+        series=sum(each.series for each in found),
+        spark=case_line(trends.values.get(lead.series_id or 0, ()), index),
+    )
+
+
+# --- since when ------------------------------------------------------------------------------------------------------
+
+
+def drawn(trends: Trends, strip: Strip, here: Here) -> DrawnStrip:
+    """A strip as paths, labels and marks."""
+    mean, x = strip.mean, places(trends.at)
+    scale = scale_of([mean.line, *(line.points for line in strip.lines)])
+    lines = [
+        (line_path(line.points, x, scale), "w" if (line.change or 0) < -trends.least / 2 else "v", line.name)
+        for line in strip.lines
+    ]
+    lines.append((line_path(mean.line, x, scale), "m", "mean"))
+    gate = 1 / (1 + trends.least)
+    return DrawnStrip(
+        strip=strip,
+        href=here(suite=[strip.suite]),
+        ticks=scale.ticks(),
+        zero=scale.percent(1.0),
+        value=_quantity(strip.value, strip.unit) or "–",
+        band=band_path(mean.band_low, mean.band_high, x, scale),
+        lines=lines,
+        flags=flags(trends, strip.onsets),
+        gate=scale.percent(gate),
+    )
+
+
+def flags(trends: Trends, onsets: Sequence[Onset]) -> list[Flag]:
+    """One label for all onsets that stand close together: ▼7.4, or ▼3 for three of them."""
+    placed = [(left, onset) for onset in onsets if (left := place_of(onset.at, trends.at)) is not None]
+    clusters: list[list[tuple[float, Onset]]] = []
+    for left, onset in sorted(placed, key=lambda each: each[0]):
+        if clusters and left - clusters[-1][0][0] < NEAR:
+            clusters[-1].append((left, onset))
+        else:
+            clusters.append([(left, onset)])
+    return [_flag(cluster) for cluster in clusters]
+
+
+OPEN_STATES = frozenset({"confirmed", "acknowledged"})
+
+
+def _flag(cluster: Sequence[tuple[float, Onset]]) -> Flag:
+    def weight(onset: Onset) -> tuple[bool, bool, float]:
+        return onset.direction == "regression", onset.state in OPEN_STATES, abs(onset.change)
+
+    left, worst = max(cluster, key=lambda each: weight(each[1]))
+    better = worst.direction == "improvement"
+    if better:
+        css, glyph = "i", "▲"
+    elif worst.state == "suspect":
+        css, glyph = "u", "?"
+    elif worst.state in OPEN_STATES:
+        css, glyph = ("k" if worst.owned else "r"), "▼"
+    else:
+        css, glyph = "o", "▽"
+    size = abs(worst.change) * 100
+    text = f"{glyph}{size:.0f}" if size >= 9.95 else f"{glyph}{size:.1f}"
+    if len(cluster) > 1:
+        text += f" +{len(cluster) - 1}"
+    what = "better" if better else "worse"
+    name = f"{size:.1f} % {what} in {plural(worst.series, 'series', 'series')} since {worst.sha[:7]}"
+    href = f"/regressions/{worst.regression_id}" if worst.regression_id else f"/compare?head={worst.sha}"
+    return Flag(left=left, css=css, text=text, href=href, name=name)
+
+
+def environments(trends: Trends) -> list[tuple[float, str]]:
+    found = [(place_of(each.at, trends.at), each.text) for each in trends.environments]
+    return [(left, text) for left, text in found if left is not None]
+
+
+def data_of(trends: Trends) -> Markup:
+    """What the crosshair reads: moments, and of each strip its mean."""
+    content: dict[str, Any] = {
+        "at": [int(each.timestamp()) for each in trends.at],
+        "strips": [strip.mean.line for strip in trends.strips],
+    }
+    return script_json(content)

@@ -1,0 +1,124 @@
+"""The front page: how the project stands against a base, what needs a person, since when; and the facet bar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from frontend_site import Site
+from playwright.sync_api import expect
+
+PROJECT = "northsea/loom"
+GUILTY = 18
+Enter = Callable[..., Any]
+
+
+@pytest.fixture
+def anyone(loom: Site) -> httpx.Client:
+    return httpx.Client(base_url=loom.url, headers={"Accept": "text/html"}, timeout=30)
+
+
+def words(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_the_front_page_says_how_many_variants_are_worse_and_whose_case_it_is(anyone: httpx.Client, loom: Site) -> None:
+    text = anyone.get("/").text
+    assert "2 of 7 variants are worse than" in text
+    cases = text[text.index('id="cases"') : text.index('id="trends"')]
+    assert "Nobody on it" in cases
+    assert loom.commits[PROJECT][GUILTY].sha[:7] in cases
+    assert "7 of 7 series at both ends" in words(text)
+
+
+def test_the_onset_stands_in_its_strip_and_in_no_other(anyone: httpx.Client) -> None:
+    strips = re.findall(r'<div class="st"><div class="who">.*?(?=<div class="st)', anyone.get("/").text, re.S)
+    by_suite = {re.search(r">(\w+)</a>", strip)[1]: strip for strip in strips}  # type: ignore[index]
+    assert '"flag r"' in by_suite["moe"] and "▼24" in by_suite["moe"]
+    assert '"flag r"' not in by_suite["gpt"]
+    assert "▽12" in by_suite["gpt"], "what was fixed is told as over"
+    assert "torch 2.13.0 → 2.13.1" in anyone.get("/").text
+
+
+def test_a_base_after_the_onset_finds_nothing_worse(anyone: httpx.Client, loom: Site) -> None:
+    newer = loom.commits[PROJECT][GUILTY + 2].sha
+    text = anyone.get("/", params={"base": newer}).text
+    assert "None of 7 variants moved against" in text
+    assert newer[:7] in text
+
+
+def test_what_a_base_can_be_is_said_when_it_is_none(anyone: httpx.Client) -> None:
+    refused = anyone.get("/", params={"base": "nosuchcommit"})
+    assert refused.status_code in (400, 404, 422)
+    assert "nosuchcommit" in refused.text
+    assert "last-good" in refused.text
+
+
+def test_a_facet_narrows_the_front_page_and_follows_to_the_board(anyone: httpx.Client) -> None:
+    text = anyone.get("/", params={"project": PROJECT, "suite": "moe"}).text
+    assert "2 of 4 variants are worse than" in text
+    assert 'aria-label="Take off suite moe"' in text
+    assert "4 of 7 variants" in text
+    assert re.search(r'href="/board\?[^"]*suite=moe', text)
+
+
+def test_facets_that_leave_nothing_say_so_and_can_be_cleared(anyone: httpx.Client) -> None:
+    text = anyone.get("/", params={"project": PROJECT, "suite": "moe", "dtype": "fp1"}).text
+    assert "0 of 7 variants" in text
+    assert "Clear the facets" in text
+
+
+def test_a_copied_address_names_moments_and_commits(anyone: httpx.Client) -> None:
+    text = anyone.get("/", params={"project": PROJECT, "range": "7d"}).text
+    pinned = re.search(r'data-copy="([^"]+)" data-what="Link"', text)[1].replace("&amp;", "&")  # type: ignore[index]
+    query = httpx.URL(pinned).params
+    assert "range" not in query
+    since, until = (datetime.fromisoformat(query[name]) for name in ("since", "until"))
+    assert until - since == timedelta(days=7)
+    assert len(query["base"]) == len(query["head"]) == 40
+    assert anyone.get(pinned).status_code == 200
+
+
+def test_the_suites_page_became_the_front_page(anyone: httpx.Client) -> None:
+    answer = anyone.get("/suites", params={"project": PROJECT})
+    assert answer.status_code == 308
+    assert answer.headers["location"] == f"/?project={PROJECT.replace('/', '%2F')}"
+
+
+@pytest.mark.parametrize("granularity", ["commit", "hour", "day", "week"])
+def test_every_granularity_is_answered(anyone: httpx.Client, granularity: str) -> None:
+    assert 'id="trends"' in anyone.get("/", params={"granularity": granularity, "range": "all"}).text
+
+
+def test_the_crosshair_is_shared_a_line_is_isolated_and_a_drag_zooms(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open("/")
+    plots = page.locator(".plot[data-strip]")
+    box = plots.first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    expect(page.locator(".cross:not([hidden])")).to_have_count(2)
+    only = page.locator(".lgd button.mean").first
+    only.click()
+    expect(only).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".sole")).to_have_count(1)
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
+    page.mouse.up()
+    page.wait_for_url("**since=**until=**")
+    expect(page.locator("#unzoom")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda address: "since=" not in address)
+
+
+def test_a_facet_is_chosen_with_a_click_and_taken_off_with_another(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/?project={PROJECT}")
+    page.locator("summary", has_text="suite any").click()
+    page.get_by_role("checkbox", name="moe").check()
+    page.get_by_role("button", name="Show these").locator("visible=true").click()
+    page.wait_for_url("**suite=moe**")
+    page.get_by_label("Take off suite moe").click()
+    page.wait_for_url(lambda address: "suite=" not in address)
