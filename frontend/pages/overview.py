@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from backend.services.regressions.views import Regression, RegressionFilter
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.services.joint.status import standing
-from backend.services.regressions import views as service
 from backend.services.reports.facets import passes
 from backend.services.reports.trend_grid import Mean
 from backend.services.reports.trends import Onset, Strip, TrendQuery, Trends, load_trends
+from backend.services.triage import views as service
+from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import FacetBar, chosen_facets, facet_bar
 from frontend.figures.strips import band_path, case_line, line_path, place_of, places, scale_of, trend
