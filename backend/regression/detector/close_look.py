@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, inflation, inflation_of, measure, middle
+from backend.regression.detector.density import CORRELATION, NAT, Floats, Ints, NoiseModel, inflation, inflation_of, measure, middle
 from backend.regression.detector.evidence import (
     SHIFTS,
     backwards,
@@ -50,6 +50,8 @@ CLEAR_GAP = 6.0
 """What was lost is at least so many standard deviations where single runs tell that it is back."""
 LONGEST_DOUBT = 8
 """So many runs nearer to the earlier level than to the regression, but not back at it, are a level of their own."""
+TOGETHER = 20
+"""Newest runs that show together that a regression is over."""
 SURE = 2.0
 """Standard errors of a level by which it must be back."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
@@ -305,6 +307,22 @@ def over_unseen(d: Memory, policy: Policy) -> Change | None:
         told=False,
         fixed=fixed,
     )
+
+
+def over_by_now(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
+    """The end of an open regression that no stretch shows in this noise, but the newest runs together do."""
+    opened, model = d.opened[-1], d.model
+    assert model is not None
+    if len(y) < TOGETHER:
+        return None
+    now = middle(y[-TOGETHER:])
+    noise = min(model.scale, local_noise(y))  # the model may be of the regression and of its end
+    rho = min(model.correlation, max(d.correlation, CORRELATION))
+    upper = now + SURE * noise * math.sqrt(1.57 * inflation_of(rho, TOGETHER) / TOGETHER)
+    if upper - opened.before >= min(math.log1p(policy.min_change), 0.5 * (opened.after - opened.before)):
+        return None
+    at = int(np.argmax(np.cumsum(y - 0.5 * (opened.after + now)))) + 1
+    return _ended(where, at, opened.after, now, policy) if at <= len(y) - policy.fixed_runs else None
 
 
 def _runs_back(y: Floats, before: float) -> int:

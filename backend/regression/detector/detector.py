@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backend.regression.detector.close_look import drifted, look, over_at_once, over_unseen, returned
+from backend.regression.detector.close_look import drifted, look, over_at_once, over_by_now, over_unseen, returned
 from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
 from backend.regression.detector.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
@@ -135,6 +135,8 @@ class Detector(Memory):
                 change = plain_step(history[:n], where[:n], policy)
             if change is None and n % DRIFT_EVERY == 0:
                 change = drifted(self, history[:n], where[:n], policy)
+            if change is None and self.opened and n % DRIFT_EVERY == 0:
+                change = over_by_now(self, history[:n], where[:n], policy)
             if change is not None:
                 return t + 1, self._accept(history[:n], where[:n], change, policy)
         if not high[-1]:

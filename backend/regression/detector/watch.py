@@ -43,6 +43,8 @@ def feed_quiet(runs: Sequence[Fed]) -> list[bool]:
         if high[row] or plain[row]:
             continue
         where = np.concatenate((detector.places, new_places[number : number + 1]))
+        if len(history) % DRIFT_EVERY == 0 and detector.opened:
+            continue
         if len(history) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
             continue
         detector.started = started[row]

@@ -96,3 +96,28 @@ def test_the_runs_before_a_drift_were_drifting_and_are_no_baseline(drift, earlie
     changes = detector.feed(back, np.arange(len(REGRESSED), len(REGRESSED) + len(back)), POLICY)
     assert changes[-1].fixed
     assert (detector.borrowed > 0) is earlier_runs
+
+
+def lost(noise, size, held, after, seed):
+    """A hundred runs, a loss that holds for some, and runs as before."""
+    x = noise * np.random.default_rng(seed).standard_normal(100 + held + after)
+    x[100 : 100 + held] += np.log1p(size)
+    return x
+
+
+@pytest.mark.parametrize("held", [8, 15, 30])
+def test_a_loss_in_noise_is_over_within_sixty_runs_of_its_end(held):
+    detectors = [fed(lost(0.03, 0.08, held, 0, seed))[0] for seed in range(12)]
+    opened = [(seed, detector) for seed, detector in enumerate(detectors) if detector.opened]
+    assert len(opened) >= 8
+    for seed, detector in opened:
+        after = lost(0.03, 0.08, held, 60, seed)[100 + held :]
+        detector.feed(after, np.arange(100 + held, 160 + held), POLICY)
+        assert detector.opened == ()
+
+
+def test_a_loss_that_stays_is_not_over():
+    for seed in range(12):
+        detector, changes = fed(lost(0.03, 0.08, 250, 0, seed))
+        assert bool(detector.opened) is any(change.told for change in changes)
+        assert detector.opened
