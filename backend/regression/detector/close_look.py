@@ -10,7 +10,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from backend.regression.detector.density import CORRELATION, NAT, Floats, Ints, NoiseModel, inflation, inflation_of, measure, middle
+from backend.regression.detector.density import (
+    CORRELATION,
+    NAT,
+    Floats,
+    Ints,
+    NoiseModel,
+    inflation,
+    inflation_of,
+    measure,
+    middle,
+)
 from backend.regression.detector.evidence import (
     SHIFTS,
     backwards,
