@@ -53,9 +53,12 @@ def prepare(settings: Settings, *, demo_commits: int | None) -> Prepared:
 
 
 def _keep_token(engine: Engine, data: DataDirectory, file: str, name: str, scope: access.Scope) -> str:
-    """The token in this file, known to the database: made when there is none, stored again when the database is new."""
+    """The token in this file, known to the database: made when there is none, or when somebody has revoked it; stored
+    again when the database is new."""
     kept = data.read_private(file)
     with engine.begin() as connection:
+        if kept is not None and access.is_revoked(connection, kept):
+            kept = None
         token = access.create_token(connection, name, [scope], now=datetime.now(UTC), secret=kept).token
     if kept is None:
         data.write_private(file, token)

@@ -49,6 +49,9 @@ def schema_of(kind: Any, seen: tuple[Any, ...] = ()) -> Schema:
 def _generic(origin: type, arguments: tuple[Any, ...], seen: tuple[Any, ...]) -> Schema:
     if is_dataclass(origin):
         return _record(origin, seen, arguments)
+    if origin is tuple and arguments and Ellipsis not in arguments:
+        places = [schema_of(each, seen) for each in arguments]
+        return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
     if issubclass(origin, np.ndarray):
         return {"type": "array"}
     if issubclass(origin, Mapping):

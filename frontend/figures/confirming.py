@@ -56,7 +56,7 @@ def sessions_svg(sessions: Sequence[Measured], unit: str) -> Markup:
         parts.append(
             f'<path class="gl" d="M{x_of(at):.1f} 4V{height - 22}"/><text x="{x_of(at):.1f}" y="{height - 8}" text-anchor="middle">{numbers.significant(at / factor, 4)}</text>'
         )
-    parts.append(f'<text x="{WIDTH - RIGHT + 30}" y="{height - 8}">{numbers.unit_text(name)}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT + 30}" y="{height - 8}">{escape(numbers.unit_text(name))}</text>')
     for index, each in enumerate(sessions):
         top = 6 + index * ROW
         parts.append(

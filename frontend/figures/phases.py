@@ -74,7 +74,7 @@ def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: flo
 
 def phases_svg(phases: Sequence[Phase], before: str, after: str, unit: str = "ms") -> Markup:
     """Two bars and what lies between them; one bar where there is no before."""
-    written = f" {unit}" if unit else ""
+    written = escape(f" {unit}") if unit else ""
     ordered = in_order(phases)
     compared = [phase for phase in ordered if phase.before is not None]
     total_after = sum(phase.after for phase in ordered)
@@ -89,7 +89,7 @@ def phases_svg(phases: Sequence[Phase], before: str, after: str, unit: str = "ms
     height = 44 if not compared else 168 if show_difference else 96
     said = f"{before}: {numbers.quantity(total_before, unit)}; " if compared else ""
     parts = [
-        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {numbers.quantity(total_after, unit)}">'
+        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {escape(numbers.quantity(total_after, unit))}">'
     ]
     y = 6
     rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []

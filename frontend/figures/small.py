@@ -198,7 +198,7 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     outside = len(every) - sum(counts)
     tallest, step = max(counts) or 1, (width - 16) / bins
     parts = [
-        f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="Distribution of {len(every)} samples in {len(dots)} processes, median {numbers.quantity(middle, unit)}">'
+        f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="Distribution of {len(every)} samples in {len(dots)} processes, median {escape(numbers.quantity(middle, unit))}">'
     ]
     for index, number in enumerate(counts):
         if number:
@@ -212,7 +212,7 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     parts.append(f'<path d="M{x_of(middle):.1f} {top - 8}V{height - bottom}" stroke="var(--ink)" stroke-width="1.4"/>')
     anchor = "start" if x_of(middle) < 60 else "end" if x_of(middle) > width - 60 else "middle"
     parts.append(
-        f'<text x="{x_of(middle):.1f}" y="{top - 14}" text-anchor="{anchor}" class="lb">median {numbers.significant(middle / factor, 4)} {numbers.unit_text(name)}</text>'
+        f'<text x="{x_of(middle):.1f}" y="{top - 14}" text-anchor="{anchor}" class="lb">median {numbers.significant(middle / factor, 4)} {escape(numbers.unit_text(name))}</text>'
     )
     for index in range(5):
         value = low + (high - low) * index / 4

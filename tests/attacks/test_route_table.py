@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 from sqlalchemy import Engine, text
 
@@ -86,3 +88,17 @@ def test_a_number_that_no_reader_takes_is_refused(server: LiveServer, number: fl
         document = run_document(0, environment={"x": number})
         assert worker.put(f"/api/v1/runs/{document['id']}", json=document).status_code in (400, 422)
         assert worker.get("/api/v1/workers").status_code == 200
+
+
+def test_a_bisection_is_answered_as_it_is_described(server: LiveServer) -> None:
+    names = fill(server)
+    with server.engine.begin() as c:
+        of_range = {"sha": "aa", "commit_id": 1, "position": 1, "parents": [], "untouched": False, "probability": 0.5}
+        c.execute(text("UPDATE bisection SET candidates = CAST(:those AS jsonb)"), {"those": json.dumps([of_range])})
+    with server.client("read") as reader:
+        described = reader.get("/openapi.json").json()["paths"]["/api/v1/bisections/{bisection_id}"]["get"]
+        wanted = described["responses"]["200"]["content"]["application/json"]["schema"]
+        answered = reader.get(f"/api/v1/bisections/{names['bisection_id']}").json()
+    assert "candidates" in answered, answered
+    assert answered["candidates"] == [["aa", 0.5]]
+    jsonschema.validate(answered, wanted)

@@ -151,6 +151,12 @@ def _scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     return wanted
 
 
+def is_revoked(c: Connection, secret: str) -> bool:
+    """Whether this was a token, and is none any more."""
+    row = store.find_token(c, hashed(secret))
+    return row is not None and row.revoked_at is not None
+
+
 def list_tokens(c: Connection) -> list[TokenRow]:
     return store.list_tokens(c)
 

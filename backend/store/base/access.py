@@ -65,10 +65,10 @@ def insert_token(
     expires_at: datetime | None,
     now: datetime,
 ) -> int:
-    """Store a token. The same secret again brings the stored one up to date (and back, when it was revoked)."""
+    """Store a token. The same secret again brings the stored one up to date; one that was revoked stays so."""
     values = {"name": name, "hint": hint, "scopes": list(scopes), "project_id": project_id, "expires_at": expires_at}
     statement = upsert(api_token).values(hash=hash, created_at=now, **values)
-    statement = statement.on_conflict_do_update(index_elements=["hash"], set_={**values, "revoked_at": None})
+    statement = statement.on_conflict_do_update(index_elements=["hash"], set_=values)
     return int(c.execute(statement.returning(api_token.c.id)).scalar_one())
 
 

@@ -1,0 +1,134 @@
+"""Markup in every text that comes from outside (runs, commits, logs), and every page is opened: it stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from sqlalchemy import Engine, text
+
+import frontend
+from backend.api import create_api
+from backend.services.base.config import ServiceConfig
+from tests.attacks.route_table import NAMES, OF_A_PROJECT, routes
+from tests.backend.api.conftest import run_document, sha
+from tests.conftest import LiveServer, ServeApp
+
+# What a page would hold as an element, or as an attribute that was ended early, if it were not escaped.
+OWNED = "<tm-owned>"
+EVIL = f"\"'>{OWNED}"
+REFRESH = f"{EVIL}<meta http-equiv=refresh content=0>"
+MINE = "demo/tinygpt"
+POSITIONS = 12
+
+
+@pytest.fixture
+def server(service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp) -> Iterator[LiveServer]:
+    config = replace(service_config, requests_per_address=10**9)
+    app = create_api(config, committing_engine)
+    frontend.mount(app, config, committing_engine)
+    with serve_app(app, committing_engine, config) as made:
+        yield made
+
+
+def evil_run(position: int) -> dict[str, Any]:
+    """A run with markup in each text that its writer chooses. What the contract refuses there is left as it was."""
+    document = run_document(position)
+    result = document["results"][0]
+    result["variant"] = {EVIL: EVIL, "dtype": REFRESH}
+    result["error"] = None
+    for number, each in enumerate(result["measurements"]):
+        each["unit"] = f"{number}{REFRESH}"[:50]
+    result["diagnosis"] = {"class": EVIL, "flags": [EVIL]}
+    result["correctness"] = {"state": "pass", "reference": EVIL, "checks": [{"name": EVIL, "value": 0.1, "limit": 0.2}]}
+    result["roofline"] = {"flop_per_byte": 1.0, "achieved_tflops": 1.0, "bound": EVIL, "share_of_ceiling": 0.5}
+    document["environment"] = {"torch": EVIL, "accelerator": EVIL, EVIL: EVIL}
+    document["telemetry"] = {"throttle": [EVIL], EVIL: EVIL}
+    document["code_under_test"] = {"kind": "implementation", "entry": EVIL}
+    document["canary"] = [{"name": EVIL, "before": 1.0, "after": 1.0}]
+    return document
+
+
+def deliver(worker: httpx.Client, document: dict[str, Any]) -> None:
+    """Deliver it; a field that may not hold markup is the contract's guard, and is given back its harmless value."""
+    harmless = run_document(0)
+    for _ in range(20):
+        answer = worker.put(f"/api/v1/runs/{document['id']}", json=document)
+        if answer.status_code == 201:
+            return
+        assert answer.status_code == 422, answer.text
+        for problem in answer.json()["errors"]:
+            field = problem["path"].split(".")[0].split("[")[0]
+            if field == "results":
+                part = problem["path"].split(".")[1].split("[")[0]
+                known = harmless["results"][0].get(part)
+                document["results"][0].update({part: known}) if known is not None else document["results"][0].pop(part)
+            else:
+                document[field] = harmless.get(field) or (document.pop(field) and {})
+    pytest.fail(answer.text)
+
+
+def test_markup_stays_text_on_every_page(server: LiveServer) -> None:
+    with server.client("worker") as worker:
+        for position in range(POSITIONS):
+            deliver(worker, evil_run(position))
+        failed = run_document(POSITIONS, status="failed", error=REFRESH, log_tail=REFRESH, results=[])
+        worker.put(f"/api/v1/runs/{failed['id']}", json=failed)
+        worker.post(
+            "/api/v1/workers", json={"name": "w1", "testbed": "cpu", "capabilities": {EVIL: EVIL, "trouble": EVIL}}
+        )
+    with server.engine.begin() as c:
+        values = {"evil": REFRESH, "now": datetime.now(UTC)}
+        for statement in (
+            "UPDATE commit SET message = :evil, author_name = :evil, author_email = :evil, skipped_reason = :evil, "
+            "manifest_error = :evil, changed_paths = ARRAY[:evil]",
+            "UPDATE run SET error = :evil, log_tail = :evil, requested_by = :evil",
+            "UPDATE project SET sync_error = :evil",
+            """INSERT INTO pull_request (project_id, number, title, author, state, is_fork, head_sha, base_ref, error)
+               SELECT id, 7, :evil, :evil, 'open', true, :evil, :evil, :evil FROM project""",
+            """INSERT INTO run_event (run_id, at, kind, detail)
+               SELECT id, :now, 'log', jsonb_build_object('lines', jsonb_build_array(CAST(:evil AS text))) FROM run""",
+        ):
+            c.execute(text(statement), values)
+        series = c.scalars(text("SELECT id FROM series")).all()
+        regressions = c.scalars(text("SELECT id FROM regression")).all()
+        runs = c.scalars(text("SELECT id FROM run")).all()
+        c.execute(text("UPDATE regression SET owner = :evil"), values)
+    assert series and regressions, "the change of the history must have been found"
+    shown = 0
+    with server.client("admin") as person:
+        for path in addresses(server, series, regressions, runs):
+            page = person.get(path, follow_redirects=True, headers={"accept": "text/html"})
+            assert page.status_code < 500, (path, page.text[:500])
+            if "text/html" in page.headers["content-type"] or "xml" in page.headers["content-type"]:
+                at = page.text.lower().find(OWNED)
+                assert at < 0, (path, page.text[max(at - 300, 0) : at + 100])
+                shown += "tm-owned" in page.text
+    assert shown > 10, "the markup is on the pages, as text"
+
+
+def addresses(server: LiveServer, series: Any, regressions: Any, runs: Any) -> Iterator[str]:
+    """Every page, with each of the things that it can be about."""
+    names = {**NAMES, "suite": "tinygpt", "name": "w1"}
+    things = {"series_id": series, "regression_id": regressions, "run_id": runs}
+    for method, path in routes(server.app):
+        if method != "GET" or path.startswith(("/api/", "/sign-in/", "/openapi", "/metrics")):
+            continue
+        kind = next((name for name in things if f"{{{name}}}" in path), None)
+        for thing in things[kind] if kind else [None]:
+            filled = path.replace(f"{{{kind}}}", str(thing))
+            for name, value in names.items():
+                filled = filled.replace(f"{{{name}:path}}", value).replace(f"{{{name}}}", value)
+            query = f"?project={MINE}" if path in OF_A_PROJECT else ""
+            yield filled + query
+            if path in ("/board", "/search", "/series", "/regressions", "/compare", "/fleet"):
+                yield f"{filled}{query}&q={quote(EVIL)}&match={quote(EVIL)}&owner={quote(EVIL)}&testbed={quote(EVIL)}"
+    for last in (sha(0), sha(POSITIONS - 1)):
+        yield f"/compare?project={MINE}&base={sha(0)}&head={last}"
+    for number in series:
+        yield f"/board/cell?project={MINE}&series={number}&commit={sha(POSITIONS - 1)}"
