@@ -3,5 +3,5 @@
 Importing this package imports no torch: the command plans, starts and collects; only child processes measure.
 """
 
-SUITE_VERSION = "1.0.0"
+SUITE_VERSION = "1.1.0"
 """Raised whenever measured code, a yardstick or a configuration changes: results of two versions are two series."""

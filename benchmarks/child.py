@@ -25,6 +25,15 @@ from benchmarks.spec import Status
 CPU_MEASURE_S = 1.1
 CPU_WARM_UP_S = 0.3
 
+STATED = (
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    "TRITON_CACHE_DIR",
+)
+"""Settings of the allocator and of the compiler's caches: a run under others is of another environment."""
+
 RAN_EAGERLY = (
     "the variant is compiled, and the timed steps entered no compiled region: the compiler fell back to eager code; "
     "TORCH_LOGS=dynamo says why"
@@ -114,6 +123,8 @@ def _measure(raw: dict[str, Any], report: dict[str, Any]) -> None:
     # After timing: what counts watches every operation, and the compiler may give up on code that is watched.
     if "count" in job.tasks and report["status"] == Status.OK:
         _add_counters(report, workload.counters())
+    if hasattr(workload, "notes") and report["status"] == Status.OK and "time" in job.tasks:
+        report["notes"] = workload.notes()
     if "profile" in job.tasks and not hasattr(workload, "measure"):
         report["kernels"] = _profile(workload, job)
     if "canary_after" in job.tasks:
@@ -127,8 +138,6 @@ def _time_or_let_measure(workload: Any, job: Any, report: dict[str, Any]) -> Non
         _judge_after(workload, report)
     else:
         _time(workload, job, report)
-    if hasattr(workload, "notes") and report["status"] == Status.OK:
-        report["notes"] = workload.notes()
 
 
 def _add_counters(report: dict[str, Any], counters: Iterable[Any]) -> None:
@@ -225,6 +234,7 @@ def _environment(job: Any) -> dict[str, Any]:
         }
     else:
         found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
+    found |= {name.lower(): os.environ.get(name) for name in STATED}
     return {key: value for key, value in found.items() if value is not None}
 
 

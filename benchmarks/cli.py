@@ -155,6 +155,8 @@ def _run(options: argparse.Namespace) -> int:
             "seed": request.seed,
             "processes": request.processes,
             "order": session.order,
+            "garbage_collector": "collected before timing and off while timing",
+            "compiler_caches": "kept between processes in the compiler's own folders; compile.cold begins with none",
             "scaled_down": SCALED_DOWN.get(request.preset),
         },
     )

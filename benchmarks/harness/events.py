@@ -7,6 +7,7 @@ device itself is behind `Device`, so that the protocol can be tested where there
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,39 @@ def _timed_steps(step: Callable[[Marks], None], count: int, times: StepTimes, de
         times.step_s.append(whole)
         times.phases_s.append({"other": max(0.0, whole - sum(phases.values())), **phases})
     times.events_over_wall = sum(times.step_s) / wall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBudget:
+    """How long a kernel is repeated until its clock is that of steady load, and how long it is then timed."""
+
+    dropped_s: float = 1.0
+    measure_s: float = 2.0
+    calls_per_wait: int = 25
+    most_samples: int = 20_000
+
+
+def seconds_under_load(
+    calls: Sequence[Call], device: Device | None = None, budget: LoadBudget | None = None
+) -> list[float]:
+    """Seconds of single calls back to back, after a second of the same: a cool device runs faster than it can stay.
+
+    `calls` take turns on buffers of their own. The host waits only once in `calls_per_wait` calls.
+    """
+    device, budget = device or CudaDevice(), budget or LoadBudget()
+    found: list[float] = []
+    for seconds, kept in ((budget.dropped_s, False), (budget.measure_s, True)):
+        spent = 0.0
+        while spent < seconds and len(found) < budget.most_samples:
+            boundaries = [device.record()]
+            for number in range(budget.calls_per_wait):
+                calls[number % len(calls)]()
+                boundaries.append(device.record())
+            device.synchronize()
+            each = [device.seconds(*pair) for pair in itertools.pairwise(boundaries)]
+            spent += sum(each)
+            found += each if kept else []
+    return found
 
 
 def rotations(bytes_per_call: float) -> int:

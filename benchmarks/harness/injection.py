@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
 from benchmarks.harness.marks import Marks, NoMarks
 
 CALIBRATION_STEPS = 15
-SLEEP_CYCLES = 10_000_000
+PRODUCT_SIDE = 1024
+"""Of the matrices multiplied to spend time: some four microseconds each, the grain of what can be spent."""
 
 
 class Slowed:
@@ -25,8 +27,13 @@ class Slowed:
             return
         import torch
 
-        cycles = int(seconds * _cycles_per_second())
-        self._spend = lambda: torch.cuda._sleep(cycles)
+        from benchmarks.harness import events
+
+        # Work, not sleep: a device at its power limit cools while it sleeps, and makes up for it in the step.
+        left, right = (torch.randn(PRODUCT_SIDE, PRODUCT_SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        into = torch.empty_like(left)
+        each = median(events.seconds_under_load([lambda: torch.mm(left, right, out=into)]))
+        self._spend = partial(_multiply, left, right, into, max(1, round(seconds / each)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._workload, name)
@@ -56,16 +63,8 @@ def _spin(seconds: float) -> None:
         pass
 
 
-def _cycles_per_second() -> float:
-    """How many cycles of the sleeping kernel last a second on this device, at the clock of the moment."""
+def _multiply(left: Any, right: Any, into: Any, times: int) -> None:
     import torch
 
-    found = []
-    for _ in range(5):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        torch.cuda._sleep(SLEEP_CYCLES)
-        end.record()
-        torch.cuda.synchronize()
-        found.append(SLEEP_CYCLES / (start.elapsed_time(end) / 1000))
-    return median(found)
+    for _ in range(times):
+        torch.mm(left, right, out=into)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from benchmarks.harness.marks import Marks, NoMarks
 from benchmarks.harness.plugin import PluginError, load_plugin
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
 from benchmarks.workloads import gpt_model
+from benchmarks.workloads.attention import FUSED
 from benchmarks.workloads.gpt_config import GptConfig, Rung, rung_named
 
 CHECK_BATCH, CHECK_CONTEXT, CHECK_STEPS = 2, 64, 3
@@ -110,6 +111,8 @@ class GptWorkload(ABC):
     dtype: str
     pinned = False
     compiles = False
+    fused_kernels: Sequence[str] = ()
+    """Of the counted step."""
 
     def __init__(self, job: Job, config: GptConfig, vocabulary: int) -> None:
         self.job, self.config, self.vocabulary = job, config, vocabulary
@@ -177,7 +180,9 @@ class GptWorkload(ABC):
         self.training = GptStep(model, self.loss_of(model), optimizer, stream, self.config, self.autocast)
 
     def _loaded(self, config: GptConfig) -> nn.Module:
-        model = self.make_model(config)
+        # Its first weights are made where they are used, and then replaced by the seeded ones.
+        with torch.device(config.device):
+            model = self.make_model(config)
         if not isinstance(model, nn.Module):
             raise PluginError(f"build(config) returned {type(model).__name__}; it must return a torch.nn.Module")
         model = model.to(config.device)
@@ -196,6 +201,7 @@ class GptWorkload(ABC):
 
     def counters(self) -> list[Counter]:
         operations = count_operations(lambda: self.training.run(NoMarks()))
+        self.fused_kernels = sorted(name for name in operations.by_name if name in FUSED)
         inputs_BT, targets_BT = self.training.batch(NoMarks())
         kept = count_activation_bytes(
             lambda: self.training.forward(inputs_BT, targets_BT), self.training.model.parameters()
@@ -208,6 +214,10 @@ class GptWorkload(ABC):
             fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
             fact("flop_per_step_causal", float(tokens * self.config.flop_per_token(causal=True)), "FLOP", "6N+6LCT"),
         ]
+
+    def notes(self) -> dict[str, Any]:
+        """Which fused attention torch chose, which on recent GPUs need not be FlashAttention."""
+        return {"fused_kernels": self.fused_kernels} if self.fused_kernels else {}
 
     # correctness
 

@@ -152,15 +152,19 @@ def adamw(parameters: Iterable[nn.Parameter], config: GptConfig, *, fused: bool)
 
 
 def seeded_weights(config: GptConfig, seed: int = 1234) -> dict[str, Tensor]:
-    """GPT-2's initialisation (0.02, residual projections scaled by the depth) from a seed, drawn in double precision
-    on the CPU.
+    """GPT-2's initialisation (0.02, residual projections scaled by the depth) from a seed.
+
+    Drawn where they are used: on a CPU in double precision, on a GPU in single, where a CPU would take seconds.
     """
-    generator = torch.Generator().manual_seed(seed)
-    model = Gpt(config, NAIVE)
+    generator = torch.Generator(config.device).manual_seed(seed)
+    kind = torch.float64 if config.device == "cpu" else torch.float32
+    # Only names and shapes are asked of it.
+    with torch.device("meta"):
+        model = Gpt(config, NAIVE)
     weights: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         centre = 1.0 if name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight")) else 0.0
         scale = 0.02 / math.sqrt(2 * config.n_layer) if name.endswith("c_proj.weight") else 0.02
-        drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale + centre
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=kind, device=config.device) * scale + centre
         weights[name] = drawn.to(torch.float32)
     return weights

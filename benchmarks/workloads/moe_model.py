@@ -24,7 +24,7 @@ class MoeMlp(nn.Module):
     def __init__(self, config: MoeConfig, how: str, plugin: Plugin | None, seed: int) -> None:
         super().__init__()
         self.config, self.how, self.plugin = config, how, plugin
-        for name, drawn in draw_weights(config, torch.Generator().manual_seed(seed)).items():
+        for name, drawn in draw_weights(config, torch.Generator(config.device).manual_seed(seed)).items():
             self.register_parameter(name, nn.Parameter(drawn))
         self.bias: Tensor
         self.register_buffer("bias", torch.zeros(config.tokens, config.experts), persistent=False)
@@ -32,7 +32,7 @@ class MoeMlp(nn.Module):
 
     def set_load(self, load: str) -> None:
         """Fixes which experts each position prefers."""
-        generator = torch.Generator().manual_seed(self.seed + 7)
+        generator = torch.Generator(self.config.device).manual_seed(self.seed + 7)
         self.bias.copy_(load_bias(load, self.config.tokens, self.config.experts, generator))
 
     def forward(self, x_BTC: Tensor) -> Tensor:

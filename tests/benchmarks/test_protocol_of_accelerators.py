@@ -192,6 +192,20 @@ def test_buffers_in_turn_outweigh_the_cache(size):
     assert (count == 1) == (size >= FLUSH_BYTES)
 
 
+def test_a_ceiling_is_read_under_load_after_the_device_has_warmed():
+    """At its boost clock a cool device makes a product in half the time that it can keep up."""
+    device, spent = SimulatedDevice(), [0.0]
+
+    def product():
+        seconds = 1e-3 if spent[0] < 0.8 else 2e-3
+        spent[0] += seconds
+        device.work(seconds)
+
+    seconds = events.seconds_under_load([product], device)
+    assert min(seconds) > 1.9e-3
+    assert sum(seconds) >= 2.0, "and a second before them that is dropped"
+
+
 def test_the_product_ceiling_takes_turns_with_matrices_of_its_own():
     from benchmarks.harness.workload import Job
     from benchmarks.workloads.ceilings import Gemm
