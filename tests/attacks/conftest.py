@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.worker.conftest import Bench, bench, config, make_bench, repository, service
+from tests.worker.conftest import Bench, bench, broker, config, make_bench, repository, service, start_worker
 from worker.config import Isolation, WorkerConfig
 from worker.processes import Interrupt
 
-__all__ = ["Bench", "bench", "config", "make_bench", "repository", "service", "untrusted"]
+__all__ = ["Bench", "bench", "broker", "config", "make_bench", "repository", "service", "start_worker", "untrusted"]
 
 
 @pytest.fixture

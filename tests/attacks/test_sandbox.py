@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.worker.conftest import wait_until
 from worker.config import Isolation, WorkerConfig
 from worker.container import Network
 from worker.protection import Protection, Sandbox
@@ -66,8 +67,13 @@ def has_room(untrusted: Any) -> bool:
     return sandbox.has_room
 
 
-def test_what_is_in_force_is_said_and_goes_to_the_service(untrusted: Any) -> None:
+def test_what_is_in_force_is_said_and_goes_to_the_service(untrusted: Any, service: Any, start_worker: Any) -> None:
     sandbox = untrusted.bench.job.sandbox
+    worker = start_worker(isolation="auto", name="host-2")
+    hello = wait_until(lambda: service.hellos and service.hellos[-1])
+    assert hello["protection"] == sandbox.protection
+    assert hello["capabilities"]["protection_reason"] == sandbox.reason
+    assert f"protection {sandbox.protection} ({sandbox.reason})" in worker.log
     words = {
         Protection.USER: "each run as a user of its own",
         Protection.NAMESPACE: "the system's programs and their own directory",
