@@ -15,7 +15,7 @@ from benchmarks.spec import Preset, slug_of
 FILE = Path(__file__).with_name("expected_times.json")
 """Seconds by accelerator (or `cpu`), preset and case; `python -m benchmarks learn` writes it."""
 
-START_S = {Preset.CPU: 3.0, Preset.SMOKE: 14.0, Preset.FULL: 30.0}
+START_S = {Preset.CPU: 3.0, Preset.SMOKE: 12.0, Preset.FULL: 30.0}
 """Estimate of one process: start of torch, check, warm-up, measuring, and the readings before and after."""
 COMPILING_S = {"inductor": 50.0, "flex": 25.0, "best": 25.0}
 """What compiling adds, by backend."""

@@ -19,13 +19,13 @@ class Part(StrEnum):
     """The parts of an acceptance, in their order; each is made for one call of nine minutes."""
 
     FIRST = "first"
-    """The ladder's ends and last rungs, then one case of every benchmark: a fault of any of them ends the call."""
+    """The ladder's ends and last rungs, then one case of every family: a fault of any of them ends the call."""
     RUNGS = "rungs"
     """The other rungs, and what must be steady from process to process."""
     SESSIONS = "sessions"
     """Interleaved sessions, half of whose processes are slowed down."""
     SHAPES = "shapes"
-    """Attention, experts and decoding at the shapes of the targets, and what the harness itself costs."""
+    """Attention, experts and decoding at the shapes of the targets, what the harness costs, every other benchmark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,23 +94,27 @@ def sessions(preset: Preset) -> Sessions:
 
 
 def _on_a_gpu() -> Iterator[Unit]:
+    smoke = _one_of_each_benchmark()
+    of_family = {one.benchmark.family: one for one in reversed(smoke)}
+    first = [one for one in smoke if one is of_family[one.benchmark.family]]
     yield from (_unit(Part.FIRST, f"gpt.ladder/{rung}", Preset.FULL) for rung in LADDER)
-    yield from _one_of_each()
+    yield from (_of(Part.FIRST, one, Preset.SMOKE) for one in first)
     yield from (_unit(Part.RUNGS, f"gpt.ladder/{rung}", Preset.FULL) for rung in RUNGS)
     yield from (_unit(Part.RUNGS, case, Preset.FULL, n) for n in range(STEADY_PROCESSES) for case in STEADY)
     yield from (_unit(Part.SHAPES, case, Preset.FULL) for case in SHAPES)
     yield _overhead("--preset", "smoke")
+    yield from (_of(Part.SHAPES, one, Preset.SMOKE) for one in smoke if one not in first)
 
 
-def _one_of_each() -> Iterator[Unit]:
+def _one_of_each_benchmark() -> list[Selected]:
     """The smoke preset's case of every benchmark; of the collectives, which are one code, of the first alone."""
-    families = set()
+    found: list[Selected] = []
     for benchmark in registry.BY_ID.values():
-        if benchmark.id == "gpt.ladder" or (benchmark.mode == "collective" and benchmark.family in families):
+        seen = any(one.benchmark.family == benchmark.family for one in found)
+        if benchmark.id == "gpt.ladder" or (benchmark.mode == "collective" and seen):
             continue
-        families.add(benchmark.family)
-        chosen, _ = registry.choose([f"{benchmark.id}/{OF_EACH.get(benchmark.id, '*')}"], Preset.SMOKE, {})
-        yield _of(Part.FIRST, chosen[0], Preset.SMOKE, may_lack=benchmark.distributed)
+        found.append(registry.choose([f"{benchmark.id}/{OF_EACH.get(benchmark.id, '*')}"], Preset.SMOKE, {})[0][0])
+    return found
 
 
 def _on_a_cpu() -> Iterator[Unit]:
@@ -129,7 +133,7 @@ def _unit(part: Part, case: str, preset: Preset, process: int = 0) -> Unit:
     return _of(part, chosen[0], preset, process)
 
 
-def _of(part: Part, one: Selected, preset: Preset, process: int = 0, *, may_lack: bool = False) -> Unit:
+def _of(part: Part, one: Selected, preset: Preset, process: int = 0) -> Unit:
     seconds = expected.expected(one, preset, expected.load(), "cpu" if preset is Preset.CPU else MACHINE).seconds
     name = f"{one.name.replace('/', '.')}.{preset}.{process}"
     arguments = ("run", one.name, "--preset", preset, "--processes", "1", "--seed", str(1234 + process))
@@ -137,8 +141,8 @@ def _of(part: Part, one: Selected, preset: Preset, process: int = 0, *, may_lack
         part=part,
         name=name,
         arguments=arguments,
-        expected_s=LACKING_S if may_lack else seconds,
-        may_lack=may_lack,
+        expected_s=LACKING_S if one.benchmark.distributed and preset is not Preset.CPU else seconds,
+        may_lack=one.benchmark.distributed,
     )
 
 

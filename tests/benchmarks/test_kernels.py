@@ -70,11 +70,11 @@ def test_a_wrong_kernel_fails_its_check(monkeypatch, name):
     assert made.check().failed is not None
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_a_loss_in_chunks_is_the_loss_and_keeps_no_logits(dtype):
+def test_a_loss_in_chunks_is_the_loss_and_keeps_no_logits():
     kept = {}
     for how in ("plain", "chunked"):
-        made = workload("kernel.linear_cross_entropy", how, dtype, rows=256, vocabulary=512)
+        assert workload("kernel.linear_cross_entropy", how, "bf16").check().failed is None
+        made = workload("kernel.linear_cross_entropy", how, rows=256, vocabulary=512)
         assert made.check().failed is None, made.check().sentence()
         made.prepare()
         kept[how] = next(c.value for c in made.counters() if c.metric == "activation_bytes")

@@ -221,12 +221,11 @@ def all_operations(rank, ranks, argument):
     return found
 
 
-@pytest.mark.parametrize(("ranks", "operations"), [(2, list(Operation)), (3, ["reduce", "all_to_allv"])])
-def test_every_operation_arrives_exactly_in_both_precisions_from_eight_bytes_on(monkeypatch, ranks, operations):
+def test_every_operation_arrives_exactly_in_both_precisions_from_eight_bytes_on(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for by_operation in run_ranks(all_operations, ranks, {"operations": operations}, "gloo", "all"):
+    for by_operation in run_ranks(all_operations, 2, {"operations": list(Operation)}, "gloo", "all"):
         assert {name for name, (wrong, _) in by_operation.items() if wrong} == set()
         assert all(all(enough) for _, enough in by_operation.values())
 
