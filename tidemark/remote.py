@@ -198,7 +198,7 @@ def _must_be_read_by_git(path: Path) -> None:
 
 def regressed(answer: Mapping[str, Any]) -> bool:
     """Whether a gate is red here. A suspect is none, nor is what a run fixed, nor a metric that is only watched."""
-    return any(v.get("verdict") == "regression" and v.get("role") == "gate" for v in answer.get("verdicts", ()))
+    return any(v.get("red") for v in answer.get("verdicts", ()))
 
 
 def describe_verdicts(answer: Mapping[str, Any]) -> str:

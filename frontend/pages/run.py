@@ -220,7 +220,7 @@ def listed(value: Any) -> str:
 
 def metric_tag(measured: run_view.Measured) -> Markup:
     """The verdict of a metric; what is no gate got worse without an alarm."""
-    if measured.verdict == "regression" and measured.role != "gate":
+    if measured.verdict == "regression" and not measured.red:
         return tag(("k", "▽"), "worse, no gate")
     if measured.verdict == "regression" and not measured.onset:
         return tag(("t", "▽"), f"still {worse_word(measured.unit, measured.direction)}")

@@ -198,7 +198,7 @@ def metric_row(it: Standing, same: Mapping[str, Any], gate: float) -> MetricRow:
     mark = verdict_tag(it.verdict)
     if it.verdict == "regression":
         now = f"{worse_word(it.unit, it.direction)} now"
-        mark = tag(("t", "▽"), now) if it.role == "gate" else tag(("k", "▽"), "worse, no gate")
+        mark = tag(("t", "▽"), now) if it.red else tag(("k", "▽"), "worse, no gate")
     if it.role == "derived":
         mark = Markup('<span class="dim">computed</span>')
     css = "good" if it.verdict == "improvement" else "mut"
@@ -217,7 +217,7 @@ def metric_row(it: Standing, same: Mapping[str, Any], gate: float) -> MetricRow:
             width=150,
         ),
         verdict=mark,
-        css="bad b" if it.verdict == "regression" and it.role == "gate" else css,
+        css="bad b" if it.red else css,
     )
 
 

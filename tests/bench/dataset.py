@@ -102,13 +102,14 @@ FROM generate_series(900, :commits - 1, 1000) AS p JOIN branch_commit b ON b.bra
 """
 # Of the bad window (the last hundred of each thousand commits) every tenth series is part.
 _JUDGED = """
-INSERT INTO judgement (measured_at, series_id, position, commit_id, run_id, value, verdict, onset, change, change_low,
-                       change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high, anchor,
-                       anchor_change, have, need, regression_id, detail, policy_version)
+INSERT INTO judgement (measured_at, series_id, position, commit_id, run_id, value, verdict, onset, red, change,
+                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
+                       anchor, anchor_change, have, need, regression_id, detail, policy_version)
 SELECT started_at, series_id, position, commit_id, run_id, level * (1 + step + noise),
        CASE WHEN position < 5 THEN 'insufficient' WHEN step > 0 THEN 'regression'
             WHEN noise > 0.0195 THEN 'suspect' WHEN noise < -0.0198 THEN 'improvement' ELSE 'unchanged' END,
-       bad AND position % 1000 = 900, step + noise, step + noise - 0.01, step + noise + 0.01,
+       bad AND position % 1000 = 900, position >= 5 AND step > 0, step + noise,
+       step + noise - 0.01, step + noise + 0.01,
        level, level * 0.97, level * 1.03, level * (1 + step), level * (1 + step) * 0.99, level * (1 + step) * 1.01,
        level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 - position END,
        regression_id,

@@ -17,7 +17,8 @@ def standing(benchmark: str, variant: dict[str, Any], metric: str, value: float,
         "series_id": 7, "testbed": "h200-sxm", "preset": "full", "unit": "1/s", "direction": "higher",
         "role": "derived",
         "exact": False, "baseline": value * 0.9, "verdict": "unchanged", "change": 0.0, "low": None, "high": None,
-        "regression_id": None, "sha": "a" * 40, "run_id": "R", "measured_at": datetime(2026, 11, 20, tzinfo=UTC),
+        "red": False, "regression_id": None, "sha": "a" * 40, "run_id": "R",
+        "measured_at": datetime(2026, 11, 20, tzinfo=UTC),
     }  # fmt: skip
     key = ",".join(f"{name}={value}" for name, value in sorted(variant.items()))
     names = {"benchmark": benchmark, "variant": variant, "variant_key": key, "metric": metric, "value": value}

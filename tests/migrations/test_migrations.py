@@ -119,6 +119,30 @@ def test_a_series_keeps_its_id_and_goes_on_with_the_suite_that_measured_it_last(
         assert {row.benchmark: row.id for row in c.execute(text("SELECT benchmark, id FROM series"))} == before
 
 
+def test_what_was_red_is_red_in_a_column_of_its_own_and_back(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        schema.downgrade(c, "0020")
+        schema.ensure_partitions(c, datetime(2026, 1, 1, tzinfo=UTC))
+        for position, detail in enumerate(('{"reason": "still_worse", "red": true}', '{"reason": "within_band"}')):
+            c.execute(
+                text(
+                    """INSERT INTO judgement (series_id, run_id, commit_id, position, measured_at, value, verdict,
+                                              policy_version, detail)
+                       VALUES (1, 'RUN', 1, :position, '2026-01-01', 1, 'regression', '1', CAST(:detail AS jsonb))"""
+                ),
+                {"position": position, "detail": detail},
+            )
+        schema.upgrade(c)
+        rows = c.execute(text("SELECT red, detail FROM judgement ORDER BY position")).all()
+        assert [(row.red, row.detail) for row in rows] == [
+            (True, {"reason": "still_worse"}),
+            (False, {"reason": "within_band"}),
+        ]
+        schema.downgrade(c, "0020")
+        assert c.scalars(text("SELECT detail ->> 'red' FROM judgement ORDER BY position")).all() == ["true", None]
+        schema.upgrade(c)
+
+
 def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> None:
     with committing_engine.begin() as c:
         schema.downgrade(c, "base")

@@ -48,6 +48,8 @@ class Line:
     role: str
     exact: bool
     verdict: str
+    red: bool
+    """A gate got worse, and the code may be the cause."""
     change: float | None
     low: float | None
     high: float | None
@@ -160,7 +162,7 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     worse = {(line.benchmark, line.variant) for line in lines if line.verdict in WORSE}
     grown = [phase for phase in phases if (phase.benchmark, phase.variant) in worse and phase.growth > 0]
     base, base_sha = _base(c, project, verdict.commit)
-    red = any(line.verdict == "regression" and line.role == "gate" for line in lines)
+    red = any(line.red for line in lines)
     ordered = tuple(sorted(lines, key=_worst_first))
     return CommitReport(
         project=project.slug,
@@ -206,6 +208,7 @@ def is_sustained(judged: Sequence[Any], needed: int) -> bool:
 
 def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: Mapping[tuple[str, str], str]) -> Line:
     """A series of the commit; `same` are its judgements in all runs of the commit, `row` the newest."""
+    sustained = is_sustained(same, needed)
     change = median(known) if (known := [it.change for it in same if it.change is not None]) else None
     noise, known_runs = row.detail.get("noise"), row.detail.get("n_baseline") or 0
     low = high = None
@@ -222,7 +225,8 @@ def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: M
         direction=row.direction,
         role=row.role,
         exact=row.exact,
-        verdict="regression" if is_sustained(same, needed) else row.verdict,
+        verdict="regression" if sustained else row.verdict,
+        red=row.red or (sustained and row.role == "gate"),  # what the store has not borne out yet
         change=change,
         low=low,
         high=high,

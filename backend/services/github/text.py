@@ -135,7 +135,7 @@ def _body(report: CommitReport, was_red: WasRed | None) -> list[str]:
 
 def headline(report: CommitReport, was_red: WasRed | None = None) -> str:
     """The verdict in one line."""
-    slower = [line for line in report.of("regression") if line.role == "gate"]
+    slower = [line for line in report.lines if line.red]
     suspects = [line for line in report.of("suspect") if line.role == "gate"]
     if slower:
         more = f", and {len(slower) - 1} more" if len(slower) > 1 else ""
@@ -228,7 +228,7 @@ def _table(report: CommitReport, lines: Sequence[Line]) -> list[str]:
     ]
     for line in lines[:MAX_ROWS]:
         change = f"{SIGNS[line.verdict]} {percent(line.change)}"
-        change = f"**{change}**" if line.verdict == "regression" and line.role == "gate" else change
+        change = f"**{change}**" if line.red else change
         known = line.low is not None and line.high is not None
         interval = f"{signed(line.low)} … {signed(line.high)} %" if known else "exact" if line.exact else ""
         base = "" if line.base is None else value(line.base, line.unit)
@@ -326,7 +326,7 @@ def _reproduce(report: CommitReport) -> str:
 def remembered(report: CommitReport) -> WasRed | None:
     """What a later comment folds away, if this one is red."""
     red = report.of("regression")
-    if not any(line.role == "gate" for line in red):
+    if not any(line.red for line in red):
         return None
     return WasRed(sha=report.sha, headline=headline(report), table="\n".join(_table(report, red)).rstrip())
 
@@ -366,7 +366,7 @@ def annotations(report: CommitReport) -> Iterator[Annotation]:
         yield Annotation(
             path=place["path"],
             line=int(place["line"] or 1),
-            level="failure" if line.verdict == "regression" and line.role == "gate" else "warning",
+            level="failure" if line.red else "warning",
             title=f"{_sized(line)}: {name_of(line)}"[:255],
             message=f"{line.metric}{base}, {line.verdict}{interval}"[:2000],
         )

@@ -32,7 +32,7 @@ from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.ingest import placing
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
-from backend.services.judging.verdicts import SeriesVerdict
+from backend.services.judging.outcome import SeriesVerdict
 from backend.store.base import commits as commit_store
 from backend.store.base import live as live_store
 from backend.store.base import projects as project_store

@@ -19,9 +19,8 @@ from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, v
 from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.projects import request_sync
-from backend.services.judging.arrival import Arrival
 from backend.services.judging.judging import Judged, Measured, judge_arrival
-from backend.services.judging.verdicts import SeriesVerdict, explanation
+from backend.services.judging.outcome import Arrival, SeriesVerdict, explanation
 from backend.services.policy.resolve import book_of_run
 from backend.services.queue.dispatch import lease_hash
 from backend.services.regressions.ledger import AlarmContext
@@ -184,6 +183,7 @@ def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple
             unit=row.unit,
             role=row.role,
             verdict=row.verdict,
+            red=row.red,
             change=row.change,
             change_low=row.change_low,
             change_high=row.change_high,

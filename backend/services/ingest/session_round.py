@@ -29,7 +29,7 @@ from backend.services.base.access import Principal, require_no_workflow
 from backend.services.base.confine import confine
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.judging.replay import conclude as conclude_state
-from backend.services.judging.series_states import save_states, states_of
+from backend.services.judging.state_cache import save_states, states_of
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.policy.resolve import policy_book
 from backend.services.queue.dispatch import lease_hash, publish_run

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from sqlalchemy import Connection
 
@@ -16,9 +17,10 @@ from backend.regression.change_points import KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.series.judge import SeriesState, judge_many
 from backend.regression.terms import Judgement, Point
-from backend.services.judging.arrival import Arrival
 from backend.services.judging.outcome import (
+    Arrival,
     Outcome,
+    SeriesVerdict,
     apply_changes,
     events_of,
     names_in,
@@ -33,19 +35,16 @@ from backend.services.judging.outcome import (
 from backend.services.judging.rejudging import judge_again, publish_waiting, row_of
 from backend.services.judging.replay import (
     POINTS_BEFORE,
-    judgeable,
     not_judgeable,
     points_to_replay,
     replay,
-    with_arrival,
 )
-from backend.services.judging.series_states import states_of
-from backend.services.judging.verdicts import SeriesVerdict
+from backend.services.judging.state_cache import states_of
 from backend.store.base import wire
 from backend.store.base.wire import Statement
 from backend.store.judging import judgements as judgement_store
 from backend.store.judging import series as series_store
-from backend.store.judging.series import SeriesRow
+from backend.store.judging.series import SeriesRow, StoredPoint
 from backend.store.regressions import regressions as regression_store
 
 MOST_LATER_POINTS = 20_000
@@ -118,8 +117,8 @@ def _is_late(series: SeriesRow, arrival: Arrival) -> bool:
 def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured], found: Outcome) -> None:
     """Judge the points that follow all others of their series, together."""
     points = [_point(arrival, item) for item in measured]
-    policies = [arrival.context.policy_of(item.series) for item in measured]
-    may = [judgeable(item.series, point) for item, point in zip(measured, points, strict=True)]
+    policies = [arrival.policy_of(item.series) for item in measured]
+    may = [item.series.can_judge(point) for item, point in zip(measured, points, strict=True)]
     states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
     sound_ones = [
         (states[item.series.id], point, policy)
@@ -170,7 +169,7 @@ def _judge_late(c: Connection, arrival: Arrival, late: Sequence[Measured], found
         _judge_in_place(c, arrival, late, found)
         return
     by_series = points_to_replay(c, [row.id for row in series], arrival.position)
-    stored = {item.series.id: with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
+    stored = {item.series.id: _with_arrival(by_series[item.series.id], arrival, item.values) for item in late}
     judge_again(c, arrival.context, series, stored, arrival.position, found)
 
 
@@ -184,8 +183,8 @@ def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], f
     before = series_store.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
     decisions = regression_store.decisions(c, ids)
     for item in late:
-        stored = with_arrival(before[item.series.id], arrival, item.values)
-        point, judgement = replay(item.series, stored, arrival.context.policy_of(item.series), decisions)[0][-1]
+        stored = _with_arrival(before[item.series.id], arrival, item.values)
+        point, judgement = replay(item.series, stored, arrival.policy_of(item.series), decisions)[0][-1]
         judgement = replace(judgement, onset=False, events=())
         found.rows.append(row_of(item.series, point, judgement))
         found.rejudged.append((item.series.id, point.measured_at))
@@ -193,6 +192,29 @@ def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], f
     judgement_store.supersede_from(c, ids, place, arrival.now, last=place)
     series_store.ask_again(c, ids, place)
     publish_waiting(c, arrival.context.project_id)
+
+
+def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequence[float]) -> list[StoredPoint]:
+    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
+    runs, processes = [arrival.run.id], list(values)
+    for point in stored:
+        if point.position == arrival.position:
+            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
+            processes = [*point.processes, *processes]
+    own = StoredPoint(
+        position=arrival.position,
+        commit=arrival.run.commit,
+        commit_id=arrival.commit_id,
+        run_id=arrival.run.id,
+        measured_at=arrival.measured_at,
+        value=median(processes),
+        runs=tuple(runs),
+        processes=tuple(processes),
+        environment_hash=arrival.environment_hash,
+        worker=arrival.worker,
+    )
+    others = [point for point in stored if point.position != arrival.position]
+    return sorted([*others, own], key=lambda point: point.position)
 
 
 # --- another branch --------------------------------------------------------------------------------------------------
@@ -203,16 +225,16 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
     states = _states_at(c, arrival, [item.series for item in measured])
     more = {} if arrival.base_position is None else {"merge_base": arrival.base_position}
     points = [_point(arrival, item) for item in measured]
-    policies = [arrival.context.policy_of(item.series) for item in measured]
+    policies = [arrival.policy_of(item.series) for item in measured]
     sound_ones = [
         # Judged as the point after the merge base, whatever its position on its own branch.
         (states[item.series.id], replace(point, position=states[item.series.id].last_position + 1), policy)
         for item, point, policy in zip(measured, points, policies, strict=True)
-        if judgeable(item.series, point)
+        if item.series.can_judge(point)
     ]
     judged = iter(_judge_together(c, sound_ones, found))
     for item, point, policy in zip(measured, points, policies, strict=True):
-        if judgeable(item.series, point):
+        if item.series.can_judge(point):
             judgement = replace(next(judged)[0], position=arrival.position, onset=False, events=())
         else:
             judgement = not_judgeable(point, policy)
@@ -233,5 +255,5 @@ def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
         points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
         decisions = regression_store.decisions(c, ids)
         for s in ahead:
-            states[s.id] = replay(s, points[s.id], arrival.context.policy_of(s), decisions)[1]
+            states[s.id] = replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
     return states

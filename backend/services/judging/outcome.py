@@ -9,13 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from backend.contract import Run
 from backend.regression.change_points import ChangeEvent, KnownPoints
+from backend.regression.policy import Policy
 from backend.regression.restatements import of_events, said_now
+from backend.regression.series.explain import explain
 from backend.regression.series.judge import SeriesState
 from backend.regression.terms import Judgement, Verdict
-from backend.services.judging.arrival import Arrival
-from backend.services.judging.series_states import new_state
-from backend.services.judging.verdicts import SeriesVerdict, verdict_of
+from backend.services.judging.state_cache import new_state
 from backend.services.regressions import apply, ledger
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
@@ -25,6 +26,62 @@ from backend.store.judging import series as series_store
 from backend.store.judging.judgements import JudgementRow
 from backend.store.judging.series import SeriesRow
 from backend.store.regressions import regressions as regression_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A run that has arrived at its place: stored, not judged yet."""
+
+    run: Run
+    context: AlarmContext
+    commit_id: int
+    branch_id: int | None
+    """None: the default branch. Else the position is on this one."""
+    base_position: int | None
+    """Of another branch: where it leaves the default branch; None: not known."""
+    measured_at: datetime
+    environment_hash: str
+
+    @property
+    def position(self) -> int:
+        return self.context.position
+
+    @property
+    def now(self) -> datetime:
+        return self.context.now
+
+    def policy_of(self, series: SeriesRow) -> Policy:
+        return self.context.policies.of(
+            suite=series.suite, benchmark=series.benchmark, metric=series.metric, testbed=self.run.testbed
+        )
+
+    @property
+    def worker(self) -> str:
+        return self.run.worker or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesVerdict:
+    """What is said of one measurement of a run."""
+
+    series_id: int
+    benchmark: str
+    variant: str
+    metric: str
+    unit: str
+    role: str
+    verdict: str
+    red: bool
+    """A gate got worse, and the code may be the cause."""
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    baseline: float | None
+    value: float
+    needed_runs: int
+    """More of them until such a point is judged; 0: it is."""
+    regression_id: int | None
+    explanation: str
 
 
 @dataclass(slots=True)
@@ -108,24 +165,6 @@ def _said_row(row: JudgementRow, known: KnownPoints) -> JudgementRow:
     return replace(row, judgement=judgement, regression_id=regression_id)
 
 
-def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:
-    """Short shas of the onsets that the answer speaks of, by position."""
-    own = [row for row in rows if row.run_id == arrival.run.id]
-    positions = {row.judgement.since_position for row in own} | {
-        event.onset_position for row in own for event in row.judgement.events
-    }
-    shas = regression_store.shas_at(c, arrival.context.branch_id, [p for p in positions if p is not None])
-    return {position: sha[:10] for position, sha in shas.items()}
-
-
-def verdicts_of(
-    arrival: Arrival, found: Outcome, rows: Sequence[JudgementRow], names: Mapping[int, str]
-) -> tuple[SeriesVerdict, ...]:
-    """The answer: what is said of each measurement of the run."""
-    own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
-    return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
-
-
 def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
     """What adds the run to the roll-ups; those of points that were judged again are computed anew instead."""
     again = {series_id for series_id, _ in found.rejudged}
@@ -144,3 +183,54 @@ def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:
 def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
     """All that is still to be sent."""
     return *found.statements, *state_statements(arrival.measured_at, found), *rollup_statements(arrival, found)
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def verdict_of(series: SeriesRow, row: JudgementRow, names: Mapping[int, str]) -> SeriesVerdict:
+    said = row.judgement
+    return SeriesVerdict(
+        series_id=series.id,
+        benchmark=series.benchmark,
+        variant=series.variant_key,
+        metric=series.metric,
+        unit=series.unit,
+        role=series.role,
+        verdict=said.verdict.value,
+        red=said.red,
+        change=said.change,
+        change_low=said.change_low,
+        change_high=said.change_high,
+        baseline=said.baseline,
+        value=said.value,
+        needed_runs=said.needed_runs,
+        regression_id=row.regression_id,
+        explanation=explanation(said, series.metric, series.unit, names),
+    )
+
+
+def explanation(said: Judgement, metric: str, unit: str, names: Mapping[int, str]) -> str:
+    """Why a point is judged as it is, for people."""
+    if said.numbers.get("not_positive"):
+        return f"{metric} is {said.value:g} {unit} here: not judged, as a change is a ratio and needs values above 0."
+    return explain(said, metric, unit, names)
+
+
+def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:
+    """Short shas of the onsets that the answer speaks of, by position."""
+    own = [row for row in rows if row.run_id == arrival.run.id]
+    positions = {row.judgement.since_position for row in own} | {
+        event.onset_position for row in own for event in row.judgement.events
+    }
+    onsets = [position for position in positions if position is not None]
+    shas = regression_store.shas_at(c, arrival.context.branch_id, onsets) if onsets else {}
+    return {position: sha[:10] for position, sha in shas.items()}
+
+
+def verdicts_of(
+    arrival: Arrival, found: Outcome, rows: Sequence[JudgementRow], names: Mapping[int, str]
+) -> tuple[SeriesVerdict, ...]:
+    """The answer: what is said of each measurement of the run."""
+    own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
+    return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)

@@ -24,7 +24,7 @@ from backend.services.base import live, projects
 from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, Unavailable
 from backend.services.judging import rejudging
-from backend.services.judging.replay import POINTS_BEFORE, judgeable, kind_of, replay
+from backend.services.judging.replay import POINTS_BEFORE, replay
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.policy.resolve import book_of
 from backend.services.policy.versions import PolicyVersion, note_version, versions_of
@@ -247,7 +247,7 @@ def _told(
         events = [event for _, judged in replay(w.series, stored, policy, decisions)[0] for event in judged.events]
     else:
         points = [point.as_point(w.series.suite_version) for point in stored]
-        events = history.replay([p for p in points if judgeable(w.series, p)], kind_of(w.series), policy)
+        events = history.replay([p for p in points if w.series.can_judge(p)], w.series.kind, policy)
     return [
         event
         for event in events

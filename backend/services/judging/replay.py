@@ -18,15 +18,11 @@ from backend.regression.series.lifecycle import Confirmation, accept_change, app
 from backend.regression.terms import (
     ChangePoint,
     ChangeState,
-    Direction,
     Judgement,
     Point,
     Reason,
-    Role,
-    SeriesKind,
     Verdict,
 )
-from backend.services.judging.arrival import Arrival
 from backend.store.judging import series as series_store
 from backend.store.judging.series import SeriesRow, StoredPoint
 from backend.store.regressions import points as point_store
@@ -35,15 +31,6 @@ from backend.store.regressions import regressions as regression_store
 # When a series is judged again, so many points before the late one build up the state; the states of an older past
 # differ too little to matter.
 POINTS_BEFORE = 150
-
-
-def kind_of(series: SeriesRow) -> SeriesKind:
-    return SeriesKind(Direction(series.direction), Role(series.role), series.exact)
-
-
-def judgeable(series: SeriesRow, point: Point) -> bool:
-    """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
-    return series.exact or min(point.values) > 0
 
 
 def not_judgeable(point: Point, policy: Policy) -> Judgement:
@@ -72,29 +59,6 @@ def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) ->
     return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
 
 
-def with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Sequence[float]) -> list[StoredPoint]:
-    """The points with the run's own among them; runs of the same commit are one point of all their processes."""
-    runs, processes = [arrival.run.id], list(values)
-    for point in stored:
-        if point.position == arrival.position:
-            runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
-            processes = [*point.processes, *processes]
-    own = StoredPoint(
-        position=arrival.position,
-        commit=arrival.run.commit,
-        commit_id=arrival.commit_id,
-        run_id=arrival.run.id,
-        measured_at=arrival.measured_at,
-        value=median(processes),
-        runs=tuple(runs),
-        processes=tuple(processes),
-        environment_hash=arrival.environment_hash,
-        worker=arrival.worker,
-    )
-    others = [point for point in stored if point.position != arrival.position]
-    return sorted([*others, own], key=lambda point: point.position)
-
-
 # --- the history
 
 
@@ -107,11 +71,11 @@ def replay(
     """
     mine = [decision for decision in decisions if decision.series_id == series.id]
     before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
-    state = replace(SeriesState.new(kind_of(series)), record=Record(confirmed=before, disproved=before))
+    state = replace(SeriesState.new(series.kind), record=Record(confirmed=before, disproved=before))
     judged = []
     for stored_point in stored:
         point = stored_point.as_point(series.suite_version)
-        if judgeable(series, point):
+        if series.can_judge(point):
             judgement, state = judge(state, point, policy)
         else:
             judgement = not_judgeable(point, policy)

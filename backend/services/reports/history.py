@@ -16,7 +16,6 @@ from backend.regression.series.judge import SeriesState
 from backend.regression.series.profile import Profile, profile
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_scope, find_testbed, storable, time_range
-from backend.services.judging.replay import kind_of
 from backend.services.judging.state_cache import read_state
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.notices import Difference, differences
@@ -225,7 +224,7 @@ def profile_of(c: Connection, info: SeriesInfo) -> Profile:
     policy = policy_book(c, info.project).of(
         suite=info.suite, benchmark=info.benchmark, metric=info.metric, testbed=info.testbed
     )
-    return profile(read_state(row) or SeriesState.new(kind_of(row)), policy)
+    return profile(read_state(row) or SeriesState.new(row.kind), policy)
 
 
 def load_points(

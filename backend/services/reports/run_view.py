@@ -407,7 +407,7 @@ def _measured(said: Mapping[str, Any], series_id: int | None, before: float | No
         measured,
         verdict=judged.verdict,
         reason=judged.detail.get("reason"),
-        red=judged.detail.get("red", False),
+        red=judged.red,
         onset=judged.onset,
         change=judged.change,
         low=judged.change_low,

@@ -60,6 +60,7 @@ class Standing:
     value: float
     baseline: float | None
     verdict: str
+    red: bool
     change: float | None
     low: float | None
     high: float | None

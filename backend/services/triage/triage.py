@@ -18,7 +18,7 @@ from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.judging import judging
 from backend.services.judging.rejudging import publish_waiting, rejudge_series
 from backend.services.judging.replay import decide
-from backend.services.judging.series_states import save_states, state_of
+from backend.services.judging.state_cache import save_states, state_of
 from backend.services.regressions import apply
 from backend.services.sessions import request as sessions
 from backend.services.triage.views import RegressionDetail, get_regression

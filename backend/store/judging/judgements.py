@@ -34,12 +34,14 @@ class JudgementRow:
 
 
 _INSERT = """
-INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
-                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
-                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
+                       change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
+                       smoothed_high, anchor, anchor_change, have, need, regression_id, detail, policy_version,
+                       judged_at)
 SELECT coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id, coalesce(u.branch_id, %(branch)s::int4),
        coalesce(u.position, %(position)s::int4), coalesce(u.commit_id, %(commit)s::int8),
-       coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool), u.change,
+       coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool),
+       coalesce(u.red, %(red)s::bool), u.change,
        u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low, u.smoothed_high,
        u.anchor, u.anchor_change, coalesce(u.have, %(have)s::int2), coalesce(u.need, %(need)s::int2),
        coalesce(u.regression_id, %(regression)s::int4), u.detail,
@@ -49,12 +51,31 @@ FROM ROWS FROM (
          %(change_high)s::float8[], %(baseline)s::float8[], %(band_low)s::float8[], %(band_high)s::float8[],
          %(smoothed)s::float8[], %(smoothed_low)s::float8[], %(smoothed_high)s::float8[], %(anchor)s::float8[],
          %(anchor_change)s::float8[], %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
-         %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(haves)s::int2[], %(needs)s::int2[],
-         %(regressions)s::int4[], %(policy_versions)s::text[]),
+         %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(reds)s::bool[], %(haves)s::int2[],
+         %(needs)s::int2[], %(regressions)s::int4[], %(policy_versions)s::text[]),
   jsonb_array_elements(%(details)s::jsonb))
      AS u (series_id, value, verdict, change, change_low, change_high, baseline, band_low, band_high, smoothed,
            smoothed_low, smoothed_high, anchor, anchor_change, measured_at, branch_id, position, commit_id, run_id,
-           onset, have, need, regression_id, policy_version, detail)
+           onset, red, have, need, regression_id, policy_version, detail)
+"""
+
+
+# The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.
+# `old` are the rows that are superseded, each with what it says now.
+_COPY = """
+INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
+                       change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
+                       smoothed_high, anchor, anchor_change, have, need, regression_id, detail, policy_version,
+                       judged_at)
+SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
+       o.position IS NOT DISTINCT FROM o.new_since, o.new_verdict = 'regression' AND s.role = 'gate', o.change,
+       o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high,
+       o.anchor, o.anchor_change, o.have, o.need, o.new_regression_id,
+       (o.detail - 'since_position') || jsonb_strip_nulls(jsonb_build_object(
+         'since_position', o.new_since, 'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
+         'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+       o.policy_version, %(now)s
+FROM old o JOIN series s ON s.id = o.series_id
 """
 
 
@@ -69,6 +90,7 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         ("commit", "commits"): [row.commit_id for row in rows],
         ("run", "runs"): [row.run_id for row in rows],
         ("onset", "onsets"): [judgement.onset for judgement in said],
+        ("red", "reds"): [judgement.red for judgement in said],
         ("have", "haves"): [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
         ("need", "needs"): [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
         ("regression", "regressions"): [row.regression_id for row in rows],
@@ -112,8 +134,6 @@ def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
         detail["since_position"] = said.since_position
     if said.numbers:
         detail["numbers"] = dict(said.numbers)
-    if said.red:
-        detail["red"] = True
     return {**detail, **more}
 
 
@@ -142,7 +162,7 @@ def said_by(row: Any, commit: str) -> Judgement:
         minimum_detectable_effect=detail.get("minimum_detectable_effect"),
         n_baseline=detail.get("n_baseline", 0),
         needed_runs=detail.get("needed_runs", 0),
-        red=detail.get("red", False),
+        red=row.red,
         onset=row.onset,
         since_position=detail.get("since_position"),
         numbers=detail.get("numbers", {}),
@@ -179,8 +199,7 @@ def supersede_from(
     wire.send(c, (_SUPERSEDE, {"ids": list(series_ids), "first": position, "last": last, "now": now}))
 
 
-# The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.
-_RESTATE = """
+_RESTATE = f"""
 WITH wanted AS (
   SELECT * FROM unnest(%(series)s::int[], %(first)s::int[], %(last)s::int[], %(verdict)s::text[], %(onset)s::int[],
                        %(regression)s::int[], %(instead_of)s::text[], %(reason)s::text[], %(since)s::int[])
@@ -192,46 +211,21 @@ WITH wanted AS (
     AND (w.since IS NULL OR (j.detail ->> 'since_position')::int = w.since)
     AND (j.verdict, j.onset, j.regression_id)
         IS DISTINCT FROM (w.verdict, j.position IS NOT DISTINCT FROM w.onset, w.regression_id)
-  RETURNING j.*, w.verdict AS new_verdict, w.onset AS new_onset, w.regression_id AS new_regression_id,
+  RETURNING j.*, w.verdict AS new_verdict, w.onset AS new_since, w.regression_id AS new_regression_id,
             w.reason AS new_reason
 )
-INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
-                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
-                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
-SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
-       o.position IS NOT DISTINCT FROM o.new_onset, o.change, o.change_low, o.change_high, o.baseline, o.band_low,
-       o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need,
-       o.new_regression_id,
-       (o.detail - 'since_position' - 'red') || jsonb_strip_nulls(jsonb_build_object(
-         'since_position', o.new_onset, 'red', CASE WHEN o.new_verdict = 'regression' AND s.role = 'gate' THEN true END,
-         'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
-         'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
-       o.policy_version, %(now)s
-FROM old o JOIN series s ON s.id = o.series_id
-RETURNING series_id, measured_at
+{_COPY} RETURNING series_id, measured_at
 """
-
-
 # Runs of one commit that bear each other out: what each of them only suspected is known now.
-_BORNE_OUT = """
+_BORNE_OUT = f"""
 WITH old AS (
   UPDATE judgement AS j SET superseded_at = %(now)s
   WHERE j.run_id = ANY(%(runs)s) AND j.series_id = ANY(%(series)s::int[]) AND j.superseded_at IS NULL
     AND j.branch_id IS NOT NULL AND j.verdict = 'suspect'
-  RETURNING j.*
+  RETURNING j.*, 'regression' AS new_verdict, j.position AS new_since, j.regression_id AS new_regression_id,
+            %(reason)s::text AS new_reason
 )
-INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, change,
-                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
-                       anchor, anchor_change, have, need, regression_id, detail, policy_version, judged_at)
-SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, 'regression', true,
-       o.change, o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low,
-       o.smoothed_high, o.anchor, o.anchor_change, o.have, o.need, o.regression_id,
-       o.detail || jsonb_strip_nulls(jsonb_build_object(
-         'reason', %(reason)s::text, 'since_position', o.position,
-         'red', CASE WHEN s.role = 'gate' THEN true END, 'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
-       o.policy_version, %(now)s
-FROM old o JOIN series s ON s.id = o.series_id
-RETURNING run_id
+{_COPY} RETURNING run_id
 """
 
 

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Connection, text
 
 from backend.contract import SeriesKey
-from backend.regression.terms import Judgement, Point
+from backend.regression.terms import Direction, Judgement, Point, Role, SeriesKind
 from backend.store.base import wire
 
 
@@ -34,6 +34,14 @@ class SeriesRow:
     """The whole, as stored; None as well where only the tail was read."""
     state_tail: bytes | None
     state_position: int | None
+
+    @property
+    def kind(self) -> SeriesKind:
+        return SeriesKind(Direction(self.direction), Role(self.role), self.exact)
+
+    def can_judge(self, point: Point) -> bool:
+        """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
+        return self.exact or min(point.values) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

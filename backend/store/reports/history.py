@@ -57,6 +57,7 @@ class ListedSeries(NamedTuple):
     last_measured_at: datetime | None
     value: float | None
     verdict: str | None
+    red: bool | None
     change: float | None
 
 
@@ -127,7 +128,7 @@ _SIBLINGS = text(
 )
 _LIST = text(
     """SELECT s.id, t.name, s.suite, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit,
-         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.change
+         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.red, j.change
        FROM (SELECT * FROM series
              WHERE project_id = :project AND id > :after
                AND (CAST(:testbed AS integer) IS NULL OR testbed_id = :testbed)
@@ -139,7 +140,7 @@ _LIST = text(
              ORDER BY id LIMIT :limit) AS s
        JOIN testbed t ON t.id = s.testbed_id
        LEFT JOIN LATERAL (
-         SELECT value, verdict, change FROM judgement
+         SELECT value, verdict, red, change FROM judgement
          WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
          ORDER BY position DESC LIMIT 1) AS j ON true
        ORDER BY s.id"""

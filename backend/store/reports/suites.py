@@ -24,6 +24,7 @@ class StandingRow(NamedTuple):
     value: float
     baseline: float | None
     verdict: str
+    red: bool
     change: float | None
     low: float | None
     high: float | None
@@ -37,7 +38,7 @@ class StandingRow(NamedTuple):
 _STANDING = text(
     """SELECT DISTINCT ON (s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric)
          s.id, t.name, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit, s.direction,
-         s.role, s.exact, j.value, j.baseline, j.verdict, j.change, j.change_low, j.change_high, j.regression_id,
+         s.role, s.exact, j.value, j.baseline, j.verdict, j.red, j.change, j.change_low, j.change_high, j.regression_id,
          c.sha, j.run_id, j.measured_at
        FROM series s JOIN testbed t ON t.id = s.testbed_id
        CROSS JOIN LATERAL (

@@ -360,6 +360,7 @@ judgement = Table(
     Column("value", Double, nullable=False),
     Column("verdict", Text, nullable=False),
     Column("onset", Boolean, nullable=False, server_default=text("false")),
+    Column("red", Boolean, nullable=False, server_default=text("false")),  # a gate got worse, and the code did it
     Column("change", REAL),  # of cost, as a fraction, against the baseline
     Column("change_low", REAL),
     Column("change_high", REAL),

@@ -158,6 +158,25 @@ def test_each_step_leads_from_each_state_where_the_table_says_or_is_refused(step
         assert after.still_bad is (step not in (Step.FIX, Step.WITHDRAW, Step.END_ALARM))
 
 
+OFFERED = {
+    S.SUSPECT: {"note", "acknowledge", "expected", "invalid"},
+    S.CONFIRMED: {"note", "acknowledge", "expected", "invalid"},
+    S.ACKNOWLEDGED: {"note", "acknowledge", "release", "expected", "invalid"},
+    S.EXPECTED: {"note", "reopen"},
+    S.INVALID: {"note", "reopen"},
+    S.FIXED: {"note"},
+    S.WITHDRAWN: {"note"},
+}
+
+
+@pytest.mark.parametrize("state", S)
+def test_each_state_offers_its_actions_and_undo_where_a_person_has_done_something(state: RegressionState) -> None:
+    assert set(possible_actions(in_state(state))) == OFFERED[state]
+    over = state in (S.FIXED, S.WITHDRAWN)
+    after = set(possible_actions(in_state(state, undoable=undoable(state))))
+    assert after == OFFERED[state] | (set() if over else {"undo"})
+
+
 def undoable(state: RegressionState) -> UndoableAction:
     """A person made a suspect what it is now."""
     was = {"state": "suspect", "owner": None, "reason": None}

@@ -359,7 +359,9 @@ def test_what_enough_runs_agree_on_is_called_a_regression_by_the_api_and_the_boa
     with house.engine.begin() as c:
         verdict = commit_verdict(c, "demo/tinygpt", HEAD)
         assert verdict.verdict == "regression" and verdict.counts["regression"] == 3
-        said = c.execute(text("SELECT detail FROM judgement WHERE verdict = 'regression' AND superseded_at IS NULL"))
-        details = [row.detail for row in said]
-        assert {detail["first_said"] for detail in details} == {"suspect"}
-        assert sum(detail.get("red", False) for detail in details) == 3, "of the gate, not of the phase that grew"
+        said = c.execute(
+            text("SELECT detail, red FROM judgement WHERE verdict = 'regression' AND superseded_at IS NULL")
+        )
+        rows = said.all()
+        assert {row.detail["first_said"] for row in rows} == {"suspect"}
+        assert sum(row.red for row in rows) == 3, "of the gate, not of the phase that grew"

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from backend.services.board.board import BoardQuery, load_board
 from backend.services.board.cells import CellState
-from backend.services.judging import judging, rejudging, series_states
+from backend.services.judging import judging, rejudging, state_cache
 from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.judging.state_cache import RememberedStates
@@ -40,7 +40,7 @@ def test_a_confirmed_step_turns_its_earlier_suspects_red_from_the_onset(loom: An
 def test_a_run_of_more_series_than_are_remembered_is_judged_like_any_other(
     loom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(series_states, "STATES", RememberedStates(most=2))
+    monkeypatch.setattr(state_cache, "STATES", RememberedStates(most=2))
     for position, level in enumerate(SLOWER):
         metrics = [loom.measurement(f"m{number}_ms", level, seed=100 * number + position) for number in range(5)]
         recorded = loom.deliver(loom.run_of(position, metrics))

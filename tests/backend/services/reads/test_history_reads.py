@@ -11,7 +11,7 @@ import pytest
 from backend.regression.series.profile import profile
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
-from backend.services.judging.series_states import states_of
+from backend.services.judging.state_cache import states_of
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.explanations import explain_point, load_samples
 from backend.services.reports.history import Points, SeriesQuery, list_series, load_points, load_series
