@@ -103,7 +103,8 @@ def _ddp_cases(preset: Preset) -> tuple[Case, ...]:
         sizes = {
             **GPT2,
             "batch_size": 16,
-            "dtype": "fp32",
+            "dtype": "bf16",
+            "compile": "inductor",
             "device": "cuda",
             "steps": 20 if preset is Preset.SMOKE else 60,
         }

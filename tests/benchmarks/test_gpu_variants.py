@@ -255,6 +255,19 @@ def test_one_rank_is_where_the_scaling_curve_begins():
     assert "scaling_efficiency" not in found, "one rank against itself states noise"
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_ranks_train_compiled_and_in_half_precision(strategy):
+    case = BY_ID["gpt.ddp"].cases(Preset.CPU)[0]
+    sizes = {"n_embd": 32, "n_head": 2, "block_size": 16, "vocab_size": 64, "steps": 2, "dtype": "bf16"}
+    way = {"ranks": 2, "strategy": strategy, "compile": "aot_eager"}
+    made = GptDistributed(job("gpt.ddp", **{**case.config, **sizes, **way}))
+    made.measure()
+    assert made.correctness().failed is None
+    assert all(rank["compiled_regions"] > 0 for rank in made.by_rank)
+    made.by_rank[1]["compiled_regions"] = 0
+    assert made.correctness().failed.name == "ranks_that_ran_eagerly"
+
+
 def test_under_torchrun_one_rank_is_measured_by_one_rank_only():
     chosen = select(find("gpt.ddp"), Preset.CPU, {})
     one, two = ({s.case.variant["strategy"]: s.case for s in for_ranks(chosen, ranks)} for ranks in (1, 2))
