@@ -4,7 +4,8 @@ it fails in the run, and the database beside it does not notice. For root; both 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,56 +15,53 @@ OURS = "tidemark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CGroup:
-    """Directories of one group, by controller (version 1), or one for all (version 2)."""
+    """Directories of one group, by controller (version 1), or one for all (version 2). It exists while `limits` is
+    entered."""
 
     places: tuple[Path, ...]
     back: tuple[Path, ...]
     """Where the worker's own processes are, in the same order."""
+    files: tuple[tuple[int, str], tuple[int, str]]
+    """Which place, and which file in it, holds the limit of memory, and that of processes."""
     memory_bytes: int
     processes: int
 
     def as_order(self) -> list[list[str]]:
         return [[str(place), str(back)] for place, back in zip(self.places, self.back, strict=True)]
 
-    def remove(self) -> None:
+    @contextmanager
+    def limits(self) -> Iterator[None]:
+        """The group, with its limits; OSError where this machine lets nobody make one."""
         for place in self.places:
-            with suppress(OSError):
-                place.rmdir()
+            place.mkdir(exist_ok=True)
+        try:
+            for (number, file), limit in zip(self.files, (self.memory_bytes, self.processes), strict=True):
+                (self.places[number] / file).write_text(str(limit))
+            yield
+        finally:
+            for place in self.places:
+                with suppress(OSError):
+                    place.rmdir()
 
 
-def make(name: str, *, memory_bytes: int, processes: int, mounted: Path = MOUNTED) -> CGroup:
-    """The group of this name with these limits; OSError where this machine lets nobody make one."""
+def group(name: str, *, memory_bytes: int, processes: int, mounted: Path = MOUNTED) -> CGroup:
+    """The group of this name with these limits; OSError where this machine has none."""
     own = _own_groups()
     if (mounted / "cgroup.controllers").exists():
-        return _make_unified(name, own.get("", "/"), memory_bytes, processes, mounted)
-    places, back = [], []
-    for controller, file, limit in (
-        ("memory", "memory.limit_in_bytes", memory_bytes),
-        ("pids", "pids.max", processes),
-    ):
-        top = mounted / controller
-        here = top / own.get(controller, "/").lstrip("/")
-        place = here / f"{OURS}-{name}"
-        place.mkdir(exist_ok=True)
-        (place / file).write_text(str(limit))
-        places.append(place)
-        back.append(here)
-    return CGroup(places=tuple(places), back=tuple(back), memory_bytes=memory_bytes, processes=processes)
-
-
-def _make_unified(name: str, own: str, memory_bytes: int, processes: int, mounted: Path) -> CGroup:
-    parent = mounted / OURS
-    parent.mkdir(exist_ok=True)
-    for above in (mounted, parent):
-        # A group that has processes of its own cannot pass limits on; the topmost may.
-        with suppress(OSError):
-            (above / "cgroup.subtree_control").write_text("+memory +pids")
-    place = parent / name
-    place.mkdir(exist_ok=True)
-    (place / "memory.max").write_text(str(memory_bytes))
-    (place / "pids.max").write_text(str(processes))
-    back = mounted / own.lstrip("/")
-    return CGroup(places=(place,), back=(back,), memory_bytes=memory_bytes, processes=processes)
+        parent = mounted / OURS
+        parent.mkdir(exist_ok=True)
+        for above in (mounted, parent):
+            # A group that has processes of its own cannot pass limits on; the topmost may.
+            with suppress(OSError):
+                (above / "cgroup.subtree_control").write_text("+memory +pids")
+        places: tuple[Path, ...] = (parent / name,)
+        back: tuple[Path, ...] = (mounted / own.get("", "/").lstrip("/"),)
+        files = ((0, "memory.max"), (0, "pids.max"))
+    else:
+        back = tuple(mounted / each / own.get(each, "/").lstrip("/") for each in ("memory", "pids"))
+        places = tuple(here / f"{OURS}-{name}" for here in back)
+        files = ((0, "memory.limit_in_bytes"), (1, "pids.max"))
+    return CGroup(places=places, back=back, files=files, memory_bytes=memory_bytes, processes=processes)
 
 
 def _own_groups() -> dict[str, str]:

@@ -269,7 +269,8 @@ class Execution:
             stop_grace_s=self.config.stop_grace_s,
         )
         try:
-            outcome = run_command(command, self.log.line, self.interrupt)
+            with self.sandbox.limits():
+                outcome = run_command(command, self.log.line, self.interrupt)
         finally:
             if self.sandbox.container is not None:
                 self.sandbox.container.remove()

@@ -10,7 +10,6 @@ protection is `none`, and only projects marked trusted run.
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
 import pwd
@@ -18,6 +17,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
@@ -100,6 +100,10 @@ class Sandbox:
             "network": with_network,
             "shared_memory_bytes": psutil.virtual_memory().total // 2,
         }
+
+    def limits(self) -> AbstractContextManager[None]:
+        """What a command's processes may use together, while it is entered."""
+        return nullcontext() if self.group is None else self.group.limits()
 
     def _needed(self, *writable: Path) -> dict[Path, bool]:
         return {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)}
@@ -265,13 +269,13 @@ def _limits_in_force(group: CGroup | None, why_not: str | None) -> str:
 def _try_group(config: WorkerConfig | None, runs_dir: Path) -> tuple[CGroup | None, str | None]:
     memory = config.memory_limit_bytes if config is not None else None
     try:
-        group = cgroups.make(
+        group = cgroups.group(
             f"{zlib.crc32(str(runs_dir.resolve()).encode()):08x}",
             memory_bytes=memory or int(psutil.virtual_memory().total * SHARE_OF_MEMORY),
             processes=MAX_PROCESSES,
         )
-        atexit.register(group.remove)
-        return group, None
+        with group.limits():
+            return group, None
     except OSError as failure:
         return None, f"no cgroups: {failure.strerror or failure}"
 
@@ -363,7 +367,8 @@ def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
                 timeout_s=PROBE_LIMIT_S,
                 writable=(run_dir,),
             )
-            outcome = run_command(command, listen, Interrupt())
+            with sandbox.limits():
+                outcome = run_command(command, listen, Interrupt())
         except OSError as failure:
             return str(failure)
         finally:
