@@ -207,7 +207,9 @@ def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     """The answer first: what, how much, since when, still?, why."""
     since = Markup("")
     if it.first_bad is not None:
-        since = Markup(' since <a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
+        link = Markup('<a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
+        sure = it.suspect_commits == 1
+        since = Markup(" since {}").format(link) if sure else Markup(" at {} or shortly before").format(link)
     drift = ", by many small losses," if it.kind == "drift" else ""
     return Markup("{} {}{}{}{}").format(visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
 
@@ -234,8 +236,10 @@ def ending(it: Regression) -> str:
 
 
 def whose(it: Regression) -> str:
-    """: j.tsai’s “router: top-k in fp32”; of a commit that only a result named, nothing is known."""
-    if it.first_bad is None or not it.first_bad.message:
+    """: j.tsai’s “router: top-k in fp32”, where one commit is left; nobody is named while several could be it."""
+    if it.suspect_commits is not None and it.suspect_commits > 1:
+        return f": one of {plural(it.suspect_commits, 'commit')}, not yet bisected"
+    if it.first_bad is None or not it.first_bad.message or it.suspect_commits is None:
         return ""
     author = f"{visible(it.first_bad.author)}’s " if it.first_bad.author else ""
     return f": {author}“{visible(it.first_bad.message)[:90]}”"

@@ -322,6 +322,8 @@ def triage_several(
         raise BadRequest.field("id", None, "at least one regression; tick its box")
     act(visit, id, action, csrf_token, reason, "")
     # Only ever back to our own list: the field could say anything.
+    if back == "/" or back.startswith("/?"):
+        return RedirectResponse(back, status_code=303)
     target = back if back.startswith("/regressions") else "/regressions"
     if action in DONE_WORDS:
         target += f"{'&' if '?' in target else '?'}done={'~'.join([action, *map(str, id)])}"

@@ -14,11 +14,14 @@ from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
 from backend.services.reports import explanations, history
 from backend.services.reports.explanations import Explanation, Sampled
+from backend.services.reports.facets import passes
 from backend.services.reports.history import Points, SeriesQuery
+from backend.services.reports.trends import recent_values
 from frontend import numbers
 from frontend.details import gates
+from frontend.facets import chosen_facets, facet_bar
 from frontend.figures.of_points import moment_of, standing, trend_of
-from frontend.figures.small import distribution
+from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import long_parameters, series_name
@@ -31,6 +34,12 @@ router = APIRouter(include_in_schema=False)
 
 RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All", "all"))
 TABLE_ROWS = 40
+LISTED = 100
+PICTURED = 200  # rows with a sparkline
+SORTS = {"noise": "noise", "effect": "minimum_detectable_effect", "change": "change"}
+SORT_NAMES = (("noise", "Noisiest"), ("effect", "Least sensitive"), ("change", "Most changed"))
+NEWEST = "a list of series shows where each stands now"
+IDLE = {"branch": NEWEST, "base": NEWEST, "head": NEWEST, "range": NEWEST, "granularity": NEWEST}
 SLIDER_ENDS, SLIDER_MOST = 30, 1000  # percent
 
 
@@ -52,20 +61,29 @@ class PointRow:
 @router.get("/series")
 def series_list(visit: Visiting) -> Response:
     """Every series of the project with where it stands."""
-    project = visit.project()
+    project, here = visit.project(), visit.here
+    chosen, sort = chosen_facets(here), here.get("sort")
+    if sort and sort not in SORTS:
+        raise BadRequest.field("sort", sort, list(SORTS))
     page = None
     if project is not None:
         page = history.list_series(
             visit.c,
             SeriesQuery(
                 project=project,
-                testbed=visit.here.get("testbed") or None,
-                suite=visit.here.get("suite") or None,
-                role=visit.here.get("role", "gate") if visit.here.get("role") != "any" else None,
-                text=visit.here.get("q"),
-                cursor=visit.here.get("cursor") or None,
+                testbed=here.get("testbed") or None,
+                role=here.get("role", "gate") if here.get("role") != "any" else None,
+                text=here.get("q"),
+                limit=history.MAX_LIST if chosen or sort else LISTED,
+                cursor=here.get("cursor") or None,
             ),
         )
+    items = [
+        each for each in (page.items if page else ()) if passes(chosen, each["suite"], each["metric"], each["variant"])
+    ]
+    if sort:
+        items.sort(key=lambda each: (each[SORTS[sort]] is None, -abs(each[SORTS[sort]] or 0)))
+    values = recent_values(visit.c, project, [each["id"] for each in items[:PICTURED]]) if project else {}
     roles = [(word, visit.here(role=word), visit.here.get("role", "gate") == word) for word in (*history.ROLES, "any")]
     return visit.page(
         "series_list.html",
@@ -74,7 +92,10 @@ def series_list(visit: Visiting) -> Response:
         description=f"Every series of {project}: where it stands and how it was judged.",
         project=project,
         path="/series",
-        items=page.items if page else (),
+        facets=facet_bar(visit, project, unused=IDLE),
+        items=items,
+        sparks={number: sparkline(points) for number, points in values.items()},
+        sorts=[(name, here(sort=None if sort == key else key), sort == key) for key, name in SORT_NAMES],
         next=page.next if page else None,
         roles=roles,
     )

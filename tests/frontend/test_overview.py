@@ -122,3 +122,20 @@ def test_a_facet_is_chosen_with_a_click_and_taken_off_with_another(loom: Site, v
     page.wait_for_url("**suite=moe**")
     page.get_by_label("Take off suite moe").click()
     page.wait_for_url(lambda address: "suite=" not in address)
+
+
+def test_the_noisiest_series_is_two_clicks_away(loom: Site, visit: Enter) -> None:
+    page = visit(loom).open(f"/?project={PROJECT}")
+    page.get_by_role("link", name="All series").click()
+    page.get_by_role("link", name="Noisiest").click()
+    page.wait_for_url("**sort=noise**")
+    noise = [
+        float(found) for found in re.findall(r"±([\d.]+)", " ".join(page.locator("#found tbody").all_inner_texts()))
+    ]
+    assert len(noise) == 7
+    assert noise == sorted(noise, reverse=True)
+    expect(page.locator("#found svg.spark")).to_have_count(7)
+
+
+def test_who_is_not_signed_in_takes_no_case_on_the_front_page(anyone: httpx.Client) -> None:
+    assert anyone.post("/regressions/triage", data={"action": "acknowledge", "id": "1", "back": "/"}).status_code == 401

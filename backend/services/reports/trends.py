@@ -27,6 +27,7 @@ GRANULARITIES = ("commit", "hour", "day", "week")
 FINE = 12_000  # points a chart by commit may have; with more, a point is a day
 SHORT = timedelta(days=7)
 SHOWN_MOVED = 3
+RECENT_COMMITS = 60
 _LENGTH = {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000}
 BASES = {"7d": timedelta(days=7), "24h": timedelta(hours=24), "30d": timedelta(days=30), "90d": timedelta(days=90)}
 
@@ -214,6 +215,19 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         environments=_environments(c, scope, since, by_commit=granularity == "commit"),
         values={each.id: numbers(relative[row]) for row, each in enumerate(series)},
     )
+
+
+def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[int, list[float]]:
+    """What each series measured at the newest commits of the default branch, oldest first."""
+    branch = find_scope(c, project).default_branch
+    if branch is None or not series:
+        return {}
+    _, head = board_store.position_range(c, 0, branch.id, None, None)
+    points = np.sort(store.commit_points(c, series, head - RECENT_COMMITS, head), order=["series", "position"])
+    found: dict[int, list[float]] = {}
+    for number, value in zip(points["series"].tolist(), points["value"].tolist(), strict=True):
+        found.setdefault(number, []).append(value)
+    return found
 
 
 # --- moments ---------------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ class ListedSeries(NamedTuple):
     verdict: str | None
     red: bool | None
     change: float | None
+    noise: float | None
+    minimum_detectable_effect: float | None
 
 
 class ChangePointRow(NamedTuple):
@@ -128,7 +130,8 @@ _SIBLINGS = text(
 )
 _LIST = text(
     """SELECT s.id, t.name, s.suite, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit,
-         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.red, j.change
+         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.red, j.change,
+         CAST(s.profile ->> 'noise' AS float8), CAST(s.profile ->> 'minimum_detectable_effect' AS float8)
        FROM (SELECT * FROM series
              WHERE project_id = :project AND id > :after
                AND (CAST(:testbed AS integer) IS NULL OR testbed_id = :testbed)
