@@ -62,6 +62,16 @@ class TokenAnswer(BaseModel):
     revoked_at: datetime | None
 
 
+class SignInAnswer(BaseModel):
+    """A browser that is signed in."""
+
+    id: str
+    name: str
+    signed_in_at: datetime
+    last_used_at: datetime
+    ends_at: datetime
+
+
 class ReadinessAnswer(BaseModel):
     ready: bool
     checks: dict[str, str]

@@ -50,7 +50,7 @@ OTHERS = ("other read", "other write", "other worker")
 NAMES: Mapping[str, str] = {
     "project": MINE, "run_id": RUN, "session_id": ULID, "bisection_id": ULID, "backfill_id": ULID, "sha": sha(0),
     "format": "csv", "name": WORKER, "number": "7", "suite": "tinygpt", "secret": "invented", "token_id": "99999",
-    "version": "0", "path": "x",
+    "version": "0", "path": "x", "sign_in_id": "0" * 16,
 }  # fmt: skip
 QUERIES: Mapping[str, dict[str, str]] = {
     "/api/v1/compare": {"project": MINE, "base": sha(0), "head": sha(0)},

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from backend.services.base import access
 from backend.services.base.access import Scope
 from backend.services.base.errors import Unauthenticated
+from tests.conftest import LiveServer
 from tidemark.datadir import DataDirectory
 from tidemark.prepare import ADMIN_TOKEN, _keep_token
 
@@ -37,3 +41,49 @@ def test_a_revoked_admin_secret_of_the_data_directory_stays_revoked_when_the_ser
         assert access.identify(c, authorization=f"Bearer {fresh}", **asking).may(Scope.ADMIN)  # type: ignore[arg-type]
         with pytest.raises(Unauthenticated, match="was revoked"):
             access.identify(c, authorization=f"Bearer {leaked}", **asking)  # type: ignore[arg-type]
+
+
+@contextmanager
+def signed_in(server: LiveServer) -> Iterator[httpx.Client]:
+    with server.engine.begin() as c:
+        link = access.create_sign_in_link(c, server.config, NOW)
+    with server.client() as browser:
+        assert browser.get("/sign-in/" + link.rpartition("/")[2]).status_code == 303
+        yield browser
+
+
+def test_a_stolen_session_ends_when_everybody_is_signed_out(live_server: LiveServer) -> None:
+    with signed_in(live_server) as thief, signed_in(live_server) as mine, live_server.client("admin") as admin:
+        listed = admin.get("/api/v1/sign-ins").json()["items"]
+        assert len(listed) == 2 and not any(thief.cookies["tidemark_session"] in str(each) for each in listed)
+        assert admin.delete(f"/api/v1/sign-ins/{listed[0]['id']}").status_code == 204  # the newest: mine
+        assert mine.get("/api/v1/tokens").status_code == 401 and thief.get("/api/v1/tokens").status_code == 200
+        with live_server.engine.begin() as c:
+            unopened = access.create_sign_in_link(c, live_server.config, NOW).rpartition("/")[2]
+        assert admin.delete("/api/v1/sign-ins").status_code == 204
+        assert thief.get("/api/v1/tokens").status_code == 401
+        assert thief.get(f"/sign-in/{unopened}").status_code == 403
+        assert admin.get("/api/v1/sign-ins").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("column", "age"), [("expires_at", "0 seconds"), ("last_seen_at", "7 days 1 second")], ids=["too old", "idle"]
+)
+def test_a_session_that_is_too_old_or_was_not_used_for_a_week_opens_nothing(
+    live_server: LiveServer, column: str, age: str
+) -> None:
+    with signed_in(live_server) as browser:
+        assert browser.get("/api/v1/tokens").status_code == 200
+        with live_server.engine.begin() as c:
+            c.execute(text(f"UPDATE web_session SET {column} = now() - interval '{age}'"))
+        assert browser.get("/api/v1/tokens").status_code == 401
+
+
+def test_using_a_session_makes_it_no_longer(live_server: LiveServer) -> None:
+    with signed_in(live_server) as browser, live_server.engine.connect() as c:
+        ends = c.scalar(text("SELECT expires_at FROM web_session"))
+        c.execute(text("UPDATE web_session SET last_seen_at = now() - interval '2 hours'"))
+        c.commit()
+        browser.get("/api/v1/tokens")
+        live_server.app.state.last_used.write(c)
+        assert c.scalar(text("SELECT expires_at FROM web_session")) == ends

@@ -1,11 +1,11 @@
-"""API tokens: made, listed and revoked by whoever may administer."""
+"""API tokens and signed-in browsers: listed, made and ended by whoever may administer."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 
-from backend.api.answers import Page, TokenAnswer
+from backend.api.answers import Page, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
 from backend.api.dependencies import Admin, Now, Transaction
 from backend.api.responses import Json
@@ -37,4 +37,24 @@ def create(body: TokenBody, c: Transaction, now: Now, _: Admin) -> Any:
 def revoke(token_id: RowId, c: Transaction, now: Now, _: Admin) -> Response:
     """Revoke a token, from now on."""
     access.revoke_token(c, token_id, now)
+    return Response(status_code=204)
+
+
+@router.get("/sign-ins", response_model=Page[SignInAnswer])
+def list_sign_ins(c: Transaction, now: Now, _: Admin) -> Any:
+    """The browsers that are signed in, the newest first."""
+    return Json({"items": access.list_sign_ins(c, now), "next": None})
+
+
+@router.delete("/sign-ins/{sign_in_id}", status_code=204, response_model=None)
+def end_sign_in(sign_in_id: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], c: Transaction, _: Admin) -> Response:
+    """Sign that browser out."""
+    access.end_sign_in(c, sign_in_id)
+    return Response(status_code=204)
+
+
+@router.delete("/sign-ins", status_code=204, response_model=None)
+def sign_out_everywhere(c: Transaction, _: Admin) -> Response:
+    """Sign every browser out, and take back the links that nobody has opened yet."""
+    access.sign_out_everywhere(c)
     return Response(status_code=204)

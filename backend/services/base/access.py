@@ -19,7 +19,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from backend.services.base.last_used import LastUsed
 from backend.store.base import access as store
-from backend.store.base.access import TokenRow
+from backend.store.base.access import SignedInRow, TokenRow
 
 TOKEN_PREFIX = "tm_"
 SESSION_COOKIE = "tidemark_session"
@@ -202,6 +202,22 @@ def sign_in(c: Connection, link_secret: str, now: datetime, name: str = "owner")
 
 def sign_out(c: Connection, session: str) -> None:
     store.delete_session(c, hashed(session))
+
+
+def list_sign_ins(c: Connection, now: datetime) -> list[SignedInRow]:
+    """The browsers that are signed in."""
+    return store.list_sessions(c, now, seen_since=now - SESSION_IDLE)
+
+
+def end_sign_in(c: Connection, session_id: str) -> None:
+    if not store.delete_sessions(c, session_id):
+        raise NotFound.of("signed-in browser", session_id)
+
+
+def sign_out_everywhere(c: Connection) -> None:
+    """End every session, and take back every link that was not opened yet."""
+    store.delete_sessions(c, None)
+    store.delete_links(c)
 
 
 def _of_session(c: Connection, session: str, now: datetime, used: LastUsed) -> Principal | None:

@@ -117,6 +117,10 @@ def use_link(c: Connection, hash: bytes, now: datetime) -> bool:
     return c.execute(statement.values(used_at=now)).rowcount == 1
 
 
+def delete_links(c: Connection) -> None:
+    c.execute(delete(sign_in_link))
+
+
 def insert_session(c: Connection, hash: bytes, name: str, expires_at: datetime, now: datetime) -> None:
     c.execute(insert(web_session).values(hash=hash, name=name, expires_at=expires_at, created_at=now, last_seen_at=now))
 
@@ -135,6 +139,35 @@ def touch_sessions(c: Connection, used: Mapping[bytes, datetime]) -> None:
     statement = text("UPDATE web_session SET last_seen_at = greatest(last_seen_at, :at) WHERE hash = :hash")
     if used:
         c.execute(statement, [{"hash": hash, "at": used[hash]} for hash in sorted(used)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedInRow:
+    """A browser that is signed in. `id` names it, and opens nothing."""
+
+    id: str
+    name: str
+    signed_in_at: datetime
+    last_used_at: datetime
+    ends_at: datetime
+
+
+def list_sessions(c: Connection, now: datetime, *, seen_since: datetime) -> list[SignedInRow]:
+    """Those that may still be used, the newest first."""
+    statement = text(
+        """SELECT left(encode(sha256(hash), 'hex'), 16) AS id, name, created_at AS signed_in_at,
+                  last_seen_at AS last_used_at, expires_at AS ends_at
+           FROM web_session WHERE expires_at > :now AND last_seen_at > :since ORDER BY created_at DESC"""
+    )
+    return [SignedInRow(**row._mapping) for row in c.execute(statement, {"now": now, "since": seen_since})]
+
+
+def delete_sessions(c: Connection, session_id: str | None) -> int:
+    """End the session of this id, or all of them; how many there were."""
+    statement = text(
+        "DELETE FROM web_session WHERE CAST(:id AS text) IS NULL OR left(encode(sha256(hash), 'hex'), 16) = :id"
+    )
+    return c.execute(statement, {"id": session_id}).rowcount
 
 
 def delete_session(c: Connection, hash: bytes) -> None:
