@@ -162,6 +162,18 @@ def sentence_of(result: Comparison) -> Markup:
         return Markup("{} and {} have no metric in common that ran on both sides{}.").format(
             short(result.base), short(result.head), tail
         )
+    if overall.compared < overall.gates:
+        # What was compared comes first: with part of it left out nobody may read "the same".
+        found = Markup(" and ").join(parts) if parts else "nothing moved among them"
+        settled = ", ".join(each for each in rest if "cannot be compared" not in each)
+        return Markup("Only {} of {} were compared, {} against {}: {}{}.").format(
+            overall.compared,
+            plural(overall.gates, "gate"),
+            short(result.head),
+            short(result.base),
+            found,
+            f"; {settled}" if settled else "",
+        )
     if not parts:
         return Markup("{} costs the same as {}{}.").format(short(result.head), short(result.base), tail)
     return Markup("{} against {}: {}{}.").format(

@@ -115,6 +115,14 @@ def test_a_suite_says_what_is_slower_now_and_leads_to_the_case(anyone: httpx.Cli
     assert "gpt" in refused.text
 
 
+def test_compare_begins_with_what_was_compared_where_a_run_failed(anyone: httpx.Client, loom: Site) -> None:
+    shas = [loom.commits[PROJECT][index].sha for index in (19, 20)]  # one variant of gpt failed at the second
+    sentence = re.search(r"<h1[^>]*>(.*?)</h1>", anyone.get("/compare", params={"base": shas[0], "head": shas[1]}).text)
+    assert sentence is not None
+    assert sentence[1].startswith("Only 6 of 7 gates were compared")
+    assert "same" not in sentence[1]
+
+
 def test_phases_relative_to_a_yardstick_are_not_added_to_milliseconds() -> None:
     phases = tuple(
         PhaseDifference(suite="gpt", benchmark="b", variant_key="", phase=phase, unit=unit, base=base, head=head)
