@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     )
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
 
+    artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: for ever")
     requests_per_token: int = Field(
         60_000, ge=1, description="requests a minute of one token or session that a process answers"
     )
@@ -175,6 +176,7 @@ def service_config(settings: Settings) -> ServiceConfig:
         lease_s=settings.lease_s,
         heartbeat_s=settings.heartbeat_s,
         max_body_bytes=settings.max_body_mb * MIB,
+        artifact_days=settings.artifact_days,
         requests_per_token=settings.requests_per_token,
         requests_per_address=settings.requests_per_address,
     )

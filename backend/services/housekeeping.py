@@ -17,6 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from backend.services.base import artifacts
 from backend.services.base.config import ServiceConfig
 from backend.services.github import pull_requests
 from backend.services.github.outbox import Teller
@@ -244,6 +245,8 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
         queue.prune_run_events(c, now - timedelta(days=config.run_event_days))
         github_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
         deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))
+    with _reported("pruning artifacts"), engine.begin() as c:
+        artifacts.prune(c, config, now)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -19,6 +19,7 @@ from backend.store.base.artifacts import ArtifactRow
 
 NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z._=,+@-]{0,199}\Z")
 MAX_ARTIFACTS = 500
+PRUNED_AT_ONCE = 10_000
 # Only types that a browser shows without running them; everything else is bytes to download.
 TYPES = {
     ".json": "application/json",
@@ -91,6 +92,16 @@ def find_artifact(c: Connection, run_id: str, name: str, config: ServiceConfig) 
     if row is None or not path.is_file():
         raise NotFound.of("artifact", name, [known.name for known in store.of_run(c, run_id)][:20])
     return row, path
+
+
+def prune(c: Connection, config: ServiceConfig, now: datetime) -> int:
+    """Remove artifacts that are older than the operator keeps them; how many."""
+    if config.artifact_days is None:
+        return 0
+    gone = store.forget_before(c, now - timedelta(days=config.artifact_days), PRUNED_AT_ONCE)
+    for run_id, name in gone:
+        file_path(config, run_id, name).unlink(missing_ok=True)
+    return len(gone)
 
 
 def check_name(name: str) -> None:

@@ -61,6 +61,7 @@ class ServiceConfig:
     first_sync_commits: int = 50
     sse_heartbeat_s: float = 15.0
     run_event_days: int = 30
+    artifact_days: int | None = None  # None: artifacts are kept
     live_event_days: int = 2
     webhook_delivery_days: int = 30
     github_outbox_days: int = 90

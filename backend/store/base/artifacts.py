@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables.core import artifact, run
@@ -59,6 +59,14 @@ def count_and_size(c: Connection, run_id: str) -> tuple[int, int]:
     size = func.coalesce(func.sum(artifact.c.size), 0)
     row = c.execute(select(func.count(), size).where(artifact.c.run_id == run_id)).one()
     return int(row[0]), int(row[1])
+
+
+def forget_before(c: Connection, before: datetime, limit: int) -> list[tuple[str, str]]:
+    """Forget so many of the oldest that came before then: (run, name) of each."""
+    old = select(artifact.c.run_id, artifact.c.name).where(artifact.c.received_at < before)
+    chosen = old.order_by(artifact.c.received_at).limit(limit).subquery()
+    statement = delete(artifact).where(artifact.c.run_id == chosen.c.run_id, artifact.c.name == chosen.c.name)
+    return [(row.run_id, row.name) for row in c.execute(statement.returning(artifact.c.run_id, artifact.c.name))]
 
 
 def store(c: Connection, row: ArtifactRow) -> None:
