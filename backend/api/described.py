@@ -50,8 +50,9 @@ def _generic(origin: type, arguments: tuple[Any, ...], seen: tuple[Any, ...]) ->
     if is_dataclass(origin):
         return _record(origin, seen, arguments)
     if origin is tuple and arguments and Ellipsis not in arguments:
-        places = [schema_of(each, seen) for each in arguments]
-        return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
+        # Not as `prefixItems`: readers of OpenAPI know them badly.
+        places = [schema_of(each, seen) for each in dict.fromkeys(arguments)]
+        return {"type": "array", "items": {"anyOf": places}, "minItems": len(arguments), "maxItems": len(arguments)}
     if issubclass(origin, np.ndarray):
         return {"type": "array"}
     if issubclass(origin, Mapping):
