@@ -30,6 +30,7 @@ from backend.regression.terms import Verdict
 from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.ingest import placing
+from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.judging.outcome import SeriesVerdict
@@ -183,6 +184,7 @@ class _Import:
 
     def _recorded(self, run: Run, fitting: Run) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
+        check_claims(self.c, run, self.principal)
         body = delivered_bytes(self.imported, run, self.data)
         return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting))
 
