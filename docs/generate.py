@@ -34,7 +34,7 @@ def rule() -> str:
         "gate metrics asks for more evidence, so that its false confirmed regressions stay within the budget. The load",
         "is counted every hour over the last seven days; the settings page shows it and what follows from it.",
         "Confirming sessions, of single suspects and of the joint detector, are counted over the last 24 hours; when",
-        "those of a project are used up, the page of its suites says so and until when, and suspects that come",
+        "those of a project are used up, the Overview says so and until when, and suspects that come",
         "meanwhile are decided by the commits that follow.",
         "`tidemark policy preview` (and the settings page) says what other thresholds would have told of the last",
         "90 days; choosing them has everything of that time judged again in the background.",

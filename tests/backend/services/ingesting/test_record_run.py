@@ -272,3 +272,11 @@ def _ask_for(loom: Any, run_id: str, sha: str, lease: str | None = None) -> None
         ),
         {"id": run_id, "sha": sha, "lease": None if lease is None else lease_hash(lease)},
     )
+
+
+def test_the_same_run_written_otherwise_is_the_same_run(loom: Any) -> None:
+    first = loom.run(0, 100.0)
+    document = get_document(loom.connection, first.run_id)
+    again = json.dumps(dict(reversed(document.items())), indent=2).encode()
+    recorded = record_run(loom.connection, parse_run(again), raw=again, now=loom.now)
+    assert (recorded.created, recorded.run_id) == (False, first.run_id)
