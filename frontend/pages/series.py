@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.regression.terms import Verdict
 from backend.services.base import scope
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
@@ -36,7 +37,9 @@ RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All"
 TABLE_ROWS = 40
 LISTED = 100
 PICTURED = 200  # rows with a sparkline
+VERDICTS = [each.value for each in Verdict]
 SORTS = {"noise": "noise", "effect": "minimum_detectable_effect", "change": "change"}
+VERDICT_NAMES = ((Verdict.REGRESSION, "Worse"), (Verdict.UNSTEADY, "Too unsteady"))
 SORT_NAMES = (("noise", "Noisiest"), ("effect", "Least sensitive"), ("change", "Most changed"))
 NEWEST = "a list of series shows where each stands now"
 IDLE = {"branch": NEWEST, "base": NEWEST, "head": NEWEST, "range": NEWEST, "granularity": NEWEST}
@@ -65,6 +68,9 @@ def series_list(visit: Visiting) -> Response:
     chosen, sort = chosen_facets(here), here.get("sort")
     if sort and sort not in SORTS:
         raise BadRequest.field("sort", sort, list(SORTS))
+    verdict = here.get("verdict")
+    if verdict and verdict not in VERDICTS:
+        raise BadRequest.field("verdict", verdict, VERDICTS)
     page = None
     if project is not None:
         page = history.list_series(
@@ -74,12 +80,14 @@ def series_list(visit: Visiting) -> Response:
                 testbed=here.get("testbed") or None,
                 role=here.get("role", "gate") if here.get("role") != "any" else None,
                 text=here.get("q"),
-                limit=history.MAX_LIST if chosen or sort else LISTED,
+                limit=history.MAX_LIST if chosen or sort or verdict else LISTED,
                 cursor=here.get("cursor") or None,
             ),
         )
     items = [
-        each for each in (page.items if page else ()) if passes(chosen, each["suite"], each["metric"], each["variant"])
+        each
+        for each in (page.items if page else ())
+        if passes(chosen, each["suite"], each["metric"], each["variant"]) and verdict in ("", each["verdict"])
     ]
     if sort:
         items.sort(key=lambda each: (each[SORTS[sort]] is None, -abs(each[SORTS[sort]] or 0)))
@@ -96,6 +104,7 @@ def series_list(visit: Visiting) -> Response:
         items=items,
         sparks={number: sparkline(points) for number, points in values.items()},
         sorts=[(name, here(sort=None if sort == key else key), sort == key) for key, name in SORT_NAMES],
+        verdicts=[(name, here(verdict=None if verdict == key else key), verdict == key) for key, name in VERDICT_NAMES],
         next=page.next if page else None,
         roles=roles,
     )

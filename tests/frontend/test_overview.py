@@ -11,6 +11,7 @@ import httpx
 import pytest
 from frontend_site import Site
 from playwright.sync_api import expect
+from sqlalchemy import text
 
 PROJECT = "northsea/loom"
 GUILTY = 18
@@ -135,6 +136,31 @@ def test_the_noisiest_series_is_two_clicks_away(loom: Site, visit: Enter) -> Non
     assert len(noise) == 7
     assert noise == sorted(noise, reverse=True)
     expect(page.locator("#found svg.spark")).to_have_count(7)
+
+
+def test_series_too_unsteady_to_be_judged_are_counted_and_a_click_shows_them(anyone: httpx.Client, loom: Site) -> None:
+    assert "too unsteady" not in anyone.get("/").text
+    assert anyone.get("/series", params={"verdict": "regression"}).text.count("<tr data-row>") == 2
+    newest = """(series_id, position) = (
+        SELECT j.series_id, j.position FROM judgement j JOIN series s ON s.id = j.series_id
+        WHERE s.role = 'gate' ORDER BY j.position DESC, j.series_id LIMIT 1)"""
+    with loom.engine.begin() as c:
+        before = c.scalar(text(f"SELECT verdict FROM judgement WHERE {newest}"))
+        c.execute(text(f"UPDATE judgement SET verdict = 'unsteady' WHERE {newest}"))
+    try:
+        shown = anyone.get("/").text
+        assert "1 series is too unsteady to be judged" in shown
+        address = re.search(r'href="(/series[^"]*verdict=unsteady[^"]*)"', shown)[1]  # type: ignore[index]
+        assert anyone.get(address.replace("&amp;", "&")).text.count("<tr data-row>") == 1
+    finally:
+        with loom.engine.begin() as c:
+            c.execute(text(f"UPDATE judgement SET verdict = :was WHERE {newest}"), {"was": before})
+
+
+def test_a_verdict_that_does_not_exist_is_refused_with_those_that_do(anyone: httpx.Client) -> None:
+    refused = anyone.get("/series", params={"verdict": "bad"})
+    assert refused.status_code == 400
+    assert "unsteady" in refused.text
 
 
 def test_who_is_not_signed_in_takes_no_case_on_the_front_page(anyone: httpx.Client) -> None:

@@ -137,6 +137,8 @@ class Trends:
     compared: int = 0
     slower: int = 0
     faster: int = 0
+    unsteady: int = 0
+    """Series, not variants: gates whose newest point says that they cannot be judged."""
     strips: tuple[Strip, ...] = ()
     environments: tuple[EnvironmentChange, ...] = ()
     values: Mapping[int, tuple[float | None, ...]] = field(default_factory=dict)
@@ -211,6 +213,7 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         compared=len({names[row] for row in rows if np.isfinite(relative[row, grid.head])}),
         slower=len({names[row] for row in rows if slower[row]}),
         faster=len({names[row] for row in rows if faster[row] and not slower[row]}),
+        unsteady=store.unsteady(c, [each.id for each in series if each.role == "gate"]),
         strips=_strips(grid, found, least, by_commit=granularity == "commit"),
         environments=_environments(c, scope, since, by_commit=granularity == "commit"),
         values={each.id: numbers(relative[row]) for row, each in enumerate(series)},

@@ -126,6 +126,13 @@ _OUTCOMES = text(
          FROM result WHERE run_id = n.id) AS x
        ORDER BY n.at"""
 )
+_UNSTEADY = text(
+    """SELECT count(*) FROM unnest(CAST(:series AS integer[])) AS s (id)
+       CROSS JOIN LATERAL (
+         SELECT verdict FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
+         ORDER BY position DESC LIMIT 1) AS newest
+       WHERE newest.verdict = 'unsteady'"""
+)
 _FACETS = text(
     """SELECT suite, variant ->> 'dtype', variant ->> 'mode', coalesce(variant ->> 'backend', variant ->> 'impl'),
          metric, benchmark || ' ' || variant_key || ' ' || preset
@@ -171,6 +178,11 @@ def onsets(c: Connection, series: Sequence[int], first: int, last: int) -> list[
     """Where changes of these series began between two positions, oldest first."""
     parameters = {"series": list(series), "first": first, "last": last}
     return [OnsetRow._make(row) for row in c.execute(_ONSETS, parameters).all()]
+
+
+def unsteady(c: Connection, series: Sequence[int]) -> int:
+    """How many of these series are too unsteady to be judged, by their newest point on the default branch."""
+    return int(c.scalar(_UNSTEADY, {"series": list(series)}) or 0)
 
 
 def environments(c: Connection, project_id: int, testbed_id: int, since: datetime) -> list[EnvironmentRow]:
