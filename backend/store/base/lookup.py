@@ -69,13 +69,23 @@ _COMMIT_OF_PULL_REQUEST = text(
        ORDER BY recorded_at DESC, id DESC LIMIT 1"""
 )
 _LAST_GOOD = text(
-    """SELECT c.sha FROM branch_commit b
+    """WITH worse AS (
+         SELECT coalesce(p.last_good_position + 1, p.onset_position) AS first,
+           CASE WHEN g.state = 'expected' THEN p.onset_position + 1 ELSE p.fixed_position END AS over
+         FROM change_point p JOIN series s ON s.id = p.series_id AND s.role = 'gate' AND s.testbed_id = :testbed
+         JOIN branch m ON m.id = :branch AND m.project_id = s.project_id
+         LEFT JOIN regression g ON g.id = p.regression_id
+         WHERE p.direction = 'regression' AND p.state <> 'withdrawn'
+           AND g.state IS DISTINCT FROM 'invalid' AND g.state IS DISTINCT FROM 'withdrawn')
+       SELECT c.sha FROM branch_commit b
        JOIN commit c ON c.id = b.commit_id
        JOIN run r ON r.commit_id = c.id AND r.testbed_id = :testbed AND r.state = 'done' AND r.status = 'ok'
        WHERE b.branch_id = :branch AND (CAST(:before AS integer) IS NULL OR b.position < :before)
          AND NOT EXISTS (SELECT FROM judgement j JOIN series s ON s.id = j.series_id AND s.role = 'gate'
                          WHERE j.run_id = r.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
                            AND j.verdict IN ('regression', 'suspect'))
+         AND NOT EXISTS (SELECT FROM worse
+                         WHERE b.position >= worse.first AND (worse.over IS NULL OR b.position < worse.over))
        ORDER BY b.position DESC LIMIT 1"""
 )
 
@@ -120,7 +130,11 @@ def commit_of_pull_request(connection: Connection, project_id: int, number: int)
 
 
 def last_good_commit(connection: Connection, branch_id: int, testbed_id: int, before: int | None) -> str | None:
-    """The newest benchmarked commit of the branch before a position in whose run nothing is red or suspect."""
+    """The newest benchmarked commit of the branch before a position at which nothing was worse.
+
+    No gate of the testbed was red or suspect in its run, and no change for the worse began or was open there, not even
+    in a suite that did not run; a change that was accepted is over after its onset.
+    """
     sha: str | None = connection.scalar(_LAST_GOOD, {"branch": branch_id, "testbed": testbed_id, "before": before})
     return sha
 

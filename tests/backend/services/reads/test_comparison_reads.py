@@ -119,6 +119,28 @@ def test_a_name_that_is_no_commit_is_refused_with_what_is(history: Any, base: st
         compare_commits(history.connection, PROJECT, base, commit(16))
 
 
+def last_good(history: Any, head: int) -> int:
+    found: int = compare_commits(history.connection, PROJECT, "last-good", commit(head)).base.position
+    return found
+
+
+def test_last_good_is_no_commit_of_an_open_regression_however_clean_its_run(history: Any) -> None:
+    assert (last_good(history, 23), last_good(history, 26)) == (14, 25)
+    history.execute("UPDATE judgement SET verdict = 'unchanged', red = false")
+    assert last_good(history, 23) == 14
+    history.execute("UPDATE change_point SET last_good_position = 12 WHERE direction = 'regression'")
+    assert last_good(history, 23) == 12, "it may have begun at any commit after the last one known to be good"
+
+
+@pytest.mark.parametrize(("state", "expected"), [("confirmed", 14), ("expected", 22), ("invalid", 22)])
+def test_what_a_person_decided_says_whether_a_commit_can_be_the_last_good(
+    history: Any, state: str, expected: int
+) -> None:
+    history.execute("UPDATE judgement SET verdict = 'unchanged', red = false")
+    history.execute("UPDATE regression SET state = :state", state=state)
+    assert last_good(history, 23) == expected
+
+
 def test_last_good_of_a_history_that_was_never_good_is_refused(history: Any) -> None:
     history.execute("UPDATE judgement SET verdict = 'suspect'")
     with pytest.raises(NotFound, match="free of regressions"):
