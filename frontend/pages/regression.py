@@ -209,7 +209,7 @@ def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     if it.first_bad is not None:
         link = Markup('<a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
         sure = it.suspect_commits == 1
-        since = Markup(" since {}").format(link) if sure else Markup(" at {} or shortly before").format(link)
+        since = Markup(" since {}").format(link) if sure else Markup(" since {} or shortly before").format(link)
     drift = ", by many small losses," if it.kind == "drift" else ""
     return Markup("{} {}{}{}{}").format(visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
+from backend.api import shapes
 from backend.api.answers import Page, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
 from backend.api.dependencies import Admin, Now, Transaction
@@ -47,7 +48,7 @@ def list_sign_ins(c: Transaction, now: Now, _: Admin) -> Any:
 
 
 @router.delete("/sign-ins/{sign_in_id}", status_code=204, response_model=None)
-def end_sign_in(sign_in_id: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")], c: Transaction, _: Admin) -> Response:
+def end_sign_in(sign_in_id: Annotated[str, Path(pattern=shapes.SIGN_IN_ID)], c: Transaction, _: Admin) -> Response:
     """Sign that browser out."""
     access.end_sign_in(c, sign_in_id)
     return Response(status_code=204)

@@ -183,7 +183,7 @@ SELECT string_agg(
     int4send(CASE verdict
              WHEN 'insufficient' THEN (coalesce(have, 0)::int4 << 16) | coalesce(need, 0)::int4
              WHEN 'unsteady' THEN
-               least({MOST_SEEN}, {SEEN_PARTS} * coalesce((detail->'numbers'->>'sees')::float8, 0))::int4
+               least({MOST_SEEN}, {SEEN_PARTS} * coalesce(sees, 0))::int4
              ELSE coalesce(regression_id, 0) END), ''::bytea) FILTER (WHERE verdict <> 'unchanged')
 FROM judgement
 WHERE series_id = ANY(:series) AND position BETWEEN :first AND :last AND superseded_at IS NULL

@@ -36,15 +36,15 @@ class JudgementRow:
 _INSERT = """
 INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
                        change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
-                       smoothed_high, anchor, anchor_change, have, need, regression_id, detail, policy_version,
-                       judged_at)
+                       smoothed_high, anchor, anchor_change, have, need, sees, regression_id, detail,
+                       policy_version, judged_at)
 SELECT coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id, coalesce(u.branch_id, %(branch)s::int4),
        coalesce(u.position, %(position)s::int4), coalesce(u.commit_id, %(commit)s::int8),
        coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool),
        coalesce(u.red, %(red)s::bool), u.change,
        u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low, u.smoothed_high,
        u.anchor, u.anchor_change, coalesce(u.have, %(have)s::int2), coalesce(u.need, %(need)s::int2),
-       coalesce(u.regression_id, %(regression)s::int4), u.detail,
+       coalesce(u.sees, %(sees)s::float4), coalesce(u.regression_id, %(regression)s::int4), u.detail,
        coalesce(u.policy_version, %(policy_version)s::text), %(judged_at)s
 FROM ROWS FROM (
   unnest(%(series)s::int4[], %(value)s::float8[], %(verdict)s::text[], %(change)s::float8[], %(change_low)s::float8[],
@@ -52,11 +52,11 @@ FROM ROWS FROM (
          %(smoothed)s::float8[], %(smoothed_low)s::float8[], %(smoothed_high)s::float8[], %(anchor)s::float8[],
          %(anchor_change)s::float8[], %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
          %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(reds)s::bool[], %(haves)s::int2[],
-         %(needs)s::int2[], %(regressions)s::int4[], %(policy_versions)s::text[]),
+         %(needs)s::int2[], %(all_see)s::float4[], %(regressions)s::int4[], %(policy_versions)s::text[]),
   jsonb_array_elements(%(details)s::jsonb))
      AS u (series_id, value, verdict, change, change_low, change_high, baseline, band_low, band_high, smoothed,
            smoothed_low, smoothed_high, anchor, anchor_change, measured_at, branch_id, position, commit_id, run_id,
-           onset, red, have, need, regression_id, policy_version, detail)
+           onset, red, have, need, sees, regression_id, policy_version, detail)
 """
 
 
@@ -65,12 +65,12 @@ FROM ROWS FROM (
 _COPY = """
 INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
                        change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
-                       smoothed_high, anchor, anchor_change, have, need, regression_id, detail, policy_version,
-                       judged_at)
+                       smoothed_high, anchor, anchor_change, have, need, sees, regression_id, detail,
+                       policy_version, judged_at)
 SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
        o.position IS NOT DISTINCT FROM o.new_since, o.new_verdict = 'regression' AND s.role = 'gate', o.change,
        o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high,
-       o.anchor, o.anchor_change, o.have, o.need, o.new_regression_id,
+       o.anchor, o.anchor_change, o.have, o.need, o.sees, o.new_regression_id,
        (o.detail - 'since_position') || jsonb_strip_nulls(jsonb_build_object(
          'since_position', o.new_since, 'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
          'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
@@ -93,6 +93,7 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         ("red", "reds"): [judgement.red for judgement in said],
         ("have", "haves"): [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
         ("need", "needs"): [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
+        ("sees", "all_see"): [s.numbers.get("sees") if s.verdict is Verdict.UNSTEADY else None for s in said],
         ("regression", "regressions"): [row.regression_id for row in rows],
         ("policy_version", "policy_versions"): [judgement.policy_version for judgement in said],
     }

@@ -374,6 +374,7 @@ judgement = Table(
     Column("anchor_change", REAL),
     Column("have", SmallInteger),  # baseline runs it had …
     Column("need", SmallInteger),  # … and needs, when the verdict is `insufficient`
+    Column("sees", REAL),  # the smallest change that shows, as a fraction, when the verdict is `unsteady`
     Column("regression_id", Integer),  # the regression this point is part of
     Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # reason code and the numbers behind it
     Column("policy_version", Text, nullable=False),
@@ -398,6 +399,7 @@ judgement = Table(
             "regression_id",
             "have",
             "need",
+            "sees",
         ],
     ),
     Index("ix_judgement_run_id", "run_id"),
