@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT_SSH = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9_.][A-Za-z0-9_.-]*:[^:].*")
 _SCHEMES = ("https://", "http://", "ssh://", "git://", "file:///")
 LOCK_POLL_S = 0.1
+MAX_MEMORY_BYTES = 4 << 30
+"""Of git while it lays out a commit: a few trees that name one another make billions of files."""
 
 
 class CheckoutError(Exception):
@@ -240,6 +243,9 @@ def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float
     except FileNotFoundError:
         raise CheckoutError("git was not found on this worker's PATH") from None
     step = next(word for word in arguments if word in _STEPS)
+    if step == "checkout" and hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     give_up_at = time.monotonic() + limit_s
     try:
         output, complaint = _communicate(process, give_up_at, give_up)

@@ -4,9 +4,11 @@ Everything that comes from a repository is a stranger's text: object ids are pas
 options, objects are read by their stated length, and only the protocols that a project may use are open.
 """
 
+import codecs
 import contextlib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,17 +25,24 @@ STALE_LOCK_S = 60
 LOOK_UP_S = 0.25  # how often a running git is looked after
 MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
+MAX_MEMORY_BYTES = 512 << 20  # of git, for listing what commits changed: some two million files
 MAX_BRANCHES = 200
 MAX_PULL_REQUEST = 250  # commits of a pull request that are looked at: as many as GitHub shows
 PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 # A parent process may be a git hook; its repository is not ours.
 INHERITED = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_NAMESPACE")
+# Codecs that are no encoding of text, or take time with the square of its length.
+ODD_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
 BROKEN = ("not a git repository", "bad object", "object file", "loose object", "packfile", "index-pack failed")
 
 
 class GitFailure(Exception):
     """git could not do it. The message is one line, without credentials."""
+
+
+class TooMuch(GitFailure):
+    """It takes more memory than git may have: a few trees that name one another make billions of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +180,21 @@ class Mirror:
             at = end + 1 + size + 1
 
     def _changed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
-        """Both names of a renamed file. The answers come in the order asked, each after its commit's id."""
+        """Both names of a renamed file. Of a commit that changed more files than can be listed, nothing."""
+        try:
+            return self._listed_paths(heads)
+        except TooMuch:
+            if len(heads) == 1:
+                return {heads[0].sha: ()}
+            half = len(heads) // 2
+            return {**self._changed_paths(heads[:half]), **self._changed_paths(heads[half:])}
+
+    def _listed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
+        """The answers come in the order asked, each after its commit's id."""
         asked = "".join(" ".join((head.sha, *head.parents[:1])) + "\n" for head in heads)
         output = self._git(
             "diff-tree", "--stdin", "--root", "-r", "-z", "--name-only", "--no-renames", "--always",
-            stdin=asked.encode(),
+            stdin=asked.encode(), memory_bytes=MAX_MEMORY_BYTES,
         )  # fmt: skip
         found: dict[str, list[str]] = {head.sha: [] for head in heads}
         expected = [head.sha for head in heads]
@@ -216,7 +235,7 @@ class Mirror:
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._git(*options, "fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
 
-    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _git(self, *arguments: str, stdin: bytes = b"", memory_bytes: int | None = None) -> bytes:
         command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.autoDetach=false", *arguments]
         try:
             child = subprocess.Popen(
@@ -231,8 +250,12 @@ class Mirror:
         except FileNotFoundError:
             raise GitFailure("git is not installed (or the mirror's directory is gone)") from None
         with child:
+            if memory_bytes is not None:
+                limit_memory(child.pid, memory_bytes)
             verb = next(word for word in arguments if not word.startswith("-") and "=" not in word)
             stdout, stderr = self._output_of(child, verb, stdin)
+        if child.returncode != 0 and memory_bytes is not None and b"memory" in stderr.lower():
+            raise TooMuch(self._reason(verb, stderr))
         if child.returncode != 0:
             raise GitFailure(self._reason(verb, stderr) or f"git {verb} failed")
         return stdout
@@ -256,6 +279,13 @@ class Mirror:
         told = [line for line in lines if line.startswith(("fatal:", "error:", "ssh:", "remote:"))] or lines
         reason = f"git {verb}: " + "; ".join(told)
         return reason.replace(self.url, without_credentials(self.url)).replace("\x00", "\ufffd")[:500]
+
+
+def limit_memory(pid: int, limit_bytes: int) -> None:
+    """How much a process may have for itself (Linux); files that it maps do not count."""
+    if hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def private_directory(path: Path) -> None:
@@ -320,9 +350,11 @@ def _parsed(sha: str, raw: bytes) -> _Head:
 
 
 def _decoded(value: bytes, encoding: str) -> str:
+    """What a commit says of its encoding is a stranger's word, too."""
     try:
-        text = value.decode(encoding, "replace")
-    except LookupError:
+        name = codecs.lookup(encoding).name
+        text = value.decode("utf-8" if name in ODD_ENCODINGS else name, "replace")
+    except (LookupError, ValueError):
         text = value.decode("utf-8", "replace")
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
