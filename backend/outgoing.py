@@ -19,6 +19,8 @@ _SHORT_SSH = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>[^@:/]+):(?!//)(?P<pat
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_AZURE = ipaddress.ip_address("168.63.129.16")  # public by its number; in that cloud it hands out what machines may know
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy")
 
 
@@ -85,8 +87,7 @@ def settings_for_git(url: str, allowed: Sequence[str] = ()) -> dict[str, str]:
     found = _resolved(target)
     networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
     for address in found:
-        is_public = address.is_global and not address.is_multicast
-        if not is_public and not any(address in network for network in networks):
+        if not _is_public(address) and not any(address in network for network in networks):
             raise Refused(
                 f"{target.host} is {address}, an address that is not public; an operator may allow it with "
                 "TIDEMARK_PRIVATE_HOSTS"
@@ -112,6 +113,15 @@ def _resolved(target: Target) -> list[Address]:
         raise Refused(f"{host} has no address: {failure}") from None
     found = dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in told)
     return [_plain(address) for address in found]
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:  # a gateway makes an IPv4 address of it
+            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address == _AZURE)
 
 
 def _plain(address: Address) -> Address:

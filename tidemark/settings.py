@@ -77,10 +77,10 @@ class Settings(BaseSettings):
 
     artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: for ever")
     requests_per_token: int = Field(
-        60_000, ge=1, description="requests a minute of one token or session that a process answers"
+        60_000, ge=1, description="requests a minute of one token that a process answers"
     )
     requests_per_address: int = Field(
-        6_000, ge=1, description="requests a minute of one address, without a token or session, that a process answers"
+        6_000, ge=1, description="requests a minute of one address, without a token, that a process answers"
     )
 
     @field_validator("allowed_hosts", "private_hosts", "worker_pass", mode="before")

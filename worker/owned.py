@@ -151,8 +151,8 @@ def remove(place: Path) -> None:
     if not _is_there(place):
         return
     _in(place.parent, "rm", "-rf", "--", place.name)
-    if os.geteuid() != 0 and _is_there(place):
-        # A directory without write permission keeps what is in it from everybody but root.
+    if os.geteuid() != 0 and _is_there(place) and not place.is_symlink():
+        # A directory without write permission keeps what is in it from everybody but root. `chmod` follows a link.
         _in(place.parent, "chmod", "-R", "u+rwx", "--", place.name)
         _in(place.parent, "rm", "-rf", "--", place.name)
     if _is_there(place):

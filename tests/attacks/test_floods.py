@@ -134,3 +134,14 @@ def test_guessing_tokens_ends_soon(
                 guesser.get("/api/v1/queue", headers={"Authorization": f"Bearer tm_{number}"}) for number in range(12)
             ]
         assert [guess.status_code for guess in guesses] == [401] * 10 + [429] * 2
+
+
+def test_a_made_up_cookie_makes_nobody_another_caller(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> None:
+    strict = replace(service_config, requests_per_address=20)
+    with serve_app(create_api(strict, committing_engine), committing_engine, strict) as server:
+        with server.client() as stranger:
+            cookies = [name for number in range(12) for name in (f"a={number}", f"tidemark_session={number}")]
+            answers = [stranger.get("/api/v1/queue", headers={"Cookie": cookie}) for cookie in cookies]
+        assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 4

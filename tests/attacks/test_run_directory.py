@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -244,3 +245,29 @@ def test_planting_tools_do_what_they_say(tmp_path: Path) -> None:
     environment: dict[str, Any] = {**os.environ, "TIDEMARK_RUN_JSON": str(tmp_path / "out" / "run.json")}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert (tmp_path / "a").resolve() == victim and (tmp_path / "b").is_fifo() and (tmp_path / "out").is_symlink()
+
+
+def test_what_an_ordinary_user_cannot_remove_is_opened_but_nothing_that_it_links_to() -> None:
+    """A run in namespaces owns its directory, closes it, and has put a link where its results belong."""
+    with tempfile.TemporaryDirectory() as directory:
+        room = Path(directory)
+        victim, top = room / "victim", room / "run"
+        victim.mkdir()
+        (victim / "key").write_text("x")
+        (victim / "key").chmod(0o400)
+        top.mkdir()
+        (top / "out").symlink_to(victim)
+        for place in (room, victim, victim / "key", top):
+            os.chown(place, STRANGER.uid if os.geteuid() == 0 else -1, -1)
+        top.chmod(0o500)
+        before = os.geteuid()
+        if before == 0:
+            os.seteuid(STRANGER.uid)
+        try:
+            remove(top / "out")
+            assert (victim / "key").stat().st_mode & 0o777 == 0o400
+            remove(top)
+            assert not top.exists()
+        finally:
+            if before == 0:
+                os.seteuid(before)

@@ -162,6 +162,7 @@ def workflow(ref: str, **more: Any) -> Workflow:
 
 ON_MAIN = Known(default_branch="main", on_default=True, is_read=True, pull_request=None, was_requested=False)
 UNKNOWN = replace(ON_MAIN, on_default=False, is_read=False)
+READ_IN_3 = replace(UNKNOWN, is_read=True, pull_request=3)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,9 @@ UNKNOWN = replace(ON_MAIN, on_default=False, is_read=False)
         (workflow("refs/pull/3/merge"), {"branch": "main", "commit": STRANGE}, UNKNOWN, False),
         (workflow("refs/pull/3/merge"), {"branch": "x", "commit": STRANGE}, replace(UNKNOWN, pull_request=4), False),
         (workflow("refs/pull/3/merge"), {"branch": "x", "commit": sha(1)}, ON_MAIN, False),
+        # A commit of release/1, which the repository has brought.
+        (workflow("refs/pull/3/merge"), {"branch": "release/1", "commit": FORK}, replace(UNKNOWN, is_read=True), False),
+        (workflow("refs/pull/3/merge"), {"branch": "x", "commit": FORK}, READ_IN_3, True),
         (workflow(MAIN, of_own_repository=False), {"branch": "main", "commit": HEAD}, UNKNOWN, False),
         (workflow(MAIN, of_own_repository=False), {"branch": "main", "commit": sha(1)}, ON_MAIN, True),
         (workflow(MAIN), {"branch": "main", "commit": HEAD}, replace(ON_MAIN, was_requested=True), False),

@@ -65,4 +65,6 @@ def _of_pull_request(number: int, run: Run, known: Known, *, is_default: bool) -
         return f"the token speaks for #{number}, not for {known.default_branch}"
     if known.pull_request not in (None, number):
         return f"it is a commit of #{known.pull_request}, and the token speaks for #{number}"
+    if known.is_read and known.pull_request is None:
+        return f"it is a commit of another branch that is read here, and the token speaks for #{number}"
     return None
