@@ -20,7 +20,7 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_AZURE = ipaddress.ip_address("168.63.129.16")  # public by its number; in that cloud it hands out what machines may know
+_AZURE = ipaddress.ip_address("168.63.129.16")  # public by its number; there that cloud tells machines secrets
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy")
 
 

@@ -103,5 +103,5 @@ def test_a_worker_lays_out_no_billions_of_files(tmp_path: Path, monkeypatch: pyt
     repository = Repository(tmp_path / "repository")
     repository.commit("Good", a="1")
     exploding = on_top(repository, bomb(repository))
-    with pytest.raises(CheckoutError, match="git checkout failed: .*memory"):
+    with pytest.raises(CheckoutError, match=r"git checkout failed: .*memory"):
         Mirrors(tmp_path / "mirrors").check_out(repository.url, exploding, tmp_path / "checkout")
