@@ -76,9 +76,7 @@ class Settings(BaseSettings):
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
 
     artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: for ever")
-    requests_per_token: int = Field(
-        60_000, ge=1, description="requests a minute of one token that a process answers"
-    )
+    requests_per_token: int = Field(60_000, ge=1, description="requests a minute of one token that a process answers")
     requests_per_address: int = Field(
         6_000, ge=1, description="requests a minute of one address, without a token, that a process answers"
     )

@@ -63,6 +63,21 @@ def test_a_token_of_one_project_hears_of_no_other(server: LiveServer) -> None:
         assert client.get(f"/api/v1/regressions?project={OTHER}").status_code == 200
 
 
+@pytest.mark.parametrize("spelling", ["+{}", "{}.0", "%20{}", "{}%20", "0{}", "00_{}"])
+def test_no_spelling_of_a_number_gets_round_it(server: LiveServer, spelling: str) -> None:
+    """What reads a path takes "+5", "5.0" and " 5" for 5."""
+    names = fill(server)
+    with server.engine.connect() as c:
+        other = c.scalar(text("SELECT id FROM project WHERE slug = :slug"), {"slug": OTHER})
+    token = server.token("write", project_id=other)
+    series, regression = (spelling.format(names[name]) for name in ("series_id", "regression_id"))
+    with server.client() as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        for path in (f"/api/v1/series/{series}", f"/series/{series}", f"/api/v1/regressions/{regression}"):
+            answer = client.get(path)
+            assert answer.status_code in (403, 404, 422), (path, answer.text[:300])
+
+
 def test_a_worker_s_name_belongs_to_its_token(server: LiveServer) -> None:
     hello = {"name": "w1", "testbed": "h200"}
     with server.client("worker") as owner, server.client("worker", "read") as thief, server.client("admin") as admin:

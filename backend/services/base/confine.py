@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import Connection
 
 from backend.services.base.access import Principal
-from backend.services.base.errors import Forbidden
+from backend.services.base.errors import Forbidden, shown
 from backend.services.base.scope import storable
 from backend.store.base import owners
 
@@ -34,6 +34,9 @@ def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]
         return True
     things = [(NAMES[name], storable(value)) for name, value in named if name in NAMES]
     for kind, key in things:
+        if kind in owners.NUMBERED and not (key.isascii() and key.isdigit()):
+            # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
+            raise Forbidden(f"token {principal.name!r} belongs to one project, and {shown(key)} is not plain digits")
         owner = owners.project_of(c, kind, key)
         if owner != principal.project_id and (owner is not None or kind in SHARED):
             raise Forbidden(f"token {principal.name!r} belongs to another project")
