@@ -123,9 +123,9 @@ class Visit:
         """By which the series of a project are judged; the built-in ones where there is no project yet."""
         return policy_book(self.c, project) if project else PolicyBook("")
 
-    def check_action(self, csrf_token: str) -> None:
-        """Refuse a form that is not one of our own, or comes from who may not change anything."""
-        access.require(self.principal, Scope.WRITE)
+    def check_action(self, csrf_token: str, scope: Scope = Scope.WRITE) -> None:
+        """Refuse a form that is not one of our own, or comes from who may not do this."""
+        access.require(self.principal, scope)
         if self.principal.via is Via.SESSION:
             access.check_page_action(
                 session=self.request.cookies.get(access.SESSION_COOKIE) or "",

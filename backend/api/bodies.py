@@ -197,7 +197,7 @@ class ApprovalBody(Body):
 
 class TokenBody(Body):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
-    scopes: list[Literal["read", "write", "worker", "admin"]] = Field(min_length=1)
+    scopes: list[Literal["read", "write", "worker", "approve", "admin"]] = Field(min_length=1)
     project: Slug | None = None
     expires_at: Instant | None = None
 

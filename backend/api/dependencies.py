@@ -178,6 +178,7 @@ WorkerCaller = Annotated[Principal, Depends(_within(Scope.WORKER))]
 FreeReader = Annotated[Principal, Depends(_with(Scope.READ))]
 FreeWriter = Annotated[Principal, Depends(_with(Scope.WRITE))]
 FreeWorker = Annotated[Principal, Depends(_with(Scope.WORKER))]
+FreeApprover = Annotated[Principal, Depends(_with(Scope.APPROVE))]
 
 
 async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:

@@ -35,16 +35,19 @@ TOKENS = (
     ("read", "read", None),
     ("write", "write", None),
     ("worker", "worker", None),
+    ("approve", "approve", None),
     ("admin", "admin", None),
     ("own read", "read", MINE),
     ("own write", "write", MINE),
     ("own worker", "worker", MINE),
+    ("own approve", "approve", MINE),
     ("other read", "read", OTHER),
     ("other write", "write", OTHER),
     ("other worker", "worker", OTHER),
+    ("other approve", "approve", OTHER),
 )
 COLUMNS = ("stranger", *(title for title, _, _ in TOKENS))
-OTHERS = ("other read", "other write", "other worker")
+OTHERS = ("other read", "other write", "other worker", "other approve")
 
 # What stands in an address, and what a body needs to be understood: only then is it asked whose it is.
 NAMES: Mapping[str, str] = {

@@ -150,3 +150,18 @@ def test_a_forged_comment_approves_nothing(talk: Talk, there: str | None) -> Non
     talk.forge({"action": "created", "issue": {"number": 7, "pull_request": {"url": "…"}}, "comment": comment})
     talk.hub.prepare()
     assert talk.hub.runs() == []
+
+
+def test_a_token_that_may_write_approves_nothing(live_server: LiveServer) -> None:
+    with live_server.engine.begin() as c:
+        c.execute(
+            text(
+                """WITH p AS (INSERT INTO project (slug) VALUES ('northsea/loom') RETURNING id)
+                   INSERT INTO pull_request (project_id, number, state, is_fork, head_sha, base_ref)
+                   SELECT id, 7, 'open', true, repeat('a', 40), 'main' FROM p"""
+            )
+        )
+    said = {"project": "northsea/loom", "commit": "a" * 40}
+    for scopes, status in ((("write",), 403), (("write", "worker"), 403), (("approve",), 200), (("admin",), 200)):
+        with live_server.client(*scopes) as client:
+            assert client.post("/api/v1/pull-requests/7/approve", json=said).status_code == status, scopes

@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 from sqlalchemy import text
 
-from backend.services.base import projects
+from backend.services.base import access, projects
 from backend.store.github import pull_requests
 
 SLUG = "northsea/loom"
@@ -74,6 +74,20 @@ def test_nobody_else_approves(site: Site, owner: httpx.Client) -> None:
     )  # fmt: skip
     assert forged.status_code == 403 and row(site).approved_sha is None
     assert "sign in" in httpx.get(f"{site.url}/pull-requests").text
+
+
+def test_who_may_write_has_no_button_and_does_not_approve(site: Site) -> None:
+    with site.engine.begin() as c:
+        tokens = {
+            scope: access.create_token(c, scope, [scope], now=datetime.now(UTC)).token for scope in ("write", "approve")
+        }
+    for scope, status in (("write", 403), ("approve", 303)):
+        headers = {"Authorization": f"Bearer {tokens[scope]}"}
+        page = httpx.get(f"{site.url}/pull-requests", headers=headers, params={"project": SLUG}).text
+        assert (f"Approve {HEAD[:7]}" in page) is (scope == "approve")
+        said = {"project": SLUG, "commit": HEAD}
+        assert httpx.post(f"{site.url}/pull-requests/7/approve", headers=headers, data=said).status_code == status
+        assert row(site).approved_by == (None if scope == "write" else "approve")
 
 
 def test_the_settings_say_whose_workflows_may_deliver_and_what_github_is_told(site: Site, owner: httpx.Client) -> None:

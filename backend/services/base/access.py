@@ -34,6 +34,7 @@ class Scope(StrEnum):
     READ = "read"
     WRITE = "write"
     WORKER = "worker"
+    APPROVE = "approve"  # lets a fork's commit onto the workers; writing alone does not
     ADMIN = "admin"
 
 
@@ -41,6 +42,7 @@ IMPLIED: dict[Scope, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.READ}),
     Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
     Scope.WORKER: frozenset({Scope.READ, Scope.WORKER}),
+    Scope.APPROVE: frozenset({Scope.READ, Scope.APPROVE}),
     Scope.ADMIN: frozenset(Scope),
 }
 
@@ -123,7 +125,7 @@ def create_token(
         raise BadRequest.field("name", name, "1 to 100 characters that say who uses the token")
     wanted = _scopes(scopes)
     if project_id is not None and Scope.ADMIN in wanted:
-        raise BadRequest.field("scopes", "admin", "read, write, worker: who administers, does so for every project")
+        raise BadRequest.field("scopes", "admin", "read, write, worker, approve: who administers, does so for every project")
     if expires_at is not None and not now < expires_at < now + LONGEST_LIFE:
         accepted = f"a time in the future, at most {LONGEST_LIFE.days // 365} years ahead"
         raise BadRequest.field("expires_at", expires_at.isoformat(), accepted)

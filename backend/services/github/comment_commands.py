@@ -135,7 +135,7 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
             text="This pull request is not known here yet; GitHub tells of it at its next push. "
             "(The webhook needs the event *pull requests*.)",
         )
-    who = Principal(name=f"{asked.author} on GitHub", via=Via.TOKEN, scopes=frozenset({Scope.WRITE}))
+    who = Principal(name=f"{asked.author} on GitHub", via=Via.TOKEN, scopes=frozenset({Scope.WRITE, Scope.APPROVE}))
     try:
         with c.begin_nested():
             return command(c, project, row, words, config, who, now)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from backend.services.base.access import Principal
+from backend.services.base.access import Principal, Scope, require
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.projects import find_project
@@ -77,6 +77,7 @@ def approve(
     c: Connection, project_name: str, number: int, sha: str, principal: Principal, now: datetime
 ) -> PullRequestRow:
     """A maintainer lets exactly this commit of a fork onto the workers."""
+    require(principal, Scope.APPROVE)
     project = find_project(c, project_name)
     principal.require_project(project.id)
     found = store.find(c, project.id, number)

@@ -37,9 +37,10 @@ def test_a_token_is_shown_once_and_stored_hashed(connection: Connection) -> None
     ("held", "may", "may_not"),
     [
         ("read", {"read"}, {"write", "worker", "admin"}),
-        ("write", {"read", "write"}, {"worker", "admin"}),
-        ("worker", {"read", "worker"}, {"write", "admin"}),
-        ("admin", {"read", "write", "worker", "admin"}, set()),
+        ("write", {"read", "write"}, {"approve", "worker", "admin"}),
+        ("worker", {"read", "worker"}, {"write", "approve", "admin"}),
+        ("approve", {"read", "approve"}, {"write", "worker", "admin"}),
+        ("admin", {"read", "write", "worker", "approve", "admin"}, set()),
     ],
 )
 def test_what_a_scope_allows(connection: Connection, held: str, may: set[str], may_not: set[str]) -> None:
@@ -74,7 +75,7 @@ def test_a_token_of_one_project_cannot_administer(connection: Connection) -> Non
         access.create_token(connection, "x", ["read", "admin"], now=NOW, project_id=project)
     made = access.create_token(connection, "x", ["admin"], now=NOW)
     connection.execute(text("UPDATE api_token SET project_id = :p WHERE id = :id"), {"p": project, "id": made.id})
-    assert identify(connection, f"Bearer {made.token}").scopes == {"read", "write", "worker"}
+    assert identify(connection, f"Bearer {made.token}").scopes == {"read", "write", "worker", "approve"}
 
 
 def test_a_token_may_not_outlive_everybody(connection: Connection) -> None:

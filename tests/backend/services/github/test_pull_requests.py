@@ -27,7 +27,7 @@ from tests.backend.services.repository.test_sync import Repository
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 MANIFEST = '[suite.gpt]\ncommand = "true"\ntestbeds = ["cpu"]\npaths = ["src/**"]\n'
-MAINTAINER = Principal(name="ada", via=Via.TOKEN, scopes=frozenset({Scope.WRITE}))
+MAINTAINER = Principal(name="ada", via=Via.TOKEN, scopes=frozenset({Scope.WRITE, Scope.APPROVE}))
 
 
 @pytest.fixture
