@@ -48,7 +48,7 @@ def project_add(
 @token_app.command("create")
 def token_create(
     name: Annotated[str, typer.Option(help="Who uses it.")],
-    scope: Annotated[list[str], typer.Option(help="read, write, worker, approve or admin; may be given several times.")],
+    scope: Annotated[list[str], typer.Option(help="read, write, worker, approve or admin; may be repeated.")],
     project: Annotated[str | None, typer.Option(help="Only for this project.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Valid for so many days (else until revoked).")] = None,
     data_dir: DataDir = None,

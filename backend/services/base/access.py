@@ -125,7 +125,7 @@ def create_token(
         raise BadRequest.field("name", name, "1 to 100 characters that say who uses the token")
     wanted = _scopes(scopes)
     if project_id is not None and Scope.ADMIN in wanted:
-        raise BadRequest.field("scopes", "admin", "read, write, worker, approve: who administers, does so for every project")
+        raise BadRequest.field("scopes", "admin", "read, write, worker, approve: who administers does so for all")
     if expires_at is not None and not now < expires_at < now + LONGEST_LIFE:
         accepted = f"a time in the future, at most {LONGEST_LIFE.days // 365} years ahead"
         raise BadRequest.field("expires_at", expires_at.isoformat(), accepted)
