@@ -14,7 +14,6 @@ WHOLE_SHA = r"^[0-9a-f]{40,64}$"
 RUN_ID = r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$"
 ULID = r"^[0-9A-Z]{26}$"
 REPOSITORY_ID = r"^[0-9]{1,20}$"
-SIGN_IN_ID = r"^[0-9a-f]{16}$"
 
 _A_SLUG = "letters, digits, '.', '_' and '-', in parts joined by '/', such as northsea/loom"
 SIGN_IN_ID = r"^[0-9a-f]{16}$"
@@ -33,5 +32,4 @@ WORDS: Mapping[str, str] = {
     " best a ULID, such as 01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8",
     ULID: "a ULID: 26 digits and capital letters, such as 01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8",
     REPOSITORY_ID: "the number that GitHub gave the repository, such as 1296269",
-    SIGN_IN_ID: "the id of a signed-in browser as listed: 16 hexadecimal digits",
 }
