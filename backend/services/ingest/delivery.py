@@ -4,11 +4,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from backend.contract import parse_run
 from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, Forbidden
 from backend.services.ingest.claims import check_claims
 from backend.services.ingest.record import Recorded, record_run
-from backend.services.ingest.run_body import read_body
 from backend.store.base import live as live_store
 from backend.store.base import projects, wire
 
@@ -17,12 +17,12 @@ def deliver_run(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Recorded:
     """Record the run that this body states, and commit; the answer holds every verdict."""
-    run, document = read_body(body)
+    run = parse_run(body)
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
     check_project(c, run.project, principal)
     check_claims(c, run, principal)
-    recorded = record_run(c, run, body, now=now, lease=lease, document=document, finish=wire.commit)
+    recorded = record_run(c, run, body, now=now, lease=lease, finish=wire.commit)
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it
     return recorded
