@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parents[2]
 MIGRATE = """\
 import sys
 from sqlalchemy import create_engine
-from backend.store import schema
+from backend.store.base import schema
 with create_engine(sys.argv[1]).begin() as connection:
     schema.upgrade(connection)
 """
