@@ -1,7 +1,7 @@
 """The life of a regression: its states, the one table of the steps between them, and what each event makes of it.
 
 `apply` is pure. Whoever calls it stores the regression it returns, restates the judgements, and notifies
-(`backend.services.triage.apply`). What was announced is never edited: each step is a further notification.
+(`backend.services.regressions.apply`). What was announced is never edited: each step is a further notification.
 """
 
 from __future__ import annotations
