@@ -142,6 +142,9 @@ def copy_tree(source: Path, target: Path, user: RunUser | None = None) -> None:
             ["cp", "-a", *_REFLINK, "--", f"/proc/self/fd/{directory}/." if _ON_LINUX else f"{source}/.", "."],
             cwd=target, pass_fds=(directory,), check=True, capture_output=True, timeout=COPY_LIMIT_S, **identity,
         )  # fmt: skip
+    if user is None and os.geteuid() == 0:
+        # `cp` has made it, too, the user's of the run that the source is of; it is the worker's to give away.
+        os.chown(target, 0, 0, follow_symlinks=False)
 
 
 def remove(place: Path) -> None:

@@ -271,3 +271,17 @@ def test_what_an_ordinary_user_cannot_remove_is_opened_but_nothing_that_it_links
         finally:
             if before == 0:
                 os.seteuid(before)
+
+
+@needs_root
+def test_what_was_kept_of_one_run_can_be_given_to_the_next(tmp_path: Path) -> None:
+    """Each run has a user of its own, and a copy keeps whose it was."""
+    another = RunUser(name="another", uid=STRANGER.uid - 1, gid=STRANGER.gid - 1)
+    home, kept, restored = tmp_path / "home", tmp_path / "kept", tmp_path / "restored"
+    home.mkdir()
+    (home / "built").write_text("x")
+    give_to(STRANGER, home)
+    copy_tree(home, kept, STRANGER)
+    copy_tree(kept, restored)
+    give_to(another, restored)
+    assert {place.stat().st_uid for place in (restored, restored / "built")} == {another.uid}
