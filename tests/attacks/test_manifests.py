@@ -115,7 +115,7 @@ def test_a_fault_that_nobody_foresaw_in_one_pull_request_leaves_the_others(
 ) -> None:
     """A head that GitHub tells of and the repository does not have, and a branch of a name that no database takes."""
     hub = Hub(committing_engine, config, tmp_path / "repository")
-    hub.tell("opened", "f" * 40, number=100)
+    hub.tell("opened", "f" * 40, number=100, forged=True)
     hub.tell("opened", hub.push(101, **{"src/a.py": "3"}), number=101, pull_request={"base": {"ref": "no\x00such"}})
     good = hub.push(7, **{"src/a.py": "2"})
     hub.tell("opened", good)

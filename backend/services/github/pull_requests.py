@@ -1,7 +1,8 @@
 """Pull requests: noted when GitHub tells of them, run when they may be, dropped when they are superseded or closed.
 
 The code of a fork never reaches a worker before a maintainer approved that exact commit: until then its commits are
-not fetched, are not in the store, and no run can name them. A new push needs a new approval.
+not fetched, are not in the store, and no run can name them. A new push needs a new approval. Whatever a delivery says,
+a head that no branch of the repository has is a fork's.
 """
 
 import logging
@@ -277,6 +278,13 @@ def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) 
 def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullRequestRow, now: datetime) -> None:
     if not mirror.exists():
         raise GitFailure("the repository has not been read yet")
+    if not row.is_fork and not _is_own(mirror, row.head_sha):
+        if row.error is None:  # the event may be faster than the branch
+            raise GitFailure(f"no branch has {row.head_sha[:12]} yet")
+        log.warning("#%d of %s: no branch has %s; it counts as a fork's", row.number, project.slug, row.head_sha[:12])
+        with engine.begin() as c:
+            store.set_fork(c, project.id, row.number, row.head_sha)
+        return
     mirror.fetch_pull_request(row.number)
     own = mirror.commits(mirror.commits_off(row.head_sha, row.base_ref))
     found = sync.manifests_at(mirror, [row.head_sha])[row.head_sha]
@@ -290,6 +298,13 @@ def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullReque
         # Also where nothing is to be run: a check that branch protection waits for must come.
         github_outbox.want_check(c, project.id, row.head_sha)
         store.set_prepared(c, project.id, row.number, row.head_sha)
+
+
+def _is_own(mirror: Mirror, sha: str) -> bool:
+    """Whether the repository's own branches have this head. A delivery only says so, and may be forged."""
+    if not mirror.is_on_branch(sha):
+        mirror.fetch()  # the branch may be newer than what was read last
+    return mirror.is_on_branch(sha)
 
 
 def _request(

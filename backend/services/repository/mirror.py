@@ -212,6 +212,14 @@ class Mirror:
         said = self._git("cat-file", "--batch-check", stdin=f"{_checked(sha)}^{{commit}}\n".encode())
         return len(said.split()) == 3 and said.split()[1] == b"commit"
 
+    def is_on_branch(self, sha: str) -> bool:
+        """Whether a branch leads to this commit: somebody who may write to the repository put it there."""
+        if sha in self.heads().values():
+            return True
+        if not self.has_commit(sha):
+            return False
+        return bool(self._git("for-each-ref", "--count=1", f"--contains={_checked(sha)}", "refs/heads"))
+
     def blobs_at(self, shas: Sequence[str], path: str) -> dict[str, Blob | None]:
         """The file of this name in each commit. None: it has none."""
         asked = "".join(f"{_checked(sha)}:{path}\n" for sha in shas).encode()

@@ -75,15 +75,19 @@ def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, com
     """
     number = None if commit.default_position is not None else commit.pull_request
     found = None if number is None else pull_requests.find(c, project.id, number)
-    if found is not None and found.is_fork and found.head_sha == commit.sha != found.approved_sha:
+    is_unapproved_head = found is not None and found.head_sha == commit.sha != found.approved_sha
+    try:
+        mirror = None if project.repository_url is None else sync.mirror_of(config, project)
+        is_own = mirror is None or not is_unapproved_head or mirror.is_on_branch(commit.sha)
+        known = mirror is None or mirror.has_commit(commit.sha)
+    except GitFailure as failure:
+        raise Unavailable(f"the mirror of {project.slug} cannot be read: {failure}") from None
+    was_let_in = found is not None and found.prepared_sha == commit.sha  # its branch may be gone by now
+    if found is not None and is_unapproved_head and (found.is_fork or not (is_own or was_let_in)):
         raise Conflict(
             f"{commit.sha[:12]} is the head of #{number}, which comes from a fork: a maintainer approves exactly that "
             "commit before any of it runs"
         )
-    try:
-        known = project.repository_url is None or sync.mirror_of(config, project).has_commit(commit.sha)
-    except GitFailure as failure:
-        raise Unavailable(f"the mirror of {project.slug} cannot be read: {failure}") from None
     if not known:
         raise Conflict(
             f"{commit.sha[:12]} is in no branch of {project.slug} and in no pull request that may run: "

@@ -66,6 +66,14 @@ def approve(c: Connection, project_id: int, number: int, sha: str, actor: str) -
     return c.execute(statement.values(approved_sha=sha, approved_by=actor, try_after=None, error=None)).rowcount == 1
 
 
+def set_fork(c: Connection, project_id: int, number: int, sha: str) -> None:
+    """This head is a fork's, whatever was told of it."""
+    statement = update(pull_request).where(
+        pull_request.c.project_id == project_id, pull_request.c.number == number, pull_request.c.head_sha == sha
+    )
+    c.execute(statement.values(is_fork=True, error=None, try_after=None))
+
+
 def to_prepare(c: Connection, now: datetime, limit: int) -> list[PullRequestRow]:
     """Open ones whose head may run and has not been looked at: of a fork, only the approved commit."""
     may_run = case(

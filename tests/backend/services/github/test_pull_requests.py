@@ -59,7 +59,12 @@ class Hub:
         git("checkout", "-q", "main")
         return sha
 
-    def tell(self, action: str, sha: str, *, number: int = 7, fork: bool = False, **more: Any) -> str:
+    def tell(
+        self, action: str, sha: str, *, number: int = 7, fork: bool = False, forged: bool = False, **more: Any
+    ) -> str:
+        """`forged`: it is a fork's, and the delivery says that it is not."""
+        if not fork and not forged:
+            self.repository.git("update-ref", f"refs/heads/change-{sha[:7]}", sha)
         self.clock += timedelta(minutes=1)
         told = {
             "number": number, "title": "faster", "state": "open", "user": {"login": "bob"},
@@ -223,7 +228,7 @@ def test_a_delivery_that_was_overtaken_brings_no_old_head_back(hub: Hub) -> None
 
 
 def test_a_head_that_is_not_there_yet_is_noted_and_tried_again(hub: Hub) -> None:
-    hub.tell("opened", "e" * 40)
+    hub.tell("opened", "e" * 40, forged=True)
     hub.prepare()
     with hub.engine.connect() as c:
         assert pull_requests.list_pull_requests(c, "northsea/loom", "open", 10)[0].error
