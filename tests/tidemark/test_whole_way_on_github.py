@@ -96,11 +96,12 @@ class Hub:
         return self.repository.commit(message, **{"model.py": MODEL.replace("{forward}", str(forward)), **files})
 
     def pull(self, number: int, message: str, forward: int, *, parent: str = "main") -> str:
-        """A commit that only the pull request's ref names."""
+        """A commit at the head of a pull request from the repository's own branch `faster`."""
         git = self.repository.git
         git("checkout", "-q", "--detach", parent)
         sha = self.change(message, forward)
         git("update-ref", f"refs/pull/{number}/head", sha)
+        git("update-ref", "refs/heads/faster", sha)
         git("checkout", "-q", "main")
         return sha
 
