@@ -1,7 +1,7 @@
 """The front page: how are we doing, what needs a person, since when?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -109,7 +109,10 @@ def overview_page(visit: Visiting) -> Response:
     if mine is not None and mine.last_result_at is None:
         return RedirectResponse(here.page("/board", project=project), status_code=303)  # the steps to a first result
     query = query_of(here, project)
-    trends = load_trends(visit.c, query, now=visit.now)
+    trends, shown = load_trends(visit.c, query, now=visit.now), here.get("range") or DEFAULT_RANGE
+    if trends.base is None and not any(here.get(name) for name in ("range", "since", "until", "base", "head")):
+        # Commits may be old where results are new: an imported history, the demo.
+        trends, shown = load_trends(visit.c, replace(query, range="all"), now=visit.now), "all"
     groups, alarms, fixed = cases_of(visit, trends)
     return visit.page(
         "overview.html",
@@ -118,7 +121,7 @@ def overview_page(visit: Visiting) -> Response:
         description=sentence(trends),
         project=project,
         path="/",
-        facets=bar(visit, trends),
+        facets=bar(visit, trends, shown),
         trends=trends,
         sentence=sentence(trends),
         note=note(groups),
@@ -149,14 +152,14 @@ def query_of(here: Here, project: str) -> TrendQuery:
     )
 
 
-def bar(visit: Visit, trends: Trends) -> FacetBar | None:
+def bar(visit: Visit, trends: Trends, shown: str) -> FacetBar | None:
     here = visit.here
     dated = here.get("since") or here.get("until")
     base, head = trends.base, trends.head
     return facet_bar(
         visit,
         trends.project,
-        range_shown=None if dated else here.get("range") or DEFAULT_RANGE,
+        range_shown=None if dated else shown,
         granularity=trends.granularity,
         base=(_end_name(base.name, base.at, "start of the range") if base else "–", base.sha if base else None),
         head=(_end_name(head.name, head.at, "latest") if head else "–", head.sha if head else None),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import frontend_history as history
 import httpx
 import pytest
 from frontend_site import Site
@@ -165,3 +166,15 @@ def test_a_verdict_that_does_not_exist_is_refused_with_those_that_do(anyone: htt
 
 def test_who_is_not_signed_in_takes_no_case_on_the_front_page(anyone: httpx.Client) -> None:
     assert anyone.post("/regressions/triage", data={"action": "acknowledge", "id": "1", "back": "/"}).status_code == 401
+
+
+def test_a_history_of_old_commits_is_shown_whole_where_nobody_chose_a_range(own_site: Site, tmp_path: Any) -> None:
+    commits = history.make_repository(tmp_path / "loom", 6)
+    own_site.add_project("northsea/loom", tmp_path / "loom", commits)
+    own_site.deliver("northsea/loom", "gpt")
+    with own_site.engine.begin() as c:
+        c.execute(text("UPDATE commit SET committed_at = committed_at - interval '60 days'"))
+    page = own_site.client.get("/?project=northsea%2Floom").text
+    chosen = own_site.client.get("/?project=northsea%2Floom&range=30d").text
+    assert "Nothing was measured in this range" not in page
+    assert "Nothing was measured in this range" in chosen
