@@ -29,11 +29,11 @@ from backend.api.serving import make_server
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.store.base import schema
-from tidemark.account import servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.processes import end, identify, wait_until
-from tidemark.valkey import EmbeddedValkey
+from tidemark.machine.account import servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.processes import end, identify, wait_until
+from tidemark.machine.valkey import EmbeddedValkey
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM_FLAGS = (

@@ -55,7 +55,7 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
 def serve(settings: Settings, *, listening_fd: int | None = None, processes: int = 1) -> None:
     """Runs the API and the pages until told to stop."""
     if processes > 1:
-        from tidemark import ports
+        from tidemark.machine import ports
         from tidemark.several import serve_several
 
         given = None if listening_fd is None else socket.socket(fileno=listening_fd)
@@ -88,7 +88,7 @@ def worker_config(
 ) -> WorkerConfig:
     """What one worker is told."""
     from worker.config import Isolation, WorkerConfig
-    from worker.container import Network
+    from worker.isolation.container import Network
 
     missing = [
         variable

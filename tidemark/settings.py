@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tidemark.datadir import default_data_dir
+from tidemark.machine.datadir import default_data_dir
 from tidemark.refusal import Refusal
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from tidemark import processes
+from tidemark.machine import processes
 
 STOP_S = 3.8
 """How long a process may take to finish what it is answering; the supervisor gives all of us 4.2 s."""

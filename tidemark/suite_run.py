@@ -11,7 +11,7 @@ from pathlib import Path
 from backend.services.repository.manifest import FILE_NAME, ManifestInvalid, parse
 from tidemark.benchmark import git_says, new_id
 from tidemark.refusal import Refusal
-from worker.suite import BadSpec, Suite
+from worker.execution.suite import BadSpec, Suite
 
 DEFAULT_TIMEOUT_S = 3600.0
 

@@ -14,14 +14,15 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tidemark import ports, settings
-from tidemark.account import ServersHome, servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
+from tidemark import settings
+from tidemark.machine import ports
+from tidemark.machine.account import ServersHome, servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.supervisor import Command, Supervisor
+from tidemark.machine.valkey import EmbeddedValkey
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings
-from tidemark.supervisor import Command, Supervisor
-from tidemark.valkey import EmbeddedValkey
 
 TESTBED = "cpu"
 DEMO_COMMITS = 20

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from worker.client import ApiError, Unreachable
-from worker.output import Progress, Stream
+from worker.isolation.output import Progress, Stream
 
 log = logging.getLogger("tidemark.worker")
 

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.caches import Cache, trim_mirrors
-from worker.checkout import Mirrors
 from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
 from worker.config import WorkerConfig
-from worker.deliver import Deliverer
+from worker.delivery.deliver import Deliverer
+from worker.delivery.spool import Parcel, Spool
 from worker.events import EventStream
-from worker.execute import Execution, MachineFailed, Product, RunInterrupted
+from worker.execution.caches import Cache, trim_mirrors
+from worker.execution.checkout import Mirrors
+from worker.execution.execute import Execution, MachineFailed, Product, RunInterrupted
+from worker.execution.rundir import RunDir, remove_stale
+from worker.execution.session import SessionExecution, is_session
 from worker.health import clock_trouble, disk_trouble
+from worker.isolation.owned import remove
+from worker.isolation.processes import Ending, Interrupt
+from worker.isolation.protection import Sandbox
 from worker.lease import LeaseKeeper
-from worker.owned import remove
-from worker.processes import Ending, Interrupt
-from worker.protection import Sandbox
-from worker.rundir import RunDir, remove_stale
-from worker.session import SessionExecution, is_session
-from worker.spool import Parcel, Spool
 
 log = logging.getLogger("tidemark.worker")
 

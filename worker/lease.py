@@ -6,7 +6,7 @@ import logging
 import threading
 
 from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
-from worker.processes import Ending, Interrupt
+from worker.isolation.processes import Ending, Interrupt
 
 log = logging.getLogger("tidemark.worker")
 

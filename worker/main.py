@@ -26,13 +26,13 @@ from celery.worker import state as celery_state
 
 from worker.client import ApiClient, ApiError, FleetState, Unreachable
 from worker.config import WorkerConfig
-from worker.deliver import Deliverer
+from worker.delivery.deliver import Deliverer
+from worker.delivery.spool import Spool
+from worker.execution.rundir import remove_stale
+from worker.isolation.processes import end_strays
+from worker.isolation.protection import Sandbox, describe, establish
 from worker.job import Job, Switch
 from worker.observe import capabilities
-from worker.processes import end_strays
-from worker.protection import Sandbox, describe, establish
-from worker.rundir import remove_stale
-from worker.spool import Spool
 
 log = logging.getLogger("tidemark.worker")
 

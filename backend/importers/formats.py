@@ -1,7 +1,7 @@
 """The table of formats: one row each, asked in this order whether a file is theirs. docs/add-a-format.md adds one."""
 
-from backend.importers import (
-    aiperf,
+from backend.importers.file import ResultFile, Unreadable
+from backend.importers.general import (
     asv,
     bencher,
     benchmarkdotnet,
@@ -11,19 +11,21 @@ from backend.importers import (
     google_benchmark,
     hyperfine,
     k6,
+    pytest_benchmark,
+    table,
+)
+from backend.importers.ml import (
+    aiperf,
     lm_eval,
     mllog,
     mlperf_inference,
     nccl_tests,
-    pytest_benchmark,
     pytorch_v3,
     serving,
-    table,
     tensorboard,
     torchbench,
     traces,
 )
-from backend.importers.file import ResultFile, Unreadable
 from backend.importers.model import Format
 
 RUN_FORMAT = "tidemark.run/1"

@@ -17,12 +17,12 @@ from backend.services.board import board as boards
 from backend.services.board.cells import CODE_OF, STATES, CellState
 from backend.services.board.model import Board, BoardQuery
 from backend.services.reports.columns import natural
-from frontend.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
+from frontend.board.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
+from frontend.board.grid import grid_html, key_html
+from frontend.board.metric_columns import with_metric_columns
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
-from frontend.grid import grid_html, key_html
 from frontend.links import Here
-from frontend.metric_columns import with_metric_columns
 from frontend.render import html_response, render
 from frontend.words import LOOKS, MOVED, plural
 
@@ -165,7 +165,7 @@ def board_patch(visit: Visiting) -> Response:
 @router.get("/board/cell")
 def board_cell(visit: Visiting) -> Response:
     """What is shown when one points at a cell."""
-    from frontend.details import cell_details
+    from frontend.board.details import cell_details
 
     return html_response(visit.request, render("cell.html", cell_details(visit)))
 

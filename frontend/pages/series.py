@@ -19,7 +19,7 @@ from backend.services.reports.facets import passes
 from backend.services.reports.history import Points, SeriesQuery
 from backend.services.reports.trends import recent_values
 from frontend import numbers
-from frontend.details import gates
+from frontend.board.details import gates
 from frontend.facets import chosen_facets, facet_bar
 from frontend.figures.of_points import moment_of, standing, trend_of
 from frontend.figures.small import distribution, sparkline

@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.conftest import Bench, bench, broker, config, make_bench, repository, service, start_worker
 from worker.config import Isolation, WorkerConfig
-from worker.processes import Interrupt
+from worker.isolation.processes import Interrupt
 
 __all__ = ["Bench", "bench", "broker", "config", "make_bench", "repository", "service", "start_worker", "untrusted"]
 

@@ -30,7 +30,7 @@ from backend.services.base import access
 from backend.store.base import schema
 from tests.backend.api.conftest import run_document
 from tests.conftest import running_postgres, scratch_directory
-from tidemark import processes
+from tidemark.machine import processes
 
 ANSWER_S = 60.0
 """Nobody waits longer than this; who would have to, was not answered."""

@@ -17,7 +17,7 @@ from backend.services.base.config import ServiceConfig
 from tests.attacks.flood import Connection, flood
 from tests.backend.api.conftest import run_document
 from tests.conftest import LiveServer, ServeApp
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 JSON_ONLY = ("/api/v1/board?project=demo/tinygpt", "/api/v1/regressions", "/api/v1/queue")
 

@@ -15,7 +15,7 @@ from backend.services.base import access
 from backend.services.base.access import Scope
 from backend.services.base.errors import Unauthenticated
 from tests.conftest import LiveServer
-from tidemark.datadir import DataDirectory
+from tidemark.machine.datadir import DataDirectory
 from tidemark.prepare import ADMIN_TOKEN, _keep_token
 
 NOW = datetime.now(UTC)

@@ -15,7 +15,7 @@ import pytest
 
 from backend.outgoing import Refused, settings_for_git, target_of
 from backend.services.repository.mirror import GitFailure, Mirror
-from worker.checkout import CheckoutError, Mirrors
+from worker.execution.checkout import CheckoutError, Mirrors
 
 NOT_PUBLIC = [
     "https://127.0.0.1/a.git",

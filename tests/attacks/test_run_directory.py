@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from worker.owned import NotOfTheRun, copy_file, copy_tree, give_to, opened, read_file, remove
-from worker.processes import RunUser
-from worker.results import take_artifacts
+from worker.execution.results import take_artifacts
+from worker.isolation.owned import NotOfTheRun, copy_file, copy_tree, give_to, opened, read_file, remove
+from worker.isolation.processes import RunUser
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 

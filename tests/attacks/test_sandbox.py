@@ -22,9 +22,9 @@ import pytest
 
 from tests.worker.conftest import wait_until
 from worker.config import Isolation, WorkerConfig
-from worker.container import Network
-from worker.protection import Protection, Sandbox
-from worker.rooms import SCRATCH
+from worker.isolation.container import Network
+from worker.isolation.namespaces import SCRATCH
+from worker.isolation.protection import Protection, Sandbox
 
 # What the program saw goes beside its result.
 TELL = """

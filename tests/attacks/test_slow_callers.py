@@ -14,7 +14,7 @@ import pytest
 from backend.api import connections, incoming
 from tests.backend.api.conftest import run_document
 from tests.conftest import LiveServer
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 
 @pytest.fixture

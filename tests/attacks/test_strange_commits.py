@@ -14,8 +14,8 @@ from backend.services.base.config import ServiceConfig
 from backend.services.repository import mirror
 from tests.backend.services.github.test_pull_requests import NOW
 from tests.backend.services.repository.test_sync import Repository
-from worker import checkout
-from worker.checkout import CheckoutError, Mirrors
+from worker.execution import checkout
+from worker.execution.checkout import CheckoutError, Mirrors
 
 SUITE = "[suite.good]\ncommand = 'true'\n"
 ENCODINGS = ["undefined", "idna", "punycode", "zlib", "no such", "utf-16", "x" * 5000]

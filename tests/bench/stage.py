@@ -20,8 +20,8 @@ from sqlalchemy.pool import NullPool
 from backend.store.base import schema
 from tests.bench.dataset import Filled, Shape, fill, settle
 from tests.conftest import running_postgres, scratch_directory
-from tidemark import ports
-from tidemark.postgres import EmbeddedPostgres
+from tidemark.machine import ports
+from tidemark.machine.postgres import EmbeddedPostgres
 
 # The server closes a connection that has rested for half a minute.
 RESTED_S = 20

@@ -29,8 +29,8 @@ from backend.services.base.access import Scope
 from tests.bench.stage import Client
 from tests.bench.writes import METRICS, RESULTS, WARM_UP_RUNS, Delivery, bodies
 from tests.conftest import running_postgres, scratch_directory
-from tidemark import ports
-from tidemark.postgres import EmbeddedPostgres
+from tidemark.machine import ports
+from tidemark.machine.postgres import EmbeddedPostgres
 
 HERE = Path(__file__).resolve().parents[2]
 MIGRATE = """\

@@ -12,7 +12,7 @@ from frontend_site import Site
 from backend.services.board.cells import Cell, CellState
 from backend.services.board.model import Row
 from backend.services.reports.columns import Column
-from frontend.cells import CellMode, face_of
+from frontend.board.cells import CellMode, face_of
 
 pytestmark = pytest.mark.browser
 

@@ -13,10 +13,10 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from backend.store.base import schema
-from tidemark.account import servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.processes import end, identify, wait_until
+from tidemark.machine.account import servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.processes import end, identify, wait_until
 
 
 @contextmanager

@@ -30,12 +30,12 @@ from sqlalchemy.pool import NullPool
 
 from backend.services.base import access
 from backend.store.base import schema
-from tidemark import ports
-from tidemark.account import servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.processes import adopt_orphans, identify, wait_until
-from tidemark.valkey import EmbeddedValkey
+from tidemark.machine import ports
+from tidemark.machine.account import servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.processes import adopt_orphans, identify, wait_until
+from tidemark.machine.valkey import EmbeddedValkey
 
 SECRET = "a secret of the soak"
 SLUG = "northsea/soak"

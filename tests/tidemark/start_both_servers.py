@@ -7,11 +7,11 @@ from pathlib import Path
 import psycopg
 import redis
 
-from tidemark.account import servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.processes import end, identify, wait_until
-from tidemark.valkey import EmbeddedValkey
+from tidemark.machine.account import servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.processes import end, identify, wait_until
+from tidemark.machine.valkey import EmbeddedValkey
 
 
 def main() -> None:

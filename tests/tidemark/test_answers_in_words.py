@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidemark import remote, watching
 from tidemark.commands.options import say
+from tidemark.connected import remote, watching
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
 
+from tidemark.connected.remote import address_of
 from tidemark.refusal import Refusal
-from tidemark.remote import address_of
 from tidemark.suite_run import run_suite
 
 HELP = ROOT / "tests" / "golden" / "help"

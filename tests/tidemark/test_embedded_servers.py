@@ -18,13 +18,13 @@ import pytest
 import redis
 from helpers_tidemark import ORDINARY, as_ordinary_user, environment, place
 
-from tidemark import postgres as postgres_module
-from tidemark.account import servers_home
-from tidemark.datadir import DataDirectory
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.processes import end, identify, wait_until
+from tidemark.machine import postgres as postgres_module
+from tidemark.machine.account import servers_home
+from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.processes import end, identify, wait_until
+from tidemark.machine.valkey import EmbeddedValkey
 from tidemark.refusal import Refusal
-from tidemark.valkey import EmbeddedValkey
 
 Server = EmbeddedPostgres | EmbeddedValkey
 

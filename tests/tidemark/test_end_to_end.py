@@ -24,7 +24,7 @@ import pytest
 from helpers_tidemark import Background, place, until
 from playwright.sync_api import Browser, Page, expect
 
-from tidemark import ports
+from tidemark.machine import ports
 
 SECRET = "a secret that only GitHub and this service know"
 SLUG = "northsea/words"

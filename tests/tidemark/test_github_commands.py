@@ -17,7 +17,7 @@ from backend.services.base import projects
 from backend.store.github import pull_requests
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github.github_stand_in import StandIn, stand_in
-from tidemark.github_setup import github
+from tidemark.checkup.github_setup import github
 from tidemark.settings import Settings
 
 HEAD = "a" * 40

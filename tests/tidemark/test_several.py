@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Engine
 
 from backend.services.base import access
-from tidemark import ports
+from tidemark.machine import ports
 
 
 @pytest.fixture

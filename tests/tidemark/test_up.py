@@ -18,8 +18,8 @@ import psutil
 import pytest
 from helpers_tidemark import ORDINARY, Background, all_gone, as_ordinary_user, place, tidemark, until
 
-from tidemark import ports
-from tidemark.datadir import DataDirectory, Running
+from tidemark.machine import ports
+from tidemark.machine.datadir import DataDirectory, Running
 from tidemark.settings import Settings
 from tidemark.up import _Servers
 

@@ -27,7 +27,7 @@ from helpers_tidemark import Background, place, tidemark, until
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github.github_stand_in import StandIn, stand_in
 from tests.backend.services.repository.test_sync import Repository
-from tidemark import ports
+from tidemark.machine import ports
 
 SECRET = "a secret that only GitHub and this service know"
 SLUG = "northsea/loom"

@@ -24,12 +24,12 @@ import pytest
 from backend.contract import new_run_id
 from worker.client import ApiClient
 from worker.config import Isolation, WorkerConfig
-from worker.deliver import Deliverer
+from worker.delivery.deliver import Deliverer
+from worker.delivery.spool import Spool
+from worker.execution.rundir import remove_stale
+from worker.isolation.processes import Interrupt, end_strays
+from worker.isolation.protection import Sandbox, establish
 from worker.job import Job
-from worker.processes import Interrupt, end_strays
-from worker.protection import Sandbox, establish
-from worker.rundir import remove_stale
-from worker.spool import Spool
 
 TOKEN = "tm_worker-token-for-tests"
 NEXT = re.compile(r"/api/v1/workers/[^/]+/next$")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from worker.checkout import CheckoutError, CheckoutInterrupted, GitLimits, Mirrors, refuse_unusable, shown_url
+from worker.execution.checkout import CheckoutError, CheckoutInterrupted, GitLimits, Mirrors, refuse_unusable, shown_url
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from worker.config import Isolation
-from worker.container import Container, Limits, Network, find_runtime, visible_gpus
-from worker.processes import RunUser
-from worker.protection import Protection, establish
+from worker.isolation.container import Container, Limits, Network, find_runtime, visible_gpus
+from worker.isolation.processes import RunUser
+from worker.isolation.protection import Protection, establish
 
 PODMAN = """#!{python}
 import json, os, subprocess, sys

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from worker.output import Stream
-from worker.processes import Command, Ending, Interrupt, Outcome, run_command
+from worker.isolation.output import Stream
+from worker.isolation.processes import Command, Ending, Interrupt, Outcome, run_command
 
 Said = list[tuple[Stream, str]]
 
@@ -152,7 +152,7 @@ def test_a_command_that_kills_its_supervisor_leaves_nothing_behind(tmp_path: Pat
 def test_nothing_runs_on_when_the_worker_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from worker.processes import *\n"
+        "from worker.isolation.processes import *\n"
         "code = 'import os, time; os.fork() or os.setsid(); open(str(os.getpid()), \"w\"); time.sleep(600)'\n"
         "run_command(Command(argv=(sys.executable, '-c', code), cwd=Path(sys.argv[1]), environment={}, timeout_s=60),\n"
         "            lambda *_: None, Interrupt())"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from worker.config import Isolation
-from worker.environment import commit_environment
-from worker.processes import RunUser
-from worker.protection import Protection, establish, view_for
+from worker.isolation.environment import commit_environment
+from worker.isolation.processes import RunUser
+from worker.isolation.protection import Protection, establish, view_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start code as another user")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from worker.caches import Cache, key_of, trim_mirrors
-from worker.owned import size_of
-from worker.processes import Interrupt
+from worker.execution.caches import Cache, key_of, trim_mirrors
+from worker.isolation.owned import size_of
+from worker.isolation.processes import Interrupt
 
 RESULT = """
 import json, os

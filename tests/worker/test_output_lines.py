@@ -10,7 +10,7 @@ import pytest
 
 from worker.client import Unreachable
 from worker.events import EventStream
-from worker.output import MAX_LINE_BYTES, Lines, LogFile, Progress, Stream, clean, parse_progress
+from worker.isolation.output import MAX_LINE_BYTES, Lines, LogFile, Progress, Stream, clean, parse_progress
 
 
 def lines_of(*chunks: bytes) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from worker.client import ApiClient
-from worker.deliver import Deliverer, Patience, failed_instead
-from worker.spool import Spool
+from worker.delivery.deliver import Deliverer, Patience, failed_instead
+from worker.delivery.spool import Spool
 
 RUN = {"schema": "tidemark.run/1", "id": "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8", "status": "ok", "results": [{"benchmark": "x"}]}
 BODY = json.dumps(RUN).encode()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worker.suite import BadSpec, Suite
+from worker.execution.suite import BadSpec, Suite
 
 RANKS = """
     import json, os, sys

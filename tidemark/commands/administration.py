@@ -38,7 +38,7 @@ def project_add(
     --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes
     what is stated.
     """
-    from tidemark import remote, watching
+    from tidemark.connected import remote, watching
 
     service = remote.service(url, token)
     service.add_project(project, remote.address_of(repository), branch=branch, trusted=trusted)
@@ -85,7 +85,7 @@ def token_revoke(
 @db_app.command("upgrade")
 def db_upgrade(data_dir: DataDir = None) -> None:
     """Make the database or bring its schema up to date."""
-    from tidemark import database
+    from tidemark.machine import database
     from tidemark.settings import read_settings
 
     with database.database_url(read_settings(data_dir=data_dir)) as url:
@@ -103,7 +103,7 @@ def db_backup(
 
     The service may run meanwhile. Artifacts (logs, traces) are files in the data directory and not part of it.
     """
-    from tidemark import database
+    from tidemark.machine import database
     from tidemark.settings import read_settings
 
     if file.exists() and not force:
@@ -123,7 +123,7 @@ def db_restore(
 
     The service must be stopped.
     """
-    from tidemark import database
+    from tidemark.machine import database
     from tidemark.settings import read_settings
 
     if not file.exists():

@@ -45,7 +45,7 @@ def settings(
 
     Rules for workflows (--ref, --environment, --repository, --repository-id) replace those that were there.
     """
-    from tidemark import remote
+    from tidemark.connected import remote
 
     service = remote.service(url, token)
     rules = {"refs": ref, "environments": environment, "repository": repository, "repository_id": repository_id}
@@ -71,7 +71,7 @@ def pull_requests(
     as_json: Json = False,
 ) -> None:
     """List pull requests, and say which wait for an approval."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     found = remote.service(url, token).pull_requests(project, None if all_of_them else "open")
     print(json.dumps(found) if as_json else remote.describe_pull_requests(found))
@@ -86,7 +86,7 @@ def approve(
     token: Token = None,
 ) -> None:
     """Let exactly this commit of a fork onto the workers."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     remote.service(url, token).approve(project, number, commit)
     print(f"#{number} is measured at {commit[:12]}; another push needs another approval")
@@ -100,6 +100,6 @@ def upstream_report(
 
     For a regression whose cause is the environment: a newer torch, driver or library, and not our own commits.
     """
-    from tidemark import remote
+    from tidemark.connected import remote
 
     print(remote.service(url, token).text(f"/api/v1/regressions/{regression}/upstream-report"), end="")

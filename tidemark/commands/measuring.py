@@ -13,7 +13,7 @@ from tidemark.commands.options import Json, Token, Url, commands, say
 from tidemark.refusal import Refusal
 
 if TYPE_CHECKING:
-    from tidemark.remote import Service
+    from tidemark.connected.remote import Service
 
 app = commands()
 backfill_app = commands("backfill", "Backfills: a suite over commits of the past.")
@@ -43,7 +43,7 @@ def bisect(
 
     Exit status 0 when a commit was named (or the bisection goes on), 1 when it gave up.
     """
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     service = remote.service(url, token)
     if cancel:
@@ -81,7 +81,7 @@ def ab(
 
     Exit status 0 when it was decided (or was not waited for), 1 when it was followed and ended without an answer.
     """
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     service = remote.service(url, token)
     body = {
@@ -110,7 +110,7 @@ def session(
     as_json: Json = False,
 ) -> None:
     """Show a session: base and head, interleaved."""
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     service = remote.service(url, token)
     path = f"/api/v1/sessions/{session_id}"
@@ -126,7 +126,7 @@ def schedules(
     as_json: Json = False,
 ) -> None:
     """List what is measured by the clock."""
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     found = remote.service(url, token).get("/api/v1/schedules", project=project)
     say(json.dumps(found) if as_json else measuring.describe_schedules(found))
@@ -148,7 +148,7 @@ def backfill_start(
     as_json: Json = False,
 ) -> None:
     """Ask for a range of commits: spread evenly at first, then finer where something changed."""
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     body = {
         "project": project,
@@ -171,7 +171,7 @@ def backfill_list(
     as_json: Json = False,
 ) -> None:
     """List backfills and how far each is."""
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     found = remote.service(url, token).get("/api/v1/backfills", project=project)
     lines = [measuring.describe_backfill(item) for item in found["items"]]
@@ -186,7 +186,7 @@ def backfill_cancel(
     as_json: Json = False,
 ) -> None:
     """Ask for no more; runs that wait are taken back."""
-    from tidemark import measuring, remote
+    from tidemark.connected import measuring, remote
 
     found = remote.service(url, token).post(f"/api/v1/backfills/{backfill_id}/cancel")
     say(json.dumps(found) if as_json else measuring.describe_backfill(found))

@@ -24,7 +24,7 @@ Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help
 @app.command()
 def show(project: Project, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Print the thresholds in force that differ from the built-in ones, and where they come from."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     answer = remote.service(url, token).policy(project)
     print(json.dumps(answer) if as_json else remote.describe_policy(answer))
@@ -44,7 +44,7 @@ def preview(
     as_json: Json = False,
 ) -> None:
     """Say what other thresholds would have told of the last days. Nothing is changed."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     wanted = _change(set_, unset)
     if (file is None) == (not wanted):
@@ -65,7 +65,7 @@ def choose(
     as_json: Json = False,
 ) -> None:
     """Choose thresholds; the last 90 days are judged again by them, in the background."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     wanted = _change(set_, unset)
     if not wanted:

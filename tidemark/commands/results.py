@@ -27,7 +27,8 @@ def run_here(
     Runs what tidemark.toml says, as a worker would, on this machine and on the files as they are. Needs no service,
     unless the result is to be delivered.
     """
-    from tidemark import remote, suite_run
+    from tidemark import suite_run
+    from tidemark.connected import remote
 
     status = suite_run.run_suite(suite, Path.cwd(), out)
     if submit_it and out.exists():
@@ -49,7 +50,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Deliver a run and print its verdicts."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     answer = remote.service(url, token).submit(remote.read_run(file))
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
@@ -95,7 +96,7 @@ def import_files(
     from dataclasses import asdict
 
     from backend.importers import Context
-    from tidemark import importing, remote
+    from tidemark.connected import importing, remote
 
     context = Context(
         project=project,
@@ -140,7 +141,8 @@ def gate(
 
 
 def _got_worse(files: list[Path], policy: Path | None, url: str | None, token: str | None, *, as_json: bool) -> bool:
-    from tidemark import local, remote
+    from tidemark import local
+    from tidemark.connected import remote
 
     if len(files) > 2:
         raise Refusal(f"gate takes one run, or base and head; {len(files)} files were given")

@@ -135,7 +135,7 @@ def seconds_of(span: str) -> float:
 @app.command()
 def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
     """Check what Tidemark needs and say how to mend it."""
-    from tidemark import doctor as examination
+    from tidemark.checkup import doctor as examination
     from tidemark.settings import read_settings
 
     findings = examination.examine(read_settings(data_dir=data_dir))

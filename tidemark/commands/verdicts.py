@@ -85,7 +85,7 @@ def regressions(
 
     What regressed between two commits and is still bad: --commits BASE..HEAD --still-bad.
     """
-    from tidemark import remote
+    from tidemark.connected import remote
 
     filters = {
         "project": project,
@@ -112,7 +112,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say why a point is red, or why it is not."""
-    from tidemark import remote
+    from tidemark.connected import remote
 
     answer = remote.service(url, token).explain(series, commit)
     print(json.dumps(answer) if as_json else remote.describe_explanation(answer))

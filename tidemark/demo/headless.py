@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark import ports
-from tidemark.datadir import ADMIN_TOKEN
+from tidemark.connected.remote import Service
 from tidemark.demo import repository
 from tidemark.demo.project import SLUG
 from tidemark.demo.repository import DemoRepository
+from tidemark.machine import ports
+from tidemark.machine.datadir import ADMIN_TOKEN
+from tidemark.machine.supervisor import Supervisor
 from tidemark.refusal import Refusal
-from tidemark.remote import Service
 from tidemark.settings import Settings, read_settings
-from tidemark.supervisor import Supervisor
 from tidemark.up import Up, up
 
 Say = Callable[[str], None]

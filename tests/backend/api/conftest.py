@@ -13,8 +13,8 @@ from sqlalchemy import create_engine
 
 from backend.api import create_api
 from backend.services.base.config import ServiceConfig
-from tidemark.postgres import EmbeddedPostgres
-from tidemark.valkey import EmbeddedValkey
+from tidemark.machine.postgres import EmbeddedPostgres
+from tidemark.machine.valkey import EmbeddedValkey
 
 COMMITS = 16
 BROKEN_AT = 9

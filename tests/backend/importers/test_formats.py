@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend.contract import Direction, ResultStatus, Role, parse_run, to_json, variant_key
 from backend.importers import FORMATS, Context, Imported, Unreadable, detect_format, read_file
-from backend.importers.asv import read_benchmarks
+from backend.importers.general.asv import read_benchmarks
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GUIDE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()

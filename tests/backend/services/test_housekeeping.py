@@ -19,7 +19,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.live import publish
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.errors import BadRequest, Forbidden
 from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
 PROJECT = "northsea/loom"

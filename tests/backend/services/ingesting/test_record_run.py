@@ -14,7 +14,7 @@ from backend.services.base.errors import Conflict, NotFound
 from backend.services.ingest.record import get_document, record_run
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.queue.dispatch import lease_hash
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 
 def test_a_run_that_nobody_asked_for_brings_its_project_commit_and_series(loom: Any) -> None:

@@ -21,7 +21,7 @@ from backend.services.base.errors import Conflict, NotFound, Outdated, ServiceEr
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
 from backend.services.queue.publishing import CeleryBroker, Nudge
-from tidemark.valkey import EmbeddedValkey
+from tidemark.machine.valkey import EmbeddedValkey
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 CONFIG = ServiceConfig(database_url="postgresql://x", redis_url="redis://127.0.0.1:1/0", data_dir=Path("x"))

@@ -24,7 +24,7 @@ from backend.store.joint.incidents import Stretch
 from backend.store.judging import series as series_store
 from tests.backend.api.conftest import run_document
 from tests.backend.services.repository.test_sync import MANIFEST, Repository
-from tidemark.processes import wait_until
+from tidemark.machine.processes import wait_until
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 

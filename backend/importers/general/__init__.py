@@ -1,0 +1,1 @@
+"""Formats of benchmark tools for any language: one module each."""

@@ -1,0 +1,1 @@
+"""Formats of machine learning: training logs, serving benchmarks, collectives, traces. One module each."""

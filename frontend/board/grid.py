@@ -1,0 +1,271 @@
+"""The board's grid as HTML: one bare `<td>` per cell, because a page may hold fifteen thousand of them.
+
+Written as strings and not as a template for speed: 200 columns × 50 rows take a few tens of milliseconds. Every piece
+of foreign text goes through `cell_escape`.
+"""
+
+# ruff: noqa: E501 (a line of markup or of data stays one line)
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from urllib.parse import quote
+
+import numpy as np
+from markupsafe import Markup
+
+from backend.services.board.cells import CellState
+from backend.services.board.model import Board, Row
+from backend.services.reports.columns import Column
+from backend.services.reports.notices import Notice, NoticeKind
+from frontend.board.cells import Face, Layout, Place, Sheet, codes_of, faces_of, places_of, wanted_columns
+from frontend.links import Here, pull_request_url
+from frontend.render import cell_escape, when
+from frontend.words import LOOKS, SLOWER_NOW, plural
+
+
+def grid_html(
+    board: Board, sheet: Sheet, layout: Layout, here: Here, now: datetime, repository_url: str | None
+) -> Markup:
+    """The whole `<table>`."""
+    width = layout.width
+    css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}"
+    columns = "".join(
+        f'<col class="w-full" style="width:var(--{name})">'
+        for name in ("sha", "msg", "who", "age", *(("pr",) if layout.pull_requests else ()))
+    )
+    parts = [
+        f'<table class="{css}" id="grid" role="grid" aria-label="Verdicts: commits by benchmark variant" '
+        f'aria-rowcount="{len(board.rows) + 3}" aria-colcount="{width + 4}" style="--n:{width}">',
+        f'<colgroup>{columns}<col class="w-full" span="{max(1, width)}" style="width:var(--cell)"></colgroup><thead>',
+        _head(board, sheet, layout, here),
+        "</thead><tbody>",
+    ]
+    edges = _edges(board.columns, layout)
+    places = [_place_css(place, edges) for place in places_of(board, layout)]
+    previous = ""
+    for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
+        at = row.bucket or row.committed_at
+        day = at.strftime("%Y-%m-%d") if at else previous
+        parts.append(_row(row, faces, layout, places, here, now, repository_url, bool(previous) and day != previous))
+        parts += [_notice(notice, width, layout) for notice in row.notices]
+        previous = day
+    parts.append("</tbody></table>")
+    return Markup("".join(parts))
+
+
+def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
+    """Class of a column's left edge: g1 where a suite begins, g0 where a benchmark does."""
+    edges: dict[int, str] = {}
+    for group in layout.groups:
+        benchmark = ""
+        for index in group.columns:
+            if columns[index].benchmark != benchmark:
+                edges[index] = " g0" if benchmark else " g1"
+            benchmark = columns[index].benchmark
+    return edges
+
+
+def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
+    slower = slower_now(sheet)
+    fixed = 5 if layout.pull_requests else 4
+    first = [
+        f'<tr class="h1"><th class="fz fl vc" colspan="{fixed}" rowspan="2">{_filter_form(here, board)}</th>'
+        '<th class="fz f2 only-s" scope="col">Commit</th>'
+    ]
+    second, third = ['<tr class="h2">'], [_fixed_headers(layout)]
+    edges, metrics = _edges(board.columns, layout), _metrics(sheet, layout)
+    for group in layout.groups:
+        bad = sum(index in slower for index in group.columns)
+        badge = (
+            f'<span class="ct red" title="{bad} slower now">▽{bad}</span>'
+            if bad and (group.folded or len(group.columns) > 2)
+            else ""
+        )
+        name, others = cell_escape(group.name), [each for each in here.all("open") if each != group.name]
+        if group.folded:
+            opened = here(open=[*others, group.name])
+            first.append(
+                f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>'
+            )
+            third.append(
+                f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
+                f'<a href="{cell_escape(opened)}" title="{name}: {len(group.columns)} columns, open">{name} · {len(group.columns)}</a></span></th>'
+            )
+            continue
+        closing = ""
+        if group.opened:
+            closing = f' <a class="t1" href="{cell_escape(here(open=others or None))}" aria-label="Fold {name}" title="Fold {name}">fold</a>'
+        first.append(
+            f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup">'
+            f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}{closing}</span></th>'
+        )
+        first.append(f'<th class="roll" scope="col" data-k="suite:{name}">{name}</th>')
+        for benchmark, indices in _by_benchmark(board.columns, group.columns):
+            short = benchmark.removeprefix(f"{group.suite}.")
+            second.append(
+                f'<th class="vc{edges[indices[0]]}" colspan="{len(indices)}" scope="colgroup"><span title="{cell_escape(benchmark)}">{cell_escape(short)}</span></th>'
+            )
+            third += [
+                _column_header(board.columns[index], edges.get(index, ""), index in slower, metrics.get(index))
+                for index in indices
+            ]
+    return "".join(("".join(part) + "</tr>") for part in (first, second, third))
+
+
+def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[tuple[str, list[int]]]:
+    found: list[tuple[str, list[int]]] = []
+    for index in indices:
+        if not found or found[-1][0] != columns[index].benchmark:
+            found.append((columns[index].benchmark, []))
+        found[-1][1].append(index)
+    return found
+
+
+def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
+    """The metric that the newest cell of each shown column shows."""
+    wanted, found = wanted_columns(sheet, layout), dict[int, str]()
+    for row in range(len(sheet.rows)):
+        for column, cell in sheet.cells(row, wanted).items():
+            if cell.metric is not None:
+                found[column] = cell.metric
+                wanted[column] = False
+        if not wanted.any():
+            break
+    return found
+
+
+def _column_header(column: Column, edge: str, slower: bool, metric: str | None) -> str:
+    # A lone variant has nothing that tells it from others: what it measures says more than its benchmark's name again.
+    # Where a cell is the worst of several metrics, no one of them may stand for all.
+    lone = column.label == column.benchmark.rpartition(".")[2]
+    told = metric if len(column.series) < 2 else "worst gate metric"
+    label = cell_escape(told if lone and metric and told else column.label)
+    title = cell_escape(f"{column.benchmark} {column.label}" + (f", preset {column.preset}" if column.preset else ""))
+    inner = f'<a href="/series/{column.series[0]}" title="{title}">{label}</a>' if column.series else label
+    series = f' data-s="{column.series[0]}"' if column.series else ""
+    return f'<th class="vc{edge}" scope="col" data-k="{cell_escape(column.key)}"{series}><span class="vt{" hot" if slower else ""}">{inner}</span></th>'
+
+
+def _fixed_headers(layout: Layout) -> str:
+    names = [("f1", "Commit"), ("f2", "Message"), ("f3", "Author"), ("f4", "Age")]
+    if layout.pull_requests:
+        names.append(("f5", "PR"))
+    cells = [
+        f'<th class="fz {css}{" last" if css == names[-1][0] else ""}" scope="col">{name}</th>' for css, name in names
+    ]
+    return '<tr class="h3">' + "".join(cells)
+
+
+def _filter_form(here: Here, board: Board) -> str:
+    hidden = "".join(
+        f'<input type="hidden" name="{cell_escape(name)}" value="{cell_escape(value)}">'
+        for name, value in here.hidden("q")
+    )
+    return (
+        f'<form action="{cell_escape(here.path)}" method="get">{hidden}<label class="vh" for="filter">Filter commits by author, text or sha</label>'
+        f'<input class="in" id="filter" name="q" value="{cell_escape(here.get("q"))}" placeholder="Filter: author, text, sha" maxlength="200">'
+        f'<span class="t1 mut nw">{plural(len(board.rows), "commit")}</span></form>'
+    )
+
+
+SAYS_NOTHING = (
+    CellState.EMPTY,
+    CellState.QUEUED,
+    CellState.RUNNING,
+    CellState.FAILED,
+    CellState.QUARANTINED,
+    CellState.NOT_APPLICABLE,
+)
+
+
+def slower_now(sheet: Sheet) -> frozenset[int]:
+    """Columns whose newest judged cell is slower."""
+    codes = sheet.codes
+    if not codes.size:
+        return frozenset()
+    judged = ~np.isin(codes, codes_of(SAYS_NOTHING))
+    newest = codes[judged.argmax(axis=0), np.arange(codes.shape[1])]
+    slower = judged.any(axis=0) & np.isin(newest, codes_of(SLOWER_NOW))
+    return frozenset(np.flatnonzero(slower).tolist())
+
+
+def _row(
+    row: Row,
+    faces: Sequence[Face],
+    layout: Layout,
+    places: Sequence[str],
+    here: Here,
+    now: datetime,
+    repository_url: str | None,
+    day: bool,
+) -> str:
+    sha, message, author = cell_escape(row.short), cell_escape(row.message), cell_escape(row.author)
+    open_commit = cell_escape(here.page("/compare", head=row.sha))
+    age = when(row.bucket or row.committed_at, "age", now)
+    skipped = f' title="not benchmarked: {cell_escape(row.skipped_reason)}"' if row.skipped_reason else ""
+    day_class = ' class="day"' if day else ""
+    parts = [
+        f"<tr data-c='{cell_escape(row.sha)}'{day_class}>"
+        f'<th class="fz f1" scope="row"><a href="{open_commit}">{sha}</a></th>'
+        f'<td class="fz f2"{skipped}><a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
+        f'<span class="m2">{sha} · {author} · {age}</span>'
+        f'<td class="fz f3" title="{author}"><bdi>{author}</bdi><td class="fz f4{"" if layout.pull_requests else " last"}">{age}'
+    ]
+    if layout.pull_requests:
+        parts.append(f'<td class="fz f5 last">{_pull_request(row.pull_request, repository_url)}')
+    parts += [
+        _link(face, place) if face.loud and face.href else f'<td class="{face.css} c{place}">{face.html}'
+        for face, place in zip(faces, places, strict=True)
+    ]
+    return "".join(parts)
+
+
+def _place_css(place: Place, edges: Mapping[int, str]) -> str:
+    if place.column is None:
+        return " roll wide g1" if place.wide else " roll"
+    return " vc" + edges.get(place.column, "")
+
+
+def _link(face: Face, place: str) -> str:
+    return (
+        f'<td class="{face.css} c{place}" data-a="{cell_escape(face.about)}" aria-label="{cell_escape(face.label)}">'
+        f'<a href="{cell_escape(face.href)}" tabindex="-1">{face.html}</a>'
+    )
+
+
+def _pull_request(number: int | None, repository_url: str | None) -> str:
+    if number is None:
+        return ""
+    url = pull_request_url(repository_url, number)
+    return f'<a href="{cell_escape(url)}" rel="noreferrer">#{number}</a>' if url else f"#{number}"
+
+
+def _notice(notice: Notice, width: int, layout: Layout) -> str:
+    """What happened between two commits, as a thin line across the grid at its place in time."""
+    fixed = 5 if layout.pull_requests else 4
+    alarm = notice.kind is not NoticeKind.ENVIRONMENT
+    title = cell_escape(notice.text)
+    said = f'<a href="{cell_escape(_notice_href(notice))}">{title}</a>' if _notice_href(notice) else title
+    about = ", ".join(notice.suites)
+    css, colour = (" alarm", "vio") if alarm else ("", "warn")
+    return (
+        f'<tr class="ev{css}"><td class="fz" colspan="{fixed}" title="{title}"><b class="{colour}">◆</b> {said}'
+        f'<td class="ln" colspan="{max(1, width)}">' + (f"<span>{cell_escape(about)}</span>" if about else "")
+    )
+
+
+def _notice_href(notice: Notice) -> str:
+    if notice.regression_id is not None:
+        return f"/regressions/{notice.regression_id}"
+    return f"/runs/{notice.run_id}" if notice.run_id else ""
+
+
+def key_html() -> Markup:
+    """The legend: every state as it looks, with its words."""
+    items = []
+    for look in LOOKS.values():
+        sample = '<i class="pie"></i>' if look.css == "g" else look.sample
+        items.append(
+            f'<li><span class="grid" aria-hidden="true"><table><tr><td class="{look.css} c">{sample}</table></span>{look.key}</li>'
+        )
+    return Markup("".join(items))

@@ -1,0 +1,174 @@
+"""What a cell of the board shows."""
+
+# ruff: noqa: E501 (a line of data stays one line)
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from backend.services.base.scope import TimeRange
+from backend.services.board.cells import STATES, Cell, CellState
+from backend.services.board.model import Board, Row, Summary
+from backend.services.reports.columns import Column
+from frontend.board.cells import (
+    CellMode,
+    Face,
+    Group,
+    Lens,
+    face_of,
+    faces_of,
+    fold,
+    moved_columns,
+    parts_of,
+    places_of,
+    plan_layout,
+    rolls_of,
+    sheet_of_cells,
+)
+from frontend.board.grid import slower_now
+from frontend.words import LOOKS
+
+COLUMN = Column(
+    key="moe/moe.layer/e=64/cpu",
+    suite="moe",
+    benchmark="moe.layer",
+    variant={"e": 64},
+    label="e=64",
+    preset="cpu",
+    series=(7,),
+)
+ROW = Row(
+    sha="9f3c2e1" + "0" * 33, short="9f3c2e1", position=4, message="m", author="a", committed_at=None, pull_request=None,
+    benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None) -> tuple[str, str]:
+    face = face_of(cell, COLUMN, ROW, mode, largest)
+    return face.css, face.html
+
+
+@pytest.mark.parametrize(
+    ("cell", "css", "html"),
+    [
+        (Cell(0, CellState.REGRESSION, change=0.0741), "r", "▼7.4"),
+        (Cell(0, CellState.REGRESSION, change=0.182), "r", "▼18"),
+        (Cell(0, CellState.STILL_UNOWNED, change=0.07), "t", "▽"),
+        (Cell(0, CellState.STILL_OWNED, change=0.07), "k", "▽"),
+        (Cell(0, CellState.SUSPECT, change=0.056), "u", "?5.6"),
+        (Cell(0, CellState.IMPROVEMENT, change=-0.06), "i", "▲6.0"),
+        (Cell(0, CellState.UNCHANGED, change=0.001), "s", ""),
+        (Cell(0, CellState.UNSTEADY, change=0.01, sees=0.23), "n", "~23"),
+        (Cell(0, CellState.INSUFFICIENT, have=2, need=5), "n", "2/5"),
+        (Cell(0, CellState.QUARANTINED), "q", "Q"),
+        (Cell(0, CellState.FAILED, error="boom"), "f", "✕"),
+        (Cell(0, CellState.QUEUED), "w", ""),
+        (Cell(0, CellState.NOT_APPLICABLE), "x", ""),
+        (Cell(0, CellState.EMPTY), "e", ""),
+    ],
+)
+def test_every_state_has_its_class_and_glyph(cell: Cell, css: str, html: str) -> None:
+    assert shown(cell) == (css, html)
+
+
+def test_a_running_cell_fills_with_its_progress() -> None:
+    css, html = shown(Cell(0, CellState.RUNNING, progress=0.4))
+    assert (css, html) == ("g", '<i class="pie" style="--p:40%"></i>')
+
+
+def test_cells_can_show_changes_or_values_instead() -> None:
+    still = Cell(0, CellState.STILL_UNOWNED, change=0.0741, value=25.98, unit="ms")
+    assert shown(still, CellMode.CHANGE) == ("t", "▼7.4")
+    assert shown(still, CellMode.VALUE) == ("t", "26.0")
+
+
+def test_a_wide_cell_says_how_much_and_shows_it_as_a_meter() -> None:
+    css, html = shown(Cell(0, CellState.REGRESSION, change=0.24, value=147.0, unit="ms"), largest=294.0)
+    assert css == "r"
+    assert "▼24" in html
+    assert "147" in html
+    assert "--w:50%" in html
+
+
+def test_no_two_states_look_the_same_without_colour() -> None:
+    samples = [(look.glyph, look.words) for look in LOOKS.values()]
+    assert len(set(samples)) == len(samples) == len(CellState)
+
+
+def test_a_name_says_variant_commit_state_and_change() -> None:
+    face = face_of(Cell(0, CellState.REGRESSION, change=0.0741, regression_id=3), COLUMN, ROW, CellMode.VERDICT)
+    assert face.label == "e=64, 9f3c2e1, regression, starts here, 7.4\u202f% worse"
+    assert face.href == "/regressions/3"
+
+
+def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
+    states = (CellState.UNCHANGED, CellState.STILL_UNOWNED, CellState.FAILED, CellState.STILL_UNOWNED)
+    rows = [[Cell(column, state) for column, state in enumerate(states)], []]
+    roll = rolls_of(sheet_of_cells(rows, 5), Group("moe", (0, 1, 2, 3, 4), folded=True))
+    assert STATES[roll.codes[0]] is CellState.STILL_UNOWNED
+    assert (roll.numbers[0], roll.columns[0]) == (2, 1)
+    assert STATES[roll.codes[1]] is CellState.EMPTY
+
+
+def test_so_many_columns_are_open_as_a_browser_draws_at_once() -> None:
+    groups = [Group("a", tuple(range(150))), Group("b", tuple(range(150, 350))), Group("c", tuple(range(350, 500)))]
+    shown = lambda opened: [group.name for group in fold(groups, opened) if not group.folded]  # noqa: E731
+    assert shown(()) == []
+    assert shown(("a", "b")) == ["a", "b"]
+    assert shown(("a", "b", "c", "gone")) == ["b", "c"], "the one opened first is folded again"
+    assert all(group.opened is not group.folded for group in fold(groups, ("b",)))
+
+
+def test_a_suite_too_large_to_be_drawn_is_opened_part_by_part() -> None:
+    parts = parts_of(Group("vast", tuple(range(1000, 1450))))
+    assert [part.name for part in parts] == ["vast 1–200", "vast 201–400", "vast 401–450"]
+    assert [index for part in parts for index in part.columns] == list(range(1000, 1450))
+    assert parts_of(Group("small", (1, 2))) == [Group("small", (1, 2))]
+
+
+def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:
+    newest_first = (CellState.RUNNING, CellState.STILL_OWNED, CellState.UNCHANGED)
+    mended = (CellState.IMPROVEMENT, CellState.STILL_OWNED, CellState.REGRESSION)
+    rows = [[Cell(0, first), Cell(1, second)] for first, second in zip(newest_first, mended, strict=True)]
+    sheet = sheet_of_cells(rows, 3)
+    assert slower_now(sheet) == {0}
+    assert moved_columns(sheet) == {0, 1}
+
+
+def test_cells_are_made_for_the_columns_that_are_wanted() -> None:
+    sheet = sheet_of_cells([[Cell(column, CellState.UNCHANGED) for column in range(4)]], 4)
+    assert list(sheet.cells(0, np.array([False, True, False, True]))) == [1, 3]
+
+
+def board_of(rows: list[list[Cell]], width: int) -> Board:
+    columns = tuple(replace(COLUMN, key=f"moe/moe.layer/e={n}/cpu", label=f"e={n}", series=(n,)) for n in range(width))
+    return Board(
+        project="a/b", branch="main", testbed="cpu", granularity="commit", testbeds=("cpu",), branches=("main",),
+        suites=("moe",), metrics=("step_ms",), columns=columns, rows=tuple(ROW for _ in rows), summary=Summary(),
+        next=None, range=TimeRange(None, None), commits_in_range=len(rows),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", list(CellMode))
+@pytest.mark.parametrize("width", [4, len(CellState)])
+def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: CellMode, width: int) -> None:
+    known = {"change": 0.07, "value": 26.0, "unit": "ms", "series_id": 7, "run_id": "r1", "have": 2, "need": 5}
+    states = list(CellState)
+    rows = [
+        [Cell(column, states[(column + row) % len(states)], **known) for column in range(width)]  # type: ignore[arg-type]
+        for row in range(len(states))
+    ]
+    rows.append(rows[0][::2])  # a row in which some columns have no cell
+    board, sheet = board_of(rows, width), sheet_of_cells(rows, width)
+    layout = plan_layout(board, sheet, Lens.ALL, mode, (), ())
+    places = places_of(board, layout)
+    nothing = Face("e", "", "", "", False)
+    for cells, faces in zip(rows, faces_of(board, sheet, layout), strict=True):
+        by_column = {cell.column: cell for cell in cells}
+        for place, face in zip(places, faces, strict=True):
+            if place.column is None:
+                continue
+            cell, column = by_column.get(place.column), board.columns[place.column]
+            alone = face_of(cell, column, ROW, mode, layout.largest.get(place.column)) if cell else nothing
+            assert face == alone, (cell, place)

@@ -1,0 +1,1 @@
+"""Commands that talk with a service over its API."""

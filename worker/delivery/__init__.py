@@ -1,0 +1,1 @@
+"""From a result on disk to the API, however long that is away."""
