@@ -3,7 +3,7 @@
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.13 python3.12 python3.11 python; do \
+BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 
@@ -38,6 +38,7 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/hadolint deploy/Dockerfile deploy/worker.Dockerfile
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	@$(VENV)/bin/zizmor --offline --quiet --no-progress --min-severity=medium .github action.yml
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
@@ -53,8 +54,9 @@ format: $(VENV)/installed-dev  ## put every file into the common format
 	@$(VENV)/bin/ruff format .
 
 lock: $(VENV)/installed-dev  ## write requirements/ anew: the newest versions that fit pyproject.toml, with hashes
-	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --output-file requirements/server.txt
-	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --extra dev --output-file requirements/dev.txt
+	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --extra otel --extra dev --output-file requirements/dev.txt
+	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --constraint requirements/dev.txt --output-file requirements/server.txt
+	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra otel --constraint requirements/dev.txt --output-file requirements/otel.txt
 
 docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings)
 	@$(PYTHON) docs/generate.py

@@ -11,7 +11,7 @@ RUN apt-get update \
 
 WORKDIR /app
 RUN pip install --no-cache-dir torch==2.13.0
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE THIRD_PARTY.md ./
 COPY requirements requirements
 COPY tidemark tidemark
 COPY backend backend
@@ -20,7 +20,8 @@ COPY worker worker
 COPY benchmarks benchmarks
 COPY migrations migrations
 RUN pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/server.txt \
-    && pip install --no-cache-dir --no-deps --editable .
+    && pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/otel.txt \
+    && pip install --no-cache-dir --no-deps .
 
 USER 10001
 ENV PYTHONUNBUFFERED=1

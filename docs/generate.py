@@ -1,8 +1,11 @@
-"""Writes the documents that can be generated: the rule, the command line, the settings, the API.
+"""Writes the documents that can be generated: the rule, the command line, the settings, licences of third parties.
 
 make docs        writes them; a test says when they are stale
 """
 
+import json
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -87,13 +90,57 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"rule.md": rule, "commands.md": commands, "settings.md": settings}
+def third_parties() -> str:
+    """Name, licence and address of every package that an installation brings, as the packages themselves state them."""
+    lines = [
+        NOTE,
+        "# Third parties\n",
+        "Tidemark is under the Apache License 2.0 (LICENSE). These packages come with",
+        "`pip install 'tidemark[server,otel]'`, each under its own licence. The wheel itself carries one work of",
+        "others: plotly.js (MIT, `frontend/static/vendor/plotly/LICENSE`).\n",
+        "| package | licence | address |",
+        "|---|---|---|",
+    ]
+    for row in licences():
+        lines.append(f"| {row['Name']} | {row['License']} | {'–' if row['URL'] == 'UNKNOWN' else row['URL']} |")
+    return "\n".join(lines) + "\n"
+
+
+def licences() -> list[dict[str, str]]:
+    """What pip-licenses says of the locked packages that are installed here, by name."""
+    program = Path(sys.executable).with_name("pip-licenses")
+    said = subprocess.run(
+        [program, "--from=mixed", "--format=json", "--with-urls", "--no-version"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    locked = {name for file in ("server.txt", "otel.txt") for name in locked_names(file)}
+    rows = [row for row in json.loads(said.stdout) if canonical(row["Name"]) in locked]
+    return sorted(rows, key=lambda row: canonical(row["Name"]))
+
+
+def locked_names(file: str) -> set[str]:
+    """The packages that a lock file names."""
+    text = (HERE.parent / "requirements" / file).read_text()
+    return {canonical(name) for name in re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?==", text, re.MULTILINE)}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "rule.md": rule,
+    "commands.md": commands,
+    "settings.md": settings,
+    "../THIRD_PARTY.md": third_parties,
+}
 
 
 def main() -> int:
     for name, write in DOCUMENTS.items():
-        (HERE / name).write_text(write())
-        print(f"docs/{name}")
+        target = (HERE / name).resolve()
+        target.write_text(write())
+        print(target.relative_to(HERE.parent))
     return 0
 
 

@@ -1,6 +1,7 @@
 """The generated documents are what their generator writes today."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -26,3 +27,13 @@ def test_every_command_and_setting_is_documented_with_a_sentence() -> None:
     for line in (DOCS / "settings.md").read_text().splitlines():
         if line.startswith("| `TIDEMARK_"):
             assert len(line.split("|")[3].split()) > 2, line
+
+
+def test_every_locked_package_that_is_installed_here_has_its_licence_listed() -> None:
+    """Which they are, and what they say of themselves, differs a little from one Python to the next."""
+    listed = dict(
+        re.findall(r"^\| ([\w.-]+) \| ([^|]+) \|", (DOCS.parent / "THIRD_PARTY.md").read_text(), re.MULTILINE)
+    )
+    needed = {row["Name"]: row["License"] for row in generator().licences()}
+    assert needed.keys() - listed.keys() == set(), "THIRD_PARTY.md is stale: run `make docs`"
+    assert "UNKNOWN" not in listed.values()
