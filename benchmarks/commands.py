@@ -11,10 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import diagnose, expected, interleave, registry
+from benchmarks import expected, registry
 from benchmarks.acceptance.archive import opened
-from benchmarks.experiments import EXPERIMENTS, Outcome, run_experiment
+from benchmarks.analysis import diagnose
 from benchmarks.output import v3
+from benchmarks.running import interleave
+from benchmarks.running.experiments import EXPERIMENTS, Outcome, run_experiment
 from benchmarks.spec import Preset
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from markupsafe import Markup
 
 from backend.services.base.metric_words import worse_word
-from backend.services.reports.kernels import KernelDifference
-from backend.services.reports.profiles import Profile, ProfileChange
+from backend.services.runs.kernels import KernelDifference
+from backend.services.runs.profiles import Profile, ProfileChange
 from backend.services.sessions.request import SessionSeries, SessionView
 from backend.services.triage.views import AffectedSeries, RegressionDetail
 from frontend import numbers

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from backend.api import create_api
-from backend.api.serving import make_server
+from backend.api.edge.serving import make_server
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.store.base import schema

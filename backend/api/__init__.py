@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from backend.api import health, openapi, problems, schema
 from backend.api.admin import policies, projects, pull_requests, sign_in, tokens, webhooks
 from backend.api.admission import Lanes
-from backend.api.edge import Edge
+from backend.api.edge.middleware import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.api.parameters import only_known_parameters
 from backend.api.reads import badges, board, events, regressions, series

@@ -21,8 +21,8 @@ from benchmarks.acceptance.archive import LONGEST_SHARE, Archive, Call, Ended, R
 from benchmarks.acceptance.page import Measured, page
 from benchmarks.acceptance.plan import Part, Unit
 from benchmarks.environment import accelerator_name
-from benchmarks.launch import PACKAGE_PARENT
 from benchmarks.output.run_record import make_sure_writable
+from benchmarks.running.launch import PACKAGE_PARENT
 from benchmarks.spec import Preset, Status, WrongCall
 
 ENDING_S = 15.0

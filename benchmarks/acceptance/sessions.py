@@ -15,13 +15,14 @@ from pathlib import Path
 from statistics import NormalDist, median
 from typing import Any
 
-from benchmarks import measurements, registry
+from benchmarks import registry
 from benchmarks.acceptance.plan import Sessions
-from benchmarks.experiments import environment_of, job_of
-from benchmarks.interleave import abba
-from benchmarks.launch import Launcher
+from benchmarks.analysis import measurements
+from benchmarks.analysis.summary import ALPHA
+from benchmarks.running.experiments import environment_of, job_of
+from benchmarks.running.interleave import abba
+from benchmarks.running.launch import Launcher
 from benchmarks.spec import Preset, Status
-from benchmarks.summary import ALPHA
 
 WANTED = 20
 """Sessions of each kind that the target speaks of."""

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.acceptance.sessions import WANTED, Session, Verdicts
+from benchmarks.analysis.summary import coefficient_of_variation
 from benchmarks.spec import Preset
-from benchmarks.summary import coefficient_of_variation
 
 Run = Mapping[str, Any]
 Result = Mapping[str, Any]

@@ -115,7 +115,7 @@ BENCHMARKS = (
         id="attn.train",
         title="Attention forward and backward, backend forced",
         mode="forward_backward",
-        workload="benchmarks.workloads.attention:AttentionTraining",
+        workload="benchmarks.workloads.attention.dense:AttentionTraining",
         cases=_train_cases,
         meaning="One attention call and its backward pass at the shapes of training (16k tokens a batch, heads × width "
         "2048). The backend is forced, and the dispatched kernel proves that it ran: a silent fall-back is an error, "
@@ -147,7 +147,7 @@ BENCHMARKS = (
         id="attn.decode",
         title="Attention of one new token against a cache",
         mode="decode",
-        workload="benchmarks.workloads.attention:AttentionDecoding",
+        workload="benchmarks.workloads.attention.dense:AttentionDecoding",
         cases=_decode_cases,
         meaning="What each generated token pays to read the keys and values before it: a batch of single queries, "
         "grouped heads, sequences of unequal lengths. By SDPA, where torch chooses the kernel and the notes of the "

@@ -100,7 +100,7 @@ BENCHMARKS = (
         id="attn.packed",
         title="Attention of packed documents, forward and backward",
         mode="forward_backward",
-        workload="benchmarks.workloads.attention_packed:PackedAttention",
+        workload="benchmarks.workloads.attention.packed:PackedAttention",
         cases=_packed_cases,
         meaning="Causal attention within documents of unequal lengths that stand one behind the other: by torch's "
         "kernel for variable lengths, by padding all to the longest, and by a call for each. The counter padding_waste "
@@ -114,7 +114,7 @@ BENCHMARKS = (
         id="attn.mla",
         title="Latent attention in training: keys of 192, values of 128",
         mode="forward_backward",
-        workload="benchmarks.workloads.attention_latent:LatentTraining",
+        workload="benchmarks.workloads.attention.latent:LatentTraining",
         cases=_latent_cases,
         meaning="Attention as DeepSeek-V3 trains it: 128 heads whose queries and keys are wider than their values. "
         "Kernels that know one width only get padded values (`padded_flash`); the others take them as they are. A "
@@ -128,7 +128,7 @@ BENCHMARKS = (
         id="attn.mla_decode",
         title="Latent attention of one new token, its cache shared by all heads",
         mode="decode",
-        workload="benchmarks.workloads.attention_latent:LatentDecoding",
+        workload="benchmarks.workloads.attention.latent:LatentDecoding",
         cases=_latent_decode_cases,
         meaning="The absorbed form that DeepSeek-V3 serves: 128 queries of width 576 per sequence against one latent "
         "cache, whose first 512 columns are the values too. As two batched products with a soft-max between, eager and "
@@ -142,7 +142,7 @@ BENCHMARKS = (
         id="attn.paged",
         title="Attention of one new token against pages of a cache",
         mode="decode",
-        workload="benchmarks.workloads.attention_paged:PagedDecoding",
+        workload="benchmarks.workloads.attention.paged:PagedDecoding",
         cases=_paged_cases,
         meaning="Decoding as servers do it: each sequence's keys and values lie in pages of 128 tokens scattered over "
         "a pool. `gather` copies them into a row and calls SDPA; `flex` gives FlexAttention a block mask that finds "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.bandwidth import Operation, least_elements
+from benchmarks.analysis.bandwidth import Operation, least_elements
 from benchmarks.spec import Benchmark, Case, Preset, Reference
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -30,7 +30,7 @@ BENCHMARKS = (
         id="compile.cold",
         title="Compile time, cold and warm cache",
         mode="compile",
-        workload="benchmarks.workloads.compile_cold:CompileCold",
+        workload="benchmarks.workloads.gpt.compile_cold:CompileCold",
         cases=_cases,
         meaning="How long the first step of a compiled GPT takes, in a process of its own with an empty cache, and in "
         "the next process with the cache filled; how many graphs it falls into, and how often it breaks or recompiles. "

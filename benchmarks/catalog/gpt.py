@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
-from benchmarks.workloads.gpt_config import Rung, ladder
+from benchmarks.workloads.gpt.config import Rung, ladder
 
 GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304}
 TINY = {"n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 256, "vocab_size": 512, "batch_size": 1}
@@ -129,7 +129,7 @@ BENCHMARKS = (
         id="gpt.train",
         title="GPT training step, with a plug-in point",
         mode="train_step",
-        workload="benchmarks.workloads.gpt:GptTraining",
+        workload="benchmarks.workloads.gpt.training:GptTraining",
         cases=_train_cases,
         meaning="One optimizer step of a dense GPT-2: batch, forward with cross-entropy, backward, AdamW. A project "
         "plugs in its model, and its optimizer; the number says what a commit did to the cost of a token.",
@@ -147,13 +147,13 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
-        builtin="benchmarks.workloads.gpt_model:build",
+        builtin="benchmarks.workloads.gpt.model:build",
     ),
     Benchmark(
         id="gpt.ladder",
         title="GPT-2 optimisation ladder, r00 to r10",
         mode="train_step",
-        workload="benchmarks.workloads.gpt:GptLadder",
+        workload="benchmarks.workloads.gpt.training:GptLadder",
         cases=_ladder_cases,
         meaning="The same training step climbed in eleven rungs; each adds one thing to the rung below: r00 fp32 from "
         "scratch, r01 mask on the fly, r02 TF32, r03 fused AdamW, r04 pinned memory, r05 bf16, r06 torch LayerNorm and "
@@ -169,13 +169,13 @@ BENCHMARKS = (
                 source="the published A100 ladder for GPT-2 124M; up to r07 averages over a run, from r08 single steps",
             ),
         ),
-        builtin="benchmarks.workloads.gpt_model:Gpt",
+        builtin="benchmarks.workloads.gpt.model:Gpt",
     ),
     Benchmark(
         id="gpt.ddp",
         title="GPT training step on several ranks, DDP and FSDP2",
         mode="train_step",
-        workload="benchmarks.workloads.gpt_ddp:GptDistributed",
+        workload="benchmarks.workloads.gpt.distributed:GptDistributed",
         cases=_ddp_cases,
         meaning="The same training step on n ranks: by DDP, which sums gradients during the backward pass, and "
         "by FSDP2, whose weights are gathered too; without overlap DDP sends one bucket at the end and FSDP2 gathers "
@@ -194,7 +194,7 @@ BENCHMARKS = (
                 figure="8×H100: 463k tokens/s per GPU", source="llm.c, in the README of KellerJordan/modded-nanogpt"
             ),
         ),
-        builtin="benchmarks.workloads.gpt_model:build",
+        builtin="benchmarks.workloads.gpt.model:build",
         distributed=True,
     ),
 )

@@ -65,7 +65,7 @@ BENCHMARKS = (
         id="llama.block",
         title="Llama-3-8B block, forward and backward",
         mode="forward_backward",
-        workload="benchmarks.workloads.llama:LlamaBlock",
+        workload="benchmarks.workloads.llama.block:LlamaBlock",
         cases=_cases,
         meaning="One block of Llama-3-8B (C 4096, 32 heads on 8 key-value heads, F 14336, T 8192): RMSNorm, rotary "
         "positions, grouped-query attention, SwiGLU. Eager, compiled, with autotuned products, and compiled with the "
@@ -85,13 +85,13 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
-        builtin="benchmarks.workloads.llama:block",
+        builtin="benchmarks.workloads.llama.block:block",
     ),
     Benchmark(
         id="llama.checkpoint",
         title="Four Llama blocks by what is kept for the backward pass",
         mode="forward_backward",
-        workload="benchmarks.workloads.llama_checkpoint:LlamaCheckpoint",
+        workload="benchmarks.workloads.llama.checkpoint:LlamaCheckpoint",
         cases=_checkpoint_cases,
         meaning="Activation checkpointing on four blocks of Llama-3-8B: `all` keeps every activation, `none` keeps "
         "what enters a block and makes the rest again, `products` (selective) keeps the results of matrix products and "

@@ -133,7 +133,7 @@ BENCHMARKS = (
         id="moe.layer",
         title="Mixture-of-experts layer, with a plug-in point",
         mode="train_step",
-        workload="benchmarks.workloads.moe:MoeLayer",
+        workload="benchmarks.workloads.moe.layer:MoeLayer",
         cases=_layer_cases,
         meaning="One MoE layer forward and backward: router, dispatch, expert products, combination. Built in are the "
         "loop over experts (the honest baseline), fixed capacity 1.25 with batched products (drops tokens, says how "
@@ -154,13 +154,13 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
-        builtin="benchmarks.workloads.moe:grouped, loop_over_experts, capacity_bmm",
+        builtin="benchmarks.workloads.moe.layer:grouped, loop_over_experts, capacity_bmm",
     ),
     Benchmark(
         id="moe.infer",
         title="Mixture-of-experts layer while it generates, few tokens",
         mode="decode",
-        workload="benchmarks.workloads.moe_inference:MoeInference",
+        workload="benchmarks.workloads.moe.inference:MoeInference",
         cases=_infer_cases,
         meaning="The layer of moe.layer without gradients, on 1 to 256 tokens: what each generated token pays. Nearly "
         "all of it is reading the weights of the experts that some token chose; sorting, dispatch and launches, which "
@@ -170,13 +170,13 @@ BENCHMARKS = (
         bound="Memory bandwidth of the touched weights; with one token the launches, a dozen of them.",
         references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=SIGNATURE,
-        builtin="benchmarks.workloads.moe:grouped, loop_over_experts",
+        builtin="benchmarks.workloads.moe.layer:grouped, loop_over_experts",
     ),
     Benchmark(
         id="moe.model",
         title="Small mixture-of-experts model, training step",
         mode="train_step",
-        workload="benchmarks.workloads.moe_model:MoeModel",
+        workload="benchmarks.workloads.moe.model:MoeModel",
         cases=_model_cases,
         meaning="A GPT whose MLPs are MoE layers, trained one step: what the layer's gains are worth beside attention, "
         "head and optimizer. Eager, with its passes captured as CUDA graphs (`cuda_graph`), compiled, compiled with "
@@ -189,6 +189,6 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
-        builtin="benchmarks.workloads.moe:grouped",
+        builtin="benchmarks.workloads.moe.layer:grouped",
     ),
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.clock import HostClock
-from benchmarks.harness.yardstick import Yardstick
+from benchmarks.harness.timing.clock import HostClock
+from benchmarks.harness.timing.yardstick import Yardstick
 
 SIDE = 256
 COPY_ELEMENTS = 4 * 1024 * 1024

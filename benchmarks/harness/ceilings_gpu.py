@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.events import LoadBudget, seconds_under_load
+from benchmarks.harness.timing.events import LoadBudget, seconds_under_load
 
 SIDE = 8192
 COPY_BYTES = 1 << 30

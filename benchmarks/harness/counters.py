@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.harness.start_up import graphs_compiled
+from benchmarks.harness.timing.start_up import graphs_compiled
 from benchmarks.harness.workload import Counter as Figure
 
 _FREE = frozenset(

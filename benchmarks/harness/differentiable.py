@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.harness.check import Correctness, norm_error, relative_limit, worst_error
 from benchmarks.harness.counters import count_activation_bytes, count_operations, host_syncs
-from benchmarks.harness.marks import Marks, NoMarks
 from benchmarks.harness.plugin import PluginError
+from benchmarks.harness.timing.marks import Marks, NoMarks
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}

@@ -13,8 +13,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.harness.marks import Marks, NoMarks
-from benchmarks.kernels import Row, busy_share, normalised, table
+from benchmarks.analysis.kernels import Row, busy_share, normalised, table
+from benchmarks.harness.timing.marks import Marks, NoMarks
 
 STEPS = 6
 WARM_UP = 3

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from benchmarks.harness.workload import NotApplicable
-from benchmarks.torchrun import Place, place_of
+from benchmarks.running.torchrun import Place, place_of
 
 Body = Callable[[int, int, dict[str, Any]], Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from benchmarks.harness.check import Correctness
-from benchmarks.harness.marks import Marks
+from benchmarks.harness.timing.marks import Marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

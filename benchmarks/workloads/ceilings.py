@@ -11,13 +11,13 @@ from statistics import median
 
 import torch
 
-from benchmarks.harness import events
 from benchmarks.harness.check import Correctness, relative_limit, worst_error
-from benchmarks.harness.clock import HostClock
 from benchmarks.harness.differentiable import DTYPES
+from benchmarks.harness.timing import events
+from benchmarks.harness.timing.clock import HostClock
+from benchmarks.harness.timing.yardstick import Yardstick
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
-from benchmarks.harness.yardstick import Yardstick
 from benchmarks.workloads import fp8
 
 CPU_SECONDS = 0.8

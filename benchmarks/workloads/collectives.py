@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._autograd import DeviceType
 
-from benchmarks.bandwidth import (
+from benchmarks.analysis.bandwidth import (
     Operation,
     algorithm_gb_per_s,
     bus_gb_per_s,

@@ -15,7 +15,7 @@ from benchmarks.harness.check import Correctness, norm_error, relative_limit
 from benchmarks.harness.counters import count_operations
 from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.ranks import require_gpus, run_ranks
-from benchmarks.harness.start_up import spare_the_compiler_import
+from benchmarks.harness.timing.start_up import spare_the_compiler_import
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Counter, Job, Work
 from benchmarks.workloads.parts import KINDS, Named, Part

@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.harness.marks import NoMarks
-from benchmarks.workloads import moe
+from benchmarks.harness.timing.marks import NoMarks
 from benchmarks.workloads.exchanges import Copy, Exchange, Gather, Scatter, Sum, exchanged, gathered, scattered
+from benchmarks.workloads.moe import layer as moe
 
 Named = dict[str, Tensor]
 CHECK_TOKENS, CHECK_SEQUENCE = 64, 128

@@ -5,8 +5,8 @@ from typing import Any
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import change_word
 from backend.services.board.cell_detail import CellDetail, ResultDetail, load_cell, load_result
-from backend.services.reports import run_view
 from backend.services.reports.explanations import Explanation
+from backend.services.runs import view as run_view
 from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit

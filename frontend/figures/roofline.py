@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any
 
-from backend.services.reports.profiles import Ceilings, RooflinePoint
+from backend.services.runs.profiles import Ceilings, RooflinePoint
 from frontend import numbers
 from frontend.figures.curves import COLOURS, SYMBOLS
 from frontend.render import visible

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, Scope, find_commit, find_scope
 from backend.services.reports import comparison as service
-from backend.services.reports import profiles, run_view
 from backend.services.reports.comparison import Comparison, PhaseDifference, Row
+from backend.services.runs import profiles
+from backend.services.runs import view as run_view
 from frontend import numbers
 from frontend.evidence import KernelPanel, kernel_panel
 from frontend.figures.phases import Phase, phases_svg

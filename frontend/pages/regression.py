@@ -18,7 +18,8 @@ from backend.services.github import upstream_report
 from backend.services.github.upstream_report import UpstreamReport
 from backend.services.plans.bisect import cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import BisectionStep, BisectionView, bisection_of_regression
-from backend.services.reports import explanations, history, profiles
+from backend.services.reports import explanations, history
+from backend.services.runs import profiles
 from backend.services.sessions.request import sessions_of_regression
 from backend.services.triage import views as service
 from backend.services.triage.views import (

@@ -12,9 +12,10 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services.base.metric_words import worse_word
-from backend.services.reports import profiles, run_view
-from backend.services.reports.reproducing import Subject, at_commit
-from backend.services.reports.run_view import LogPage, Result, RunView
+from backend.services.runs import profiles
+from backend.services.runs import view as run_view
+from backend.services.runs.reproducing import Subject, at_commit
+from backend.services.runs.view import LogPage, Result, RunView
 from frontend import numbers
 from frontend.figures.phases import Phase, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from backend.api import connections, incoming
+from backend.api.edge import connections, incoming
 from tests.backend.api.conftest import run_document
 from tests.conftest import LiveServer
 from tidemark.machine.processes import wait_until

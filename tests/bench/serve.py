@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 
 from backend.api import create_api
-from backend.api.serving import Server, make_server, settle_memory
+from backend.api.edge.serving import Server, make_server, settle_memory
 from backend.services.base.config import ServiceConfig
 from frontend import mount
 from tidemark.app import make_engine

@@ -14,10 +14,10 @@ import torch.nn.functional as F  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads import attention_latent  # noqa: E402
-from benchmarks.workloads.attention_latent import LatentDecoding, LatentTraining  # noqa: E402
-from benchmarks.workloads.attention_packed import PackedAttention, document_lengths  # noqa: E402
-from benchmarks.workloads.attention_paged import PagedDecoding  # noqa: E402
+from benchmarks.workloads.attention import latent as attention_latent  # noqa: E402
+from benchmarks.workloads.attention.latent import LatentDecoding, LatentTraining  # noqa: E402
+from benchmarks.workloads.attention.packed import PackedAttention, document_lengths  # noqa: E402
+from benchmarks.workloads.attention.paged import PagedDecoding  # noqa: E402
 
 CLASSES = {
     "attn.packed": PackedAttention,

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
+from benchmarks.analysis.peaks import bf16_flop_per_s
+from benchmarks.analysis.trust import canary, why_not
 from benchmarks.cli import _write_logs
 from benchmarks.environment import fingerprint
-from benchmarks.launch import Launcher
-from benchmarks.nvml import NvmlProbe
-from benchmarks.peaks import bf16_flop_per_s
-from benchmarks.plan import MOST_PROCESSES, needs_more, tasks_of
-from benchmarks.readings import CpuProbe
 from benchmarks.registry import find, select
-from benchmarks.session import Request, Session
+from benchmarks.running.launch import Launcher
+from benchmarks.running.plan import MOST_PROCESSES, needs_more, tasks_of
+from benchmarks.running.session import Request, Session
 from benchmarks.spec import Preset
-from benchmarks.trust import canary, why_not
+from benchmarks.telemetry.nvml import NvmlProbe
+from benchmarks.telemetry.readings import CpuProbe
 
 
 def judged(*values):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.summary import (
+from benchmarks.analysis.summary import (
     coefficient_of_variation,
     is_bimodal,
     minimum_detectable_change,

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from benchmarks.harness.workload import Job  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads.llama_checkpoint import LlamaCheckpoint  # noqa: E402
+from benchmarks.workloads.llama.checkpoint import LlamaCheckpoint  # noqa: E402
 
 
 def workload(keep):

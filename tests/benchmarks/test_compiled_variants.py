@@ -14,18 +14,21 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import child  # noqa: E402
-from benchmarks.harness import counters, paired, start_up  # noqa: E402
-from benchmarks.harness.clock import HostClock  # noqa: E402
-from benchmarks.harness.marks import NoMarks  # noqa: E402
+from benchmarks.harness import counters  # noqa: E402
+from benchmarks.harness.timing import paired, start_up  # noqa: E402
+from benchmarks.harness.timing.clock import HostClock  # noqa: E402
+from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
-from benchmarks.launch import CPU_ENVIRONMENT, Launcher  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
+from benchmarks.running import child  # noqa: E402
+from benchmarks.running.launch import CPU_ENVIRONMENT, Launcher  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads import attention, compile_cold, gpt_model  # noqa: E402
-from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
-from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
-from benchmarks.workloads.moe_model import MoeModel  # noqa: E402
+from benchmarks.workloads.attention import dense as attention  # noqa: E402
+from benchmarks.workloads.gpt import compile_cold  # noqa: E402
+from benchmarks.workloads.gpt import model as gpt_model  # noqa: E402
+from benchmarks.workloads.gpt.config import GptConfig  # noqa: E402
+from benchmarks.workloads.llama.block import LlamaBlock  # noqa: E402
+from benchmarks.workloads.moe.model import MoeModel  # noqa: E402
 
 SMALL = {"n_layer": 1, "n_head": 2, "n_embd": 32, "block_size": 32, "vocab_size": 64, "batch_size": 1}
 
@@ -184,7 +187,7 @@ def test_flex_attention_can_be_counted():
 
 PLUGGED_IN = """
     import torch
-    from benchmarks.workloads import gpt_model
+    from benchmarks.workloads.gpt import model as gpt_model
 
     def build(config):
         model = gpt_model.build(config)

@@ -15,12 +15,14 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.bandwidth import Operation  # noqa: E402
-from benchmarks.harness.marks import NoMarks  # noqa: E402
+from benchmarks.analysis.bandwidth import Operation  # noqa: E402
+from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.workloads import collectives, gpt_ddp, moe, parts  # noqa: E402
+from benchmarks.workloads import collectives, parts  # noqa: E402
+from benchmarks.workloads.gpt import distributed as gpt_ddp  # noqa: E402
+from benchmarks.workloads.moe import layer as moe  # noqa: E402
 from tests.benchmarks.fake_gpu import fake_gpu  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "suite-on-gpus.md"

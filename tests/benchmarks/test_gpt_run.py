@@ -18,9 +18,9 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import child  # noqa: E402
-from benchmarks.experiments import job_of  # noqa: E402
 from benchmarks.registry import BY_ID, Selected  # noqa: E402
+from benchmarks.running import child  # noqa: E402
+from benchmarks.running.experiments import job_of  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

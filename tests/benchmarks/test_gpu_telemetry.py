@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from benchmarks.amd import SysfsAmdProbe
+from benchmarks.analysis.trust import why_not
 from benchmarks.environment import _driver
-from benchmarks.nvml import NvmlProbe, Process
-from benchmarks.readings import CpuProbe
-from benchmarks.telemetry import INTERVAL_S, Telemetry, amd_probes, of_the_measured_gpu
-from benchmarks.trust import why_not
+from benchmarks.telemetry.amd import SysfsAmdProbe
+from benchmarks.telemetry.nvml import NvmlProbe, Process
+from benchmarks.telemetry.readings import CpuProbe
+from benchmarks.telemetry.sampler import INTERVAL_S, Telemetry, amd_probes, of_the_measured_gpu
 
 LIBRARY = """
 import json, os

@@ -12,17 +12,20 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from benchmarks.harness.counters import count_operations  # noqa: E402
-from benchmarks.harness.marks import NoMarks  # noqa: E402
+from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
 from benchmarks.registry import BY_ID, find, select  # noqa: E402
+from benchmarks.running.torchrun import for_ranks  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
-from benchmarks.torchrun import for_ranks  # noqa: E402
-from benchmarks.workloads import attention, fp8, gpt, moe  # noqa: E402
+from benchmarks.workloads import fp8  # noqa: E402
+from benchmarks.workloads.attention import dense as attention  # noqa: E402
 from benchmarks.workloads.collectives import Collective  # noqa: E402
-from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
-from benchmarks.workloads.gpt_ddp import GptDistributed  # noqa: E402
-from benchmarks.workloads.llama import LlamaBlock  # noqa: E402
-from benchmarks.workloads.moe_inference import MoeInference  # noqa: E402
+from benchmarks.workloads.gpt import training as gpt  # noqa: E402
+from benchmarks.workloads.gpt.config import GptConfig  # noqa: E402
+from benchmarks.workloads.gpt.distributed import GptDistributed  # noqa: E402
+from benchmarks.workloads.llama.block import LlamaBlock  # noqa: E402
+from benchmarks.workloads.moe import layer as moe  # noqa: E402
+from benchmarks.workloads.moe.inference import MoeInference  # noqa: E402
 
 TABLE = {
     "ceiling.gemm": ("dtype", {"bf16", "tf32", "fp8", "fp8_fast"}),
@@ -195,8 +198,8 @@ def test_bytes_of_a_generating_layer_are_the_weights_of_the_experts_that_some_to
 
 def test_a_layer_that_forgets_its_shared_experts_fails_the_check(monkeypatch, tmp_path):
     (tmp_path / "forgetful.py").write_text(
-        "from benchmarks.harness.marks import NoMarks\n"
-        "from benchmarks.workloads import moe\n"
+        "from benchmarks.harness.timing.marks import NoMarks\n"
+        "from benchmarks.workloads.moe import layer as moe\n"
         "def layer(x, bias, weights, config):\n"
         "    return moe.grouped(x, bias, weights, config, NoMarks())\n"
     )

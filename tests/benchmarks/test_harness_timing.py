@@ -11,13 +11,14 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import measurements, plan  # noqa: E402
-from benchmarks.harness import paired  # noqa: E402
-from benchmarks.harness.clock import HostClock  # noqa: E402
+from benchmarks.analysis import measurements  # noqa: E402
 from benchmarks.harness.counters import count_activation_bytes, count_operations, host_syncs  # noqa: E402
-from benchmarks.harness.events import settled  # noqa: E402
-from benchmarks.harness.marks import HostMarks  # noqa: E402
+from benchmarks.harness.timing import paired  # noqa: E402
+from benchmarks.harness.timing.clock import HostClock  # noqa: E402
+from benchmarks.harness.timing.events import settled  # noqa: E402
+from benchmarks.harness.timing.marks import HostMarks  # noqa: E402
 from benchmarks.registry import find, select  # noqa: E402
+from benchmarks.running import plan  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 
 BUDGET = paired.Budget(warm_up_s=0.02, measure_s=0.15)

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import measurements  # noqa: E402
-from benchmarks.harness import events  # noqa: E402
-from benchmarks.harness.device import FLUSH_BYTES  # noqa: E402
+from benchmarks.analysis import measurements  # noqa: E402
+from benchmarks.harness.timing import events  # noqa: E402
+from benchmarks.harness.timing.device import FLUSH_BYTES  # noqa: E402
 
 _spec = importlib.util.spec_from_file_location("simulated_device", Path(__file__).with_name("simulated_device.py"))
 assert _spec is not None and _spec.loader is not None

@@ -10,15 +10,18 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import measurements  # noqa: E402
-from benchmarks.harness import paired  # noqa: E402
-from benchmarks.harness.clock import Instant  # noqa: E402
+from benchmarks.analysis import measurements  # noqa: E402
+from benchmarks.harness.timing import paired  # noqa: E402
+from benchmarks.harness.timing.clock import Instant  # noqa: E402
 from benchmarks.harness.workload import Job  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset, Role  # noqa: E402
-from benchmarks.workloads import attention, ceilings, llama, moe  # noqa: E402
-from benchmarks.workloads.gpt import TokenStream  # noqa: E402
-from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
+from benchmarks.workloads import ceilings  # noqa: E402
+from benchmarks.workloads.attention import dense as attention  # noqa: E402
+from benchmarks.workloads.gpt.config import GptConfig  # noqa: E402
+from benchmarks.workloads.gpt.training import TokenStream  # noqa: E402
+from benchmarks.workloads.llama import block as llama  # noqa: E402
+from benchmarks.workloads.moe import layer as moe  # noqa: E402
 
 
 def job_of(name, seed):

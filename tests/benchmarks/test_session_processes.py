@@ -9,9 +9,9 @@ import pytest
 
 pytestmark = pytest.mark.torch
 
-from benchmarks.launch import Launcher  # noqa: E402
 from benchmarks.registry import Selected  # noqa: E402
-from benchmarks.session import Request, Session  # noqa: E402
+from benchmarks.running.launch import Launcher  # noqa: E402
+from benchmarks.running.session import Request, Session  # noqa: E402
 from benchmarks.spec import Benchmark, Case, Preset  # noqa: E402
 
 WORKLOAD = '''

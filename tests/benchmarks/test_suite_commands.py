@@ -73,7 +73,7 @@ def test_every_turn_is_a_run_of_its_own_that_names_session_and_arm(interleaved):
 
 
 def test_abba_turns_round_so_that_a_linear_drift_hits_both_arms_alike():
-    from benchmarks.interleave import abba
+    from benchmarks.running.interleave import abba
 
     order = [turn.arm for turn in abba(2)]
     assert order == ["base", "head", "head", "base", "head", "base", "base", "head"]

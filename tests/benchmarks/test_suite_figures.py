@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import measurements
-from benchmarks.diagnose import explain
-from benchmarks.experiments import job_of
-from benchmarks.kernels import busy_share
-from benchmarks.launch import Launcher
-from benchmarks.peaks import link_gb_per_s
+from benchmarks.analysis import measurements
+from benchmarks.analysis.diagnose import explain
+from benchmarks.analysis.kernels import busy_share
+from benchmarks.analysis.peaks import link_gb_per_s
 from benchmarks.registry import BY_ID, Selected
-from benchmarks.session import Request, Session
+from benchmarks.running.experiments import job_of
+from benchmarks.running.launch import Launcher
+from benchmarks.running.session import Request, Session
 from benchmarks.spec import Preset, Status
 
 
@@ -106,8 +106,8 @@ class Counted:
 @pytest.mark.torch
 def test_an_injected_slow_down_costs_the_fraction_it_says():
     pytest.importorskip("torch")
-    from benchmarks.harness.injection import Slowed
-    from benchmarks.harness.marks import NoMarks
+    from benchmarks.harness.timing.injection import Slowed
+    from benchmarks.harness.timing.marks import NoMarks
 
     slowed = Slowed(inner := Counted(), 0.5, "cpu")
     before = inner.steps
@@ -124,7 +124,7 @@ def test_an_injected_slow_down_costs_the_fraction_it_says():
 @pytest.mark.torch
 def test_the_harness_is_measured_around_a_step_that_does_nothing():
     pytest.importorskip("torch")
-    from benchmarks.harness.overhead import measure_overhead
+    from benchmarks.harness.timing.overhead import measure_overhead
 
     found = measure_overhead(Counted().step, "cpu")
     assert found["step_ms"] >= 10.0

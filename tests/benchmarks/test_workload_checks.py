@@ -225,7 +225,7 @@ def test_a_forced_backend_that_falls_back_is_an_error_not_a_slow_result(monkeypa
     workload = workload_of(job_of(BY_ID["attn.train"], case))
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from benchmarks.workloads import attention
+    from benchmarks.workloads.attention import dense as attention
 
     monkeypatch.setattr(attention, "forced", lambda backend: sdpa_kernel([SDPBackend.MATH]))
     assert workload.check().failed.name == "silent_fallback"
@@ -233,7 +233,7 @@ def test_a_forced_backend_that_falls_back_is_an_error_not_a_slow_result(monkeypa
 
 @pytest.mark.parametrize(("mask", "mean"), [("full", 8.0), ("causal", 4.5), ("window", (1 + 2 + 3 * 6) / 8)])
 def test_keys_seen_count_elements_exactly(mask, mean):
-    from benchmarks.workloads.attention import allowed_SS, keys_seen
+    from benchmarks.workloads.attention.dense import allowed_SS, keys_seen
 
     assert keys_seen(mask, 8, 3, [8]) == pytest.approx(mean)
     allowed = allowed_SS(mask, 8, 3, "cpu")
@@ -241,7 +241,7 @@ def test_keys_seen_count_elements_exactly(mask, mean):
 
 
 def test_documents_are_blocks_of_causal_attention():
-    from benchmarks.workloads.attention import allowed_SS, document_lengths, keys_seen
+    from benchmarks.workloads.attention.dense import allowed_SS, document_lengths, keys_seen
 
     assert document_lengths(16) == [2, 6, 8]
     assert float(allowed_SS("document", 16, 0, "cpu").sum()) / 16 == pytest.approx(
@@ -302,7 +302,7 @@ def test_rungs_differ_in_operations_by_what_their_names_say():
 
 
 def test_rungs_in_single_precision_train_alike():
-    from benchmarks.harness.marks import NoMarks
+    from benchmarks.harness.timing.marks import NoMarks
 
     curves = {}
     for case in BY_ID["gpt.ladder"].cases(Preset.CPU):
@@ -324,8 +324,8 @@ def test_rungs_in_single_precision_train_alike():
 def test_the_flop_formula_agrees_with_torchs_counter_where_only_linear_layers_count():
     from torch.utils.flop_counter import FlopCounterMode
 
-    from benchmarks.workloads import gpt_model
-    from benchmarks.workloads.gpt_config import GptConfig
+    from benchmarks.workloads.gpt import model as gpt_model
+    from benchmarks.workloads.gpt.config import GptConfig
 
     config = GptConfig(n_layer=2, n_head=4, n_embd=64, block_size=32, vocab_size=96, batch_size=2)
     model = gpt_model.Gpt(config, gpt_model.NAIVE)
@@ -338,7 +338,7 @@ def test_the_flop_formula_agrees_with_torchs_counter_where_only_linear_layers_co
 
 def test_published_sizes_give_the_published_flop():
     from benchmarks.catalog.gpt import GPT2
-    from benchmarks.workloads.gpt_config import GptConfig
+    from benchmarks.workloads.gpt.config import GptConfig
 
     config = GptConfig(**GPT2, batch_size=1)
     assert config.matmul_parameters == 123_568_128

@@ -17,7 +17,7 @@ import httpx
 from sqlalchemy import Engine, create_engine
 
 from backend.api import create_api
-from backend.api.serving import Server, make_server
+from backend.api.edge.serving import Server, make_server
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.services.base.projects import find_project

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.services.plans.bisection_views import BisectionStep, BisectionView
-from backend.services.reports.kernels import difference, read_table
-from backend.services.reports.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
+from backend.services.runs.kernels import difference, read_table
+from backend.services.runs.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
 from frontend.figures.confirming import Measured, sessions_svg
 from frontend.figures.roofline import Dot, roofline_figure
 from frontend.pages.regression import bisection_says, step_mark

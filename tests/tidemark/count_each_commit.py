@@ -16,9 +16,9 @@ sys.dont_write_bytecode = True
 import torch  # noqa: E402
 
 from benchmarks.harness.counters import count_activation_bytes, count_operations  # noqa: E402
-from benchmarks.harness.marks import NoMarks  # noqa: E402
-from benchmarks.workloads.gpt import GptStep, TokenStream, cross_entropy_of  # noqa: E402
-from benchmarks.workloads.gpt_config import GptConfig  # noqa: E402
+from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
+from benchmarks.workloads.gpt.config import GptConfig  # noqa: E402
+from benchmarks.workloads.gpt.training import GptStep, TokenStream, cross_entropy_of  # noqa: E402
 
 
 def main() -> None:

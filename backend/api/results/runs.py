@@ -17,8 +17,9 @@ from backend.services.ingest import record as ingest
 from backend.services.ingest.record import Recorded
 from backend.services.queue import dispatch
 from backend.services.queue import events as run_events
-from backend.services.reports import exports, run_view
-from backend.services.reports.run_view import RunView
+from backend.services.reports import exports
+from backend.services.runs import view as run_view
+from backend.services.runs.view import RunView
 
 router = APIRouter(tags=["runs"])
 

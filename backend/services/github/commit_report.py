@@ -16,7 +16,7 @@ from backend.regression.policy import PolicyBook
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
-from backend.services.reports.steadiness import Steadiness, steadiness
+from backend.services.runs.steadiness import Steadiness, steadiness
 from backend.store.base import commits as commit_store
 from backend.store.base.projects import ProjectRow
 from backend.store.github import pull_requests as pull_request_store

@@ -12,7 +12,7 @@ from backend.regression.compare import CONFIDENCE
 from backend.services.base.metric_words import worse_word
 from backend.services.github.commit_report import CommitReport, Line, Waiting
 from backend.services.reports.commit_verdict import CommitVerdict
-from backend.services.reports.steadiness import Steadiness
+from backend.services.runs.steadiness import Steadiness
 
 SHORT = 7
 MAX_ROWS = 20

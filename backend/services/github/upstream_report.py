@@ -15,9 +15,9 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict
 from backend.services.base.metric_words import worse_word
 from backend.services.github.text import percent, untied, value
-from backend.services.reports import profiles
 from backend.services.reports.notices import Difference, differences
-from backend.services.reports.profiles import Variant
+from backend.services.runs import profiles
+from backend.services.runs.profiles import Variant
 from backend.services.triage.views import AffectedSeries, RegressionDetail, get_regression
 from backend.store.judging import onsets as store
 

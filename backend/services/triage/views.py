@@ -16,7 +16,7 @@ from backend.regression.grouping import NEAR
 from backend.regression.regression_state import RegressionState, possible_actions
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_commit, find_scope
-from backend.services.reports.reproducing import Subject, at_commit
+from backend.services.runs.reproducing import Subject, at_commit
 from backend.store.regressions import regressions as store
 from backend.store.regressions import views
 

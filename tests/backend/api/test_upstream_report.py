@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend.services.github.upstream_report import _kernels
-from backend.services.reports.kernels import KernelChange
+from backend.services.runs.kernels import KernelChange
 from tests.backend.api.conftest import BROKEN_AT, run_document
 
 NEWER = {"torch": "2.14.0", "python": "3.11", "driver": "575.10 <b>|</b> @team"}

@@ -8,8 +8,9 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board import board
-from backend.services.reports import comparison, overview, run_view
+from backend.services.reports import comparison, overview
 from backend.services.reports.history import SeriesQuery, list_series, load_points, load_series
+from backend.services.runs import view as run_view
 
 PROJECT = "northsea/loom"
 HOSTILE = {

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
 from backend.services.reports.notices import Difference
-from backend.services.reports.run_view import LOG_BATCHES, LOG_LINES, load_log, load_run
+from backend.services.runs.view import LOG_BATCHES, LOG_LINES, load_log, load_run
 
 
 def say(history: Any, run_id: str, kind: str, detail: dict[str, Any], minute: int) -> None:

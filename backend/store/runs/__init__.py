@@ -1,0 +1,1 @@
+"""Reads for the page of one run."""

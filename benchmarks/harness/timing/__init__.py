@@ -1,0 +1,1 @@
+"""How a step is timed: clocks, events, marks between phases, and the yardstick."""

@@ -1,0 +1,1 @@
+"""What the machine did while the suite ran."""

@@ -1,0 +1,1 @@
+"""Attention: training shapes, decoding from caches, packed documents, latent attention."""

@@ -1,0 +1,1 @@
+"""The dense GPT: its model, its training step, on several ranks, and compiled."""
