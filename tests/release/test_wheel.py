@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-import tidemark
-from tidemark import ports
+from tidemark import __version__
+from tidemark.machine import ports
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("tidemark", "backend", "frontend", "worker", "benchmarks", "migrations")
@@ -80,8 +80,8 @@ def test_every_file_of_the_rooms_is_in_the_wheel(wheel: Path) -> None:
 
 def test_the_wheel_says_its_version_licences_and_pythons(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
-    told = Parser().parsestr(archive.read(f"tidemark-{tidemark.__version__}.dist-info/METADATA").decode())
-    assert told["Version"] == tidemark.__version__
+    told = Parser().parsestr(archive.read(f"tidemark-{__version__}.dist-info/METADATA").decode())
+    assert told["Version"] == __version__
     assert told["License-Expression"] == "Apache-2.0"
     licences = {"LICENSE", "THIRD_PARTY.md", "frontend/static/vendor/plotly/LICENSE"}
     assert set(told.get_all("License-File", [])) == licences
@@ -100,7 +100,7 @@ def test_the_client_needs_nothing_but_the_standard_library(place: Path, wheel: P
     said = subprocess.run(
         [place / "bare/bin/python", "-c", program], cwd="/", capture_output=True, text=True, check=True
     )
-    assert said.stdout.strip() == tidemark.__version__
+    assert said.stdout.strip() == __version__
     refused = subprocess.run([place / "bare/bin/tidemark", "up"], cwd="/", capture_output=True, text=True, check=False)
     assert refused.returncode == 1 and "pip install 'tidemark[server]'" in refused.stderr
 
@@ -136,7 +136,7 @@ def _read(port: int, path: str) -> str:
 
 
 def _said(process: subprocess.Popen[bytes], log: Path, words: str) -> bool:
-    from tidemark.processes import wait_until
+    from tidemark.machine.processes import wait_until
 
     wait_until(lambda: words in log.read_text() or process.poll() is not None, 90)
     return words in log.read_text()
