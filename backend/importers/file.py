@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
@@ -72,18 +72,16 @@ class ResultFile:
 
     @cached_property
     def rows(self) -> list[tuple[str, Any]]:
-        """Where each JSON value stands, and the value: of a list, of one value, or one value a line. A line that is no
-        JSON is an `Unreadable` in its place."""
+        """Where each JSON value stands, and the value: of a list, of one value, or of lines with one or a list of them
+        each. A line that is no JSON is an `Unreadable` in its place."""
         whole = self._json
         if not isinstance(whole, Unreadable):
-            if isinstance(whole, list):
-                return [(f"{self.name} [{index}]", row) for index, row in enumerate(whole)]
-            return [(self.name, whole)]
+            return list(_each(self.name, whole))
         found: list[tuple[str, Any]] = []
         for number, line in enumerate(self.text.splitlines(), 1):
             if line.strip():
                 try:
-                    found.append((f"{self.name}:{number}", json.loads(line)))
+                    found += _each(f"{self.name}:{number}", json.loads(line))
                 except (ValueError, RecursionError) as error:
                     found.append((f"{self.name}:{number}", Unreadable(f"no JSON: {error}")))
         if all(isinstance(row, Unreadable) for _, row in found):
@@ -126,6 +124,14 @@ def _unpacked(name: str, data: bytes) -> bytes:
     if len(plain) > MOST_BYTES:
         raise Unreadable(f"{name}: more than {MOST_BYTES} bytes when unpacked")
     return plain
+
+
+def _each(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values of a list, or the value alone."""
+    if not isinstance(value, list):
+        yield where, value
+    else:
+        yield from ((f"{where} [{index}]", row) for index, row in enumerate(value))
 
 
 def _described(document: object) -> str:

@@ -341,7 +341,7 @@ def describe(report: Report, found: Found, *, dry_run: bool) -> str:
         counted = sorted(report.verdicts.items(), key=lambda item: (-item[1], item[0]))
         lines.append("  verdicts: " + ", ".join(f"{count} {word}" for word, count in counted))
     lines += [f"  assumed: {note}" for note in report.notes]
-    lines += _listed("refused", report.refused)
+    lines += _refusals(report.refused)
     return "\n".join([*lines, *_table(report, stored)])
 
 
@@ -361,8 +361,14 @@ def _table(report: Report, stored: str) -> list[str]:
     return [*lines, f"  … and {more} more reasons (--json lists all)"] if more > 0 else lines
 
 
-def _listed(what: str, sentences: Sequence[str]) -> list[str]:
-    more = len(sentences) - SHOWN_PROBLEMS
-    return [f"  {what}: {sentence}" for sentence in sentences[:SHOWN_PROBLEMS]] + (
-        [f"  {what}: … and {more} more (--json lists all)"] if more > 0 else []
-    )
+def _refusals(sentences: Sequence[str]) -> list[str]:
+    """Files and runs that were refused, by the reason: a directory may hold hundreds of files that are no results."""
+    kinds = reasons([LeftOut(where, why) for where, _, why in (sentence.partition(": ") for sentence in sentences)])
+    lines = []
+    for kind in kinds[:SHOWN_PROBLEMS]:
+        if kind.count == 1:
+            lines.append(f"  refused: {kind.first}")
+        else:
+            lines += [f"  refused {kind.count:,}: {kind.reason}", f"           first: {kind.first.partition(': ')[0]}"]
+    more = len(kinds) - SHOWN_PROBLEMS
+    return [*lines, f"  … and {more} more reasons (--json lists all)"] if more > 0 else lines

@@ -10,6 +10,7 @@ from backend.importers.values import mapping, number, numbers, text_of
 
 TIME = Metric("time", "ns", Direction.LOWER)
 NEWEST, OTHERS = "new", ("base", "change")
+MEDIANS = ("median", "Median")  # before criterion 0.3.1 the names of estimates were capitalised
 COMPLETE = "benchmark-complete"
 UNPLACED = (
     "the file does not name its benchmark, and neither does its place (…/criterion/NAME/new/estimates.json); "
@@ -18,7 +19,7 @@ UNPLACED = (
 
 
 def detect_estimates(file: ResultFile) -> bool:
-    return "point_estimate" in mapping(file.first.get("median"))
+    return any("point_estimate" in mapping(file.first.get(name)) for name in MEDIANS)
 
 
 def detect_messages(file: ResultFile) -> bool:
@@ -27,9 +28,10 @@ def detect_messages(file: ResultFile) -> bool:
 
 def read_estimates(file: ResultFile, context: Context) -> Draft:
     """The median of one benchmark, named by the directories it lies in."""
-    document = file.object_with("criterion's object with an object `median`", median=dict)
+    document = file.object_with("criterion's object with an object `median`")
     draft = Draft()
-    median = number(document["median"].get("point_estimate"))
+    stated = next((found for key in MEDIANS if (found := mapping(document.get(key)))), {}).get("point_estimate")
+    median = number(stated)
     parts = file.path.parts[:-1]
     if parts and parts[-1] in OTHERS:
         draft.note(f"criterion's directories {' and '.join(OTHERS)} are left out: they repeat or compare earlier runs")
@@ -38,18 +40,19 @@ def read_estimates(file: ResultFile, context: Context) -> Draft:
     if name is None and "benchmark" not in context.variant:
         draft.refuse(file.name, UNPLACED)
     elif median is None:
-        draft.refuse(file.name, f"median.point_estimate is {document['median'].get('point_estimate')!r}")
+        draft.refuse(file.name, f"median.point_estimate is {stated!r}; expected a finite number")
     else:
         draft.readings.append(TIME.reading((median,), where=file.name, benchmark=name or "criterion"))
     return draft
 
 
 def _name(parts: tuple[str, ...]) -> str | None:
-    """`criterion/sort/quick/1000/new` is the benchmark sort/quick/1000."""
+    """`criterion/sort/quick/1000/new` is the benchmark sort/quick/1000, also below `criterion_old`. Of a place that is
+    not below such a directory, nothing says how many of its directories belong to the name."""
     if not parts or parts[-1] != NEWEST:
         return None
     above = parts[:-1]
-    begin = max((index + 1 for index, part in enumerate(above) if part == "criterion"), default=max(len(above) - 2, 0))
+    begin = max((index + 1 for index, part in enumerate(above) if part.startswith("criterion")), default=len(above))
     return "/".join(above[begin:]) or None
 
 

@@ -68,15 +68,18 @@ def read(file: ResultFile, context: Context) -> Draft:
 
 def _model(document: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
     endpoint, metadata = mapping(asked.get("endpoint")), mapping(document.get("metadata"))
-    names = [*listed(asked.get("model_names")), *listed(endpoint.get("model_names")), asked.get("model"),
+    items = [mapping(item).get("name") for item in listed(mapping(asked.get("models")).get("items"))]
+    names = [*items, *listed(asked.get("model_names")), *listed(endpoint.get("model_names")), asked.get("model"),
              asked.get("formatted_model_name"), metadata.get("model"), document.get("model")]  # fmt: skip
     return next((text for name in names if (text := text_of(name))), None)
 
 
 def _load(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """How the server was loaded."""
+    """How the server was loaded: in a place that differs from version to version."""
     found: dict[str, Any] = {}
-    for place in (asked, mapping(asked.get("loadgen")), mapping(mapping(asked.get("perf_analyzer")).get("stimulus"))):
+    phases = [phase for said in listed(asked.get("phases")) if not (phase := mapping(said)).get("exclude_from_results")]
+    stimulus = mapping(mapping(asked.get("perf_analyzer")).get("stimulus"))
+    for place in (asked, mapping(asked.get("loadgen")), stimulus, *phases):
         found |= scalars(place, ("concurrency", "request_rate", "request_count", "num_prompts"))
     tokens = mapping(mapping(asked.get("input")).get("prompt"))
     lengths = {"input_tokens": mapping(tokens.get("input_tokens")).get("mean"),

@@ -1,5 +1,6 @@
 """lm-evaluation-harness: `results_*.json`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from backend.contract import Direction
@@ -9,6 +10,7 @@ from backend.importers.model import Context, Draft, Format, Reading
 from backend.importers.values import mapping, moment_of, number, scalars, text_of
 
 NO_MODEL = "names no model; state it with --variant model=NAME"
+NO_METRICS = frozenset({"alias", "samples", "sample_len", "name"})
 
 
 def detect(file: ResultFile) -> bool:
@@ -34,20 +36,26 @@ def read(file: ResultFile, context: Context) -> Draft:
         for key, raw in mapping(values).items():
             name, _, kept = key.partition(",")
             value = number(raw)
-            if name.endswith("_stderr") or name in {"alias", "samples", "name"} or isinstance(raw, str):
+            if name.endswith("_stderr") or name in NO_METRICS or isinstance(raw, str):
                 continue
             where = f"{file.name} results.{task}.{key}"
             if value is None:
                 draft.refuse(where, f"{raw!r} is no finite number")
                 continue
-            known = mapping(better.get(task)).get(name)
-            way = direction_of_name(name) if known is None else Direction.HIGHER if known else Direction.LOWER
+            way = _direction(mapping(better.get(task)), name)
             own = {} if kept in {"", "none"} else {"filter": kept}
             draft.readings.append(
                 Reading(where=where, benchmark=task, metric=name, unit="1", direction=way, values=(value,),
                         variant={**variant, **own}, suite="lm-eval", at=moment_of(document.get("date")))
             )  # fmt: skip
     return draft
+
+
+def _direction(better: Mapping[str, Any], metric: str) -> Direction | None:
+    """As the harness says it of the metric; of one that it names otherwise there, such as `pass@1` of `pass_at_k`, as
+    it says it of all metrics of the task."""
+    said = better[metric] if metric in better else next(iter(better.values()), None) if len(better) == 1 else None
+    return direction_of_name(metric) if said is None else Direction.HIGHER if said else Direction.LOWER
 
 
 FORMAT = Format(

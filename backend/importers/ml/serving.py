@@ -1,6 +1,7 @@
 """The serving benchmarks of vLLM (`vllm bench serve|throughput|latency`) and SGLang (`sglang.bench_serving`)."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,8 +38,14 @@ METRICS = THROUGHPUTS | {
 }
 CONFIGURATION = ("backend", "endpoint_type", "num_prompts", "request_rate", "max_concurrency", "burstiness",
                  "tensor_parallel_size", "input_len", "output_len", "batch_size", "dtype", "dataset_name",
-                 "random_input_len", "random_output_len", "random_range_ratio", "sharegpt_output_len")  # fmt: skip
+                 "random_input_len", "random_output_len", "random_range_ratio", "sharegpt_output_len", "label",
+                 "tp", "pp", "dp", "ep")  # fmt: skip
 SGLANG_ONLY = ("total_output_tokens_retokenized", "server_info", "median_e2e_latency_ms", "total_throughput")
+# What a serving benchmark found or when: of a row of a sweep, all else is what the sweep varied.
+FOUND = re.compile(
+    r".*_ms|std_.*|total_.*|max_concurrent_requests|max_output_tokens_per_s|date|duration|completed|failed|rtfx|"
+    r"run_number|tokenizer_id|model_id|spec_decode_.*|errors|start_times|ttfts|itls|.*_lens"
+)
 NO_MODEL = "names no model, so results of different models could not be told apart; state it with --variant model=NAME"
 
 
@@ -47,7 +54,8 @@ def detect_vllm(file: ResultFile) -> bool:
 
 
 def detect_sglang(file: ResultFile) -> bool:
-    return "request_throughput" in file.first and any(key in file.first for key in SGLANG_ONLY)
+    measured = "request_throughput" in file.first or "output_throughput" in file.first
+    return measured and any(key in file.first for key in SGLANG_ONLY)
 
 
 def _has_units(file: ResultFile) -> bool:
@@ -81,14 +89,14 @@ def _read_result(where: str, row: Mapping[str, Any], context: Context, tool: str
     if model is None and "model" not in context.variant:
         draft.refuse(where, NO_MODEL)
         return
-    kind = "serve" if "request_throughput" in row else "latency" if "avg_latency" in row else "throughput"
-    variant = {key: _written(row[key]) for key in CONFIGURATION if is_scalar(_written(row.get(key)))}
+    variant = {key: _written(row[key]) for key in _configuration(row) if is_scalar(_written(row.get(key)))}
     placed: dict[str, Any] = {
         "where": where,
-        "benchmark": f"{tool}.{kind}",
+        "benchmark": f"{tool}.{_kind(row)}",
         "suite": tool,
         "variant": variant if model is None else {("model_id" if "model_id" in row else "model"): model, **variant},
         "at": moment_of(row.get("date")),
+        "turn": str(row["run_number"]) if "run_number" in row else None,
     }
     if number(row.get("completed")) == 0:
         draft.readings.append(METRICS["request_throughput"].failed("no request was completed", **placed))
@@ -104,6 +112,18 @@ def _read_result(where: str, row: Mapping[str, Any], context: Context, tool: str
         seen.add(metric.name)
         samples = numbers(row.get("latencies")) or () if key == "avg_latency" else ()
         draft.readings.append(metric.reading(() if samples else (value,), samples=samples, **placed))
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    if "request_throughput" in row or "median_ttft_ms" in row:
+        return "serve"
+    return "latency" if "avg_latency" in row else "throughput"
+
+
+def _configuration(row: Mapping[str, Any]) -> Iterable[str]:
+    """What was asked for. A row of `vllm bench sweep` (it numbers its runs) says beside it what the sweep varied."""
+    swept = [key for key in row if key not in METRICS and not FOUND.fullmatch(key)] if "run_number" in row else []
+    return dict.fromkeys((*CONFIGURATION, *swept))
 
 
 def _model(row: Mapping[str, Any]) -> str | None:

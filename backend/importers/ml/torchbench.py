@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from backend.contract import Direction, Role
 from backend.importers.file import ResultFile
-from backend.importers.model import Context, Draft, Format, Metric
+from backend.importers.model import Context, Draft, Format, Metric, Reading
 from backend.importers.values import mapping, number, sha_of
 
 UP, DOWN = Direction.HIGHER, Direction.LOWER
@@ -33,6 +34,7 @@ ENDINGS = {"_ms": "ms", "_us": "us", "_ns": "ns", "_seconds": "s", "_sec": "s", 
 TRITON = re.compile(r"tritonbench_(?P<op>\w+?)_(?P<mode>fwd|bwd|fwd_bwd|fwd_no_grad)"
                     r"\[(?:x_(?P<input>.*)-)?(?P<backend>\w+)\][-_](?P<metric>.+)")  # fmt: skip
 NO_MEASUREMENT = ("-pass", "-target")
+WORD = re.compile(r"(?!nan$|-?inf)[a-z][a-z_ ]+", re.IGNORECASE)
 
 
 def detect_torchbench(file: ResultFile) -> bool:
@@ -48,18 +50,16 @@ def read_torchbench(file: ResultFile, context: Context) -> Draft:
     document = file.object_with("TorchBench's object with `name`, `environ` and an object `metrics`", metrics=dict)
     environment = mapping(document.get("environ"))
     draft = Draft()
-    for where, key, value in _numbers(file, document["metrics"], draft):
-        draft.readings.append(
-            _metric(_last_words(key)).reading(
-                (value,),
-                where=where,
-                benchmark=str(document.get("name") or "userbenchmark"),
-                variant={"case": key},
-                suite="torchbench",
-                commit=sha_of(environment.get("pytorch_git_version")),
-                environment=_plain(environment),
-            )
-        )
+    for where, key, value in _values(file, document["metrics"], draft):
+        placed: dict[str, Any] = {
+            "where": where,
+            "benchmark": str(document.get("name") or "userbenchmark"),
+            "variant": {"case": key},
+            "suite": "torchbench",
+            "commit": sha_of(environment.get("pytorch_git_version")),
+            "environment": _plain(environment),
+        }
+        draft.readings.append(_reading(_metric(_last_words(key)), value, placed))
     return draft
 
 
@@ -68,7 +68,7 @@ def read_tritonbench(file: ResultFile, context: Context) -> Draft:
     document = file.object_with("TritonBench's object with objects `env` and `metrics`", metrics=dict, env=dict)
     environment = document["env"]
     draft = Draft()
-    for where, key, value in _numbers(file, document["metrics"], draft):
+    for where, key, value in _values(file, document["metrics"], draft):
         found = TRITON.fullmatch(key)
         if found is None:
             benchmark, variant, metric = str(document.get("name") or "tritonbench"), {"case": key}, _last_words(key)
@@ -76,43 +76,54 @@ def read_tritonbench(file: ResultFile, context: Context) -> Draft:
             parts = {name: text.strip() for name, text in found.groupdict().items() if text}
             benchmark, metric = parts.pop("op"), parts.pop("metric")
             variant = parts
-        draft.readings.append(
-            _metric(metric).reading(
-                (value,),
-                where=where,
-                benchmark=benchmark,
-                variant=variant,
-                suite="tritonbench",
-                commit=sha_of(environment.get("triton_commit")) or sha_of(environment.get("pytorch_commit")),
-                environment=_plain(environment),
-            )
-        )
+        placed: dict[str, Any] = {
+            "where": where,
+            "benchmark": benchmark,
+            "variant": variant,
+            "suite": "tritonbench",
+            "commit": sha_of(environment.get("triton_commit")) or sha_of(environment.get("pytorch_commit")),
+            "environment": _plain(environment),
+        }
+        draft.readings.append(_reading(_metric(metric), value, placed))
     return draft
 
 
-def _numbers(file: ResultFile, metrics: Mapping[str, Any], draft: Draft) -> list[tuple[str, str, float]]:
-    found = []
-    for key, raw in metrics.items():
+def _values(file: ResultFile, metrics: Mapping[str, Any], draft: Draft) -> list[tuple[str, str, float | str]]:
+    """Where each entry stands, its name, and its number, or the word that stands for it where a test ended otherwise
+    (`err`, `not_implemented`)."""
+    found: list[tuple[str, str, float | str]] = []
+    for key, said in metrics.items():
         where = f"{file.name} metrics[{json.dumps(key)}]"
-        value = number(mapping(raw).get("value") if isinstance(raw, dict) else raw)
+        raw = mapping(said).get("value") if isinstance(said, dict) else said
+        value = number(raw)
         if key.endswith(NO_MEASUREMENT):
             draft.note("entries that end with -pass or -target are left out: they measure nothing")
-        elif value is None:
+        elif value is None and not (isinstance(raw, str) and WORD.fullmatch(raw)):
             draft.refuse(where, f"{raw!r} is no finite number")
         else:
-            found.append((where, key, value))
+            found.append((where, key, str(raw) if value is None else value))
     return found
 
 
+def _reading(metric: Metric, value: float | str, placed: dict[str, Any]) -> Reading:
+    if not isinstance(value, str):
+        return metric.reading((value,), **placed)
+    return replace(metric, direction=metric.direction or DOWN).failed(f"the benchmark says {value!r}", **placed)
+
+
 def _metric(name: str) -> Metric:
-    known = METRICS.get(name.lower())
-    unit = next((unit for ending, unit in ENDINGS.items() if name.lower().endswith(ending)), "")
+    """What a name that ends as a known one does, such as `eval_latency`, has of it all but the name."""
+    lowered = name.lower()
+    known = METRICS.get(lowered)
+    if known is None and (alike := METRICS.get(lowered.rpartition("_")[2])):
+        known = replace(alike, name=name)
+    unit = next((unit for ending, unit in ENDINGS.items() if lowered.endswith(ending)), "")
     return known or Metric(name, unit)
 
 
 def _last_words(key: str) -> str:
     """What is measured, without which case: `…, latency` and `resnet50[x]-latency` are both `latency`."""
-    for separator in (", ", "-", ":", "/", "]"):
+    for separator in (", ", "-", ":", "/", "]", "="):
         key = key.rsplit(separator, 1)[-1]
     return key.strip().strip("_") or "value"
 
