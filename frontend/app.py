@@ -9,7 +9,6 @@ from frontend import assets
 from frontend.pages import (
     board,
     compare,
-    fleet,
     measuring,
     overview,
     pull_requests,
@@ -22,6 +21,7 @@ from frontend.pages import (
     settings,
     suites,
     welcome,
+    workers,
 )
 from frontend.pages.errors import problem_page
 from frontend.render import CONTENT_SECURITY_POLICY
@@ -34,7 +34,20 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.problem_page = problem_page
     assets.load_assets()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
-    for page in (welcome, overview, board, regressions, regression, series, suites, run, compare, fleet, rule, search):
+    for page in (
+        welcome,
+        overview,
+        board,
+        regressions,
+        regression,
+        series,
+        suites,
+        run,
+        compare,
+        workers,
+        rule,
+        search,
+    ):
         app.include_router(page.router)
     for page in (pull_requests, measuring, settings):
         app.include_router(page.router)

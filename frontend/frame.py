@@ -29,7 +29,7 @@ NAV = (
     ("board", "Board", "/board"),
     ("regressions", "Regressions", "/regressions"),
     ("compare", "Compare", "/compare"),
-    ("fleet", "Fleet", "/fleet"),
+    ("workers", "Workers", "/workers"),
 )
 
 

@@ -37,9 +37,9 @@ SHOTS: dict[str, tuple[str, tuple[int, int]]] = {
     "suite-narrow": ('first:/:/suites/[^"?#]+', NARROW),
     "series": ("first:/series:/series/\\d+", WIDE),
     "regression-narrow": ("first:/regressions:/regressions/\\d+", NARROW),
-    "run": ('first:/fleet:/runs/[^"?#]+', WIDE),
+    "run": ('first:/workers:/runs/[^"?#]+', WIDE),
     "compare": ('first:/regressions:/compare\\?[^"]*head=[^"]+', WIDE),
-    "fleet": ("/fleet", WIDE),
+    "workers": ("/workers", WIDE),
     "rule": ("/rule", WIDE),
 }
 

@@ -46,7 +46,7 @@ class Unreachable(Exception):
     """No answer came: connection refused, reset, timed out, or a name that does not resolve."""
 
 
-class FleetState(StrEnum):
+class DesiredState(StrEnum):
     """What the service wants of this worker."""
 
     OK = "ok"
@@ -59,7 +59,7 @@ class FleetState(StrEnum):
 class Welcome:
     """The answer to a hello: what the worker is to be, and the queue of the broker that holds its messages."""
 
-    state: FleetState
+    state: DesiredState
     queue: str | None
 
 
@@ -155,7 +155,7 @@ class ApiClient:
         answer = self._call("POST", "/workers", json=body)
         state, queue = answer.get("state"), answer.get("queue")
         return Welcome(
-            state=FleetState(state) if state in set(FleetState) else FleetState.OK,
+            state=DesiredState(state) if state in set(DesiredState) else DesiredState.OK,
             queue=queue if isinstance(queue, str) else None,
         )
 

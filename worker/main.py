@@ -24,7 +24,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging
 from celery.worker import state as celery_state
 
-from worker.client import ApiClient, ApiError, FleetState, Unreachable
+from worker.client import ApiClient, ApiError, DesiredState, Unreachable
 from worker.config import WorkerConfig
 from worker.delivery.deliver import Deliverer
 from worker.delivery.spool import Spool
@@ -81,7 +81,7 @@ class Worker:
         self.machine = capabilities(config.data_dir)
         self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
         self.switch = Switch()
-        self.fleet_state = FleetState.OK
+        self.desired_state = DesiredState.OK
         self.queue = config.queue
         self.listens_where_told = True  # as long as the service has told at the start
         self.drain_at = None if config.drain_after_s is None else time.monotonic() + config.drain_after_s
@@ -175,23 +175,23 @@ class Worker:
         state = welcome.state
         if starting:
             self.queue, self.listens_where_told = welcome.queue or self.queue, welcome.queue is not None
-        if self.fleet_state is FleetState.DRAIN:
+        if self.desired_state is DesiredState.DRAIN:
             return  # leaving is not taken back
-        if state is not self.fleet_state:
+        if state is not self.desired_state:
             log.info("the service asks this worker to be: %s", state)
-        self.fleet_state = state
-        if state is FleetState.DRAIN:
+        self.desired_state = state
+        if state is DesiredState.DRAIN:
             self._drain()
 
     def _drain(self) -> None:
         """The run in progress is finished; no other is begun."""
-        self.fleet_state = FleetState.DRAIN
+        self.desired_state = DesiredState.DRAIN
         self._leave_after_this_run()
 
     def _is_time_to_leave(self) -> bool:
         if self.drain_at is None or time.monotonic() < self.drain_at:
             return False
-        if self.fleet_state is not FleetState.DRAIN:
+        if self.desired_state is not DesiredState.DRAIN:
             log.info("this worker was to leave after %.0f s: it takes no further run", self.config.drain_after_s)
             self._drain()
         return True
@@ -222,7 +222,7 @@ class Worker:
             consumer.start()
         finally:
             app.close()
-        was_asked_to = self.switch.stopping.is_set() or self.fleet_state is FleetState.DRAIN
+        was_asked_to = self.switch.stopping.is_set() or self.desired_state is DesiredState.DRAIN
         return self.exit_code if was_asked_to else int(consumer.exitcode or 0)
 
     def _on_task(self, run_id: object) -> None:
@@ -239,7 +239,7 @@ class Worker:
                 log.exception("run %s failed in the worker itself; its lease will run out", run_id)
 
     def _takes_runs(self) -> bool:
-        if self.switch.stopping.is_set() or self._is_time_to_leave() or self.fleet_state is not FleetState.OK:
+        if self.switch.stopping.is_set() or self._is_time_to_leave() or self.desired_state is not DesiredState.OK:
             return False
         return self.job.is_fit()
 

@@ -16,8 +16,7 @@ from backend.api.admission import Lanes
 from backend.api.edge.middleware import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.api.parameters import only_known_parameters
-from backend.api.reads import badges, board, events, regressions, series
-from backend.api.reads import workers as fleet
+from backend.api.reads import badges, board, events, regressions, series, workers
 from backend.api.results import artifacts, imports, runs, worker_protocol
 from backend.api.work import backfills, bisections, requests, sessions
 from backend.services.base.config import ServiceConfig
@@ -75,7 +74,7 @@ def _routes() -> APIRouter:
         sessions,
         bisections,
         backfills,
-        fleet,
+        workers,
         policies,  # before projects, whose path takes everything that follows
         projects,
         pull_requests,

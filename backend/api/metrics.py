@@ -1,4 +1,4 @@
-"""Figures for Prometheus: requests as they happen, the queue and the fleet when they are asked for.
+"""Figures for Prometheus: requests as they happen, the queue and the workers when they are asked for.
 
 Several processes behind one address count together, in files of a directory that whoever starts them names in
 PROMETHEUS_MULTIPROC_DIR (tidemark/several.py does); any of them answers for all.
@@ -81,10 +81,10 @@ class _Stored(Collector):
         yield _gauge("tidemark_live_workers", "Workers that are alive", "testbed", figures.workers_by_testbed)
         yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
         yield _gauge(
-            "tidemark_resting_joint_detectors",
+            "tidemark_paused_joint_detectors",
             "Suites whose series cannot be judged side by side for a while",
             "project",
-            figures.resting_by_project,
+            figures.paused_by_project,
         )
         yield _gauge("tidemark_info", "Version of the service", "version", {self._version: 1})
 

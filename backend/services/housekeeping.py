@@ -21,7 +21,7 @@ from backend.services.base import artifacts
 from backend.services.base.config import ServiceConfig
 from backend.services.github import pull_requests
 from backend.services.github.outbox import Teller
-from backend.services.joint.detector import Fleets
+from backend.services.joint.detector import JointDetectors
 from backend.services.judging import policy_change as policies
 from backend.services.plans import measuring
 from backend.services.queue import dispatch, publishing
@@ -81,10 +81,10 @@ class _Keeper:
         # Judging months of history again may take minutes as well.
         self._rejudging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rejudge")
         self._rejudge: Future[None] | None = None
-        # So may the newest runs of a project, which are read when its fleet is looked at first.
-        self._judging_fleets = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleets")
-        self._judged_fleets: Future[None] | None = None
-        self._fleets = Fleets()
+        # So may the newest runs of a project, which are read when it is judged jointly for the first time.
+        self._joint_judges = ThreadPoolExecutor(max_workers=1, thread_name_prefix="joint")
+        self._joint_judging: Future[None] | None = None
+        self._joint_detectors = JointDetectors()
         self._next_hourly = 0.0
         self._clock = _Clock(config)
 
@@ -104,7 +104,7 @@ class _Keeper:
         self._syncing.shutdown(wait=True, cancel_futures=True)
         self._telling.shutdown(wait=True, cancel_futures=True)
         self._rejudging.shutdown(wait=True, cancel_futures=True)
-        self._judging_fleets.shutdown(wait=True, cancel_futures=True)
+        self._joint_judges.shutdown(wait=True, cancel_futures=True)
         self._teller.close()
 
     def keep(self) -> None:
@@ -130,8 +130,8 @@ class _Keeper:
             self._tell = self._telling.submit(self._tell_github)
         if self._rejudge is None or self._rejudge.done():
             self._rejudge = self._rejudging.submit(self._rejudge_due)
-        if self._judged_fleets is None or self._judged_fleets.done():
-            self._judged_fleets = self._judging_fleets.submit(self._judge_fleets)
+        if self._joint_judging is None or self._joint_judging.done():
+            self._joint_judging = self._joint_judges.submit(self._judge_jointly)
         if time.monotonic() >= self._next_hourly:
             tidy(self._engine, self._config, utc_now())
             self._next_hourly = time.monotonic() + HOURLY_S
@@ -144,9 +144,9 @@ class _Keeper:
         with _reported("judging again"):
             policies.rejudge_due(self._engine, utc_now, self._stop.is_set)
 
-    def _judge_fleets(self) -> None:
-        with _reported("judging fleets"):
-            self._fleets.catch_up_all(self._engine, utc_now, self._stop.is_set)
+    def _judge_jointly(self) -> None:
+        with _reported("judging all series side by side"):
+            self._joint_detectors.catch_up_all(self._engine, utc_now, self._stop.is_set)
 
     def _sync_all(self) -> None:
         with _reported("sync"):

@@ -60,4 +60,4 @@ def ways_on(status: int, here: Here) -> list[tuple[str, str]]:
         return [("Sign in", "/sign-in")]
     if status in (400, 422) and here.pairs:
         return [("This page without filters", here.page(here.path)), ("Board", "/board")]
-    return [("Board", "/board"), ("Regressions", "/regressions"), ("Fleet", "/fleet")]
+    return [("Board", "/board"), ("Regressions", "/regressions"), ("Workers", "/workers")]

@@ -134,7 +134,7 @@ def overview_page(visit: Visiting) -> Response:
         base_at=place_of(trends.base.at, trends.at) if trends.base else None,
         zoomed=here(since=None, until=None) if here.get("since") or here.get("until") else None,
         data=data_of(trends),
-        fleet_says=standing(visit.c, project, visit.now),
+        joint_status=standing(visit.c, project, visit.now),
     )
 
 

@@ -87,7 +87,7 @@ def suite_page(visit: Visiting, suite: str) -> Response:
         project=project,
         path="/suites",
         view=view,
-        fleet_says=standing(visit.c, project, visit.now),
+        joint_status=standing(visit.c, project, visit.now),
         panels=panels(view, whole, visit.policies(project)),
         whole=whole,
         benchmarks=[("All", here(benchmark=None), view.benchmark is None)]

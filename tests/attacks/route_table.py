@@ -67,7 +67,7 @@ OF_A_PROJECT = {
     "/api/v1/bisections", "/api/v1/backfills", "/api/v1/schedules", "/api/v1/queue", "/api/v1/pull-requests",
     "/api/v1/github/outbox", "/api/v1/import/{format}", "/board", "/board/patch", "/board/cell", "/regressions",
     "/regressions.atom", "/series", "/suites", "/suites/{suite:path}", "/compare", "/rule", "/search", "/pull-requests",
-    "/measuring", "/settings", "/fleet",
+    "/measuring", "/settings", "/workers",
 }  # fmt: skip
 BODIES: Mapping[str, Any] = {
     "/api/v1/run-requests": {"project": MINE, "commit": "main"},
@@ -100,7 +100,7 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/settings/tokens": {"name": "x", "scope": "read"},
     "/measuring/backfills": {"project": MINE, "suite": "tinygpt"},
     "/pull-requests/{number}/approve": {"project": MINE, "commit": "a" * 40},
-    "/fleet/{name}/state": {"state": "ok"},
+    "/workers/{name}/state": {"state": "ok"},
 }
 
 

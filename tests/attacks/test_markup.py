@@ -126,7 +126,7 @@ def addresses(server: LiveServer, series: Any, regressions: Any, runs: Any) -> I
                 filled = filled.replace(f"{{{name}:path}}", value).replace(f"{{{name}}}", value)
             query = f"?project={MINE}" if path in OF_A_PROJECT else ""
             yield filled + query
-            if path in ("/board", "/search", "/series", "/regressions", "/compare", "/fleet"):
+            if path in ("/board", "/search", "/series", "/regressions", "/compare", "/workers"):
                 yield f"{filled}{query}&q={quote(EVIL)}&match={quote(EVIL)}&owner={quote(EVIL)}&testbed={quote(EVIL)}"
     for last in (sha(0), sha(POSITIONS - 1)):
         yield f"/compare?project={MINE}&base={sha(0)}&head={last}"

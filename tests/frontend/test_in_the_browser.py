@@ -149,10 +149,10 @@ def test_the_theme_is_kept_and_the_address_can_override_it(loom: Site, visit: En
     page = reader.open("/board")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(23, 27, 33)"
     page.get_by_role("button", name="Switch theme").click()
-    page.goto(loom.url + "/fleet")
+    page.goto(loom.url + "/workers")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(14, 17, 21)"
-    page.goto(loom.url + "/fleet?theme=light")
+    page.goto(loom.url + "/workers?theme=light")
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
 
 
@@ -316,7 +316,7 @@ def test_a_run_is_watched_from_the_queue_to_its_failure(own_site: Site, visit: E
 def test_tabs_share_one_stream(loom: Site, visit: Enter) -> None:
     reader, hub = visit(loom), loom.server.config.app.state.hub
     wait_for(lambda: hub.open_streams == 0)  # of pages that were closed a moment ago
-    pages = [reader.open("/board"), reader.open("/fleet"), reader.open("/regressions")]
+    pages = [reader.open("/board"), reader.open("/workers"), reader.open("/regressions")]
     for page in pages:
         live(page)
     assert hub.open_streams == 1
@@ -419,9 +419,9 @@ def test_the_board_fits_a_phone(loom: Site, visit: Enter) -> None:
     expect(page.locator("td.roll.r")).to_have_count(2)  # of moe and, once, of gpt
     expect(page.locator("td.vc").first).not_to_be_visible()
     for path in (
-        f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/series", "/fleet", "/compare",
-        "/rule", "/", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings", "/search?q=router",
-        "/pull-requests", "/measuring", "/fleet/cpu-01",
+        f"/regressions/{number_of_the_regression(loom)}", "/regressions", "/series/1", "/series", "/workers",
+        "/compare", "/rule", "/", "/suites/moe", "/suites/gpt?benchmark=gpt.train&all=1", "/settings",
+        "/search?q=router", "/pull-requests", "/measuring", "/workers/cpu-01",
         f"/runs/northsea-loom-moe-{loom.commits[PROJECT][GUILTY].sha[:12]}-0",
     ):  # fmt: skip
         page.goto(loom.url + path)
@@ -445,8 +445,8 @@ AXE_PAGES = (
     "/series",
     "/suites/moe",
     "/compare",
-    "/fleet",
-    "/fleet/cpu-01",
+    "/workers",
+    "/workers/cpu-01",
     "/rule",
     "/search?q=router",
     "/settings",

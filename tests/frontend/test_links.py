@@ -17,7 +17,7 @@ def test_a_repeated_parameter_is_toggled() -> None:
 
 def test_another_page_keeps_the_place_and_drops_the_filters() -> None:
     here = Here("/board", [("project", "a/b"), ("testbed", "cpu"), ("q", "router"), ("theme", "dark")])
-    assert here.page("/fleet") == "/fleet?project=a%2Fb&testbed=cpu&theme=dark"
+    assert here.page("/workers") == "/workers?project=a%2Fb&testbed=cpu&theme=dark"
 
 
 def test_only_a_web_address_becomes_a_link() -> None:

@@ -23,8 +23,8 @@ def addresses(site: Site) -> list[str]:
     regression = site.client.get("/api/v1/regressions", params=asked).json()["items"][0]["id"]
     return [
         "/board", "/board?q=nobody", "/regressions", f"/regressions/{regression}", "/series", "/series/1", "/",
-        "/suites/moe", "/compare", f"/compare?head={guilty}", "/fleet", "/fleet/cpu-01", "/rule", "/search?q=router",
-        "/settings", "/pull-requests", "/measuring", "/sign-in", "/nothing-here",
+        "/suites/moe", "/compare", f"/compare?head={guilty}", "/workers", "/workers/cpu-01", "/rule",
+        "/search?q=router", "/settings", "/pull-requests", "/measuring", "/sign-in", "/nothing-here",
         f"/runs/northsea-loom-moe-{guilty[:12]}-0",
     ]  # fmt: skip
 

@@ -28,7 +28,7 @@ PAGES = (
     "/suites/moe",
     "/suites/gpt?benchmark=gpt.train&all=1",
     "/compare",
-    "/fleet",
+    "/workers",
     "/rule",
     "/search?q=router",
     "/settings",
@@ -336,7 +336,7 @@ def test_an_empty_service_welcomes_and_says_what_to_do(own_site: Site) -> None:
     text = httpx.get(own_site.url + "/", follow_redirects=True).text
     assert "Four steps to the first row" in text
     assert "Connect a project" in text
-    for path in ("/regressions", "/series", "/compare", "/fleet", "/search?q=x"):
+    for path in ("/regressions", "/series", "/compare", "/workers", "/search?q=x"):
         assert httpx.get(own_site.url + path).status_code == 200, path
 
 

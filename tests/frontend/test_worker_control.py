@@ -32,24 +32,24 @@ def wanted_state(site: Site) -> str:
 def test_an_administrator_holds_a_worker_and_lets_it_go_on(site: Site) -> None:
     with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as owner:
         owner.get(site.sign_in_link())
-        page = owner.get("/fleet/box-1").text
+        page = owner.get("/workers/box-1").text
         token = re.search(r'<meta name="csrf" content="([^"]+)">', page)
         assert token is not None and 'value="pause"' in page and 'value="ok"' not in page
         told = {"csrf_token": token[1], "state": "quarantine"}
-        after = owner.post("/fleet/box-1/state", data=told, headers={"Origin": site.url})
+        after = owner.post("/workers/box-1/state", data=told, headers={"Origin": site.url})
         assert wanted_state(site) == "quarantine"
         assert 'value="ok"' in after.text and 'value="quarantine"' not in after.text
-        owner.post("/fleet/box-1/state", data={**told, "state": "ok"}, headers={"Origin": site.url})
+        owner.post("/workers/box-1/state", data={**told, "state": "ok"}, headers={"Origin": site.url})
         assert wanted_state(site) == "ok"
-        assert owner.post("/fleet/nobody/state", data=told, headers={"Origin": site.url}).status_code == 404
+        assert owner.post("/workers/nobody/state", data=told, headers={"Origin": site.url}).status_code == 404
 
 
 def test_nobody_else_tells_a_worker_anything(site: Site) -> None:
-    assert "/fleet/box-1/state" not in httpx.get(f"{site.url}/fleet/box-1").text
-    anonymous = httpx.post(f"{site.url}/fleet/box-1/state", data={"state": "drain"})
+    assert "/workers/box-1/state" not in httpx.get(f"{site.url}/workers/box-1").text
+    anonymous = httpx.post(f"{site.url}/workers/box-1/state", data={"state": "drain"})
     assert anonymous.status_code in (401, 403)
     with site.engine.begin() as c:
         secret = access.create_token(c, "ci", [access.Scope.WRITE], now=datetime.now(UTC)).token
     writer = {"Authorization": f"Bearer {secret}"}
-    assert httpx.post(f"{site.url}/fleet/box-1/state", data={"state": "drain"}, headers=writer).status_code == 403
+    assert httpx.post(f"{site.url}/workers/box-1/state", data={"state": "drain"}, headers=writer).status_code == 403
     assert wanted_state(site) == "ok"

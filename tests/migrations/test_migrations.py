@@ -68,7 +68,7 @@ def test_rounds_of_the_joint_detector_go_with_their_sessions_on_the_way_down(com
             )
         c.execute(
             text(
-                """INSERT INTO fleet_ask (project_id, suite, testbed, after_run_id, number, base_position,
+                """INSERT INTO joint_question (project_id, suite, testbed, after_run_id, number, base_position,
                                           head_position, session_id)
                    SELECT id, 'own', 'cpu', 'RUN', 0, 1, 2, 'attribute' FROM project"""
             )

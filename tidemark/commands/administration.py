@@ -34,7 +34,7 @@ def project_add(
 ) -> None:
     """Watch a repository: its tidemark.toml says what is measured.
 
-    A directory of this machine, and any repository on a worker without protection (the fleet page says which), needs
+    A directory of this machine, and any repository on a worker without protection (the Workers page says which), needs
     --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes
     what is stated.
     """

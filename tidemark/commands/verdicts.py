@@ -30,13 +30,13 @@ def detect() -> None:
 
 @app.command()
 def judge(
-    stream: Annotated[bool, typer.Option("--stream", help="Runs of a fleet on stdin, incidents on stdout.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Runs on stdin, incidents on stdout.")] = False,
 ) -> None:
-    """Judge a fleet: each change with its cause, each cause once."""
+    """Judge all series of a suite together: each change with its cause, each cause once."""
     from backend.regression.joint.stream import main
 
     if not stream:
-        raise typer.BadParameter("judge reads the runs of a fleet as JSON lines: give --stream", param_hint="--stream")
+        raise typer.BadParameter("judge reads runs as JSON lines: give --stream", param_hint="--stream")
     raise typer.Exit(_answered(main))
 
 

@@ -17,7 +17,7 @@ from backend.services.reports import overview
 from backend.services.reports.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
 from backend.services.triage.views import Page
 
-router = APIRouter(tags=["fleet"])
+router = APIRouter(tags=["workers"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ def queue(
 @router.get("/workers", response_model=None, responses=answer(WorkerList, "Every worker"))
 def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
     """Workers, what each does, and testbeds with waiting runs but no worker."""
-    fleet = overview.fleet(c, now=now, live_s=config.worker_live_s)
-    return Json(WorkerList(items=fleet.workers, next=None, silent=fleet.silent))
+    found = overview.load_workers(c, now=now, live_s=config.worker_live_s)
+    return Json(WorkerList(items=found.workers, next=None, silent=found.silent))
 
 
 @router.get("/workers/{name}", response_model=None, responses=answer(WorkerDetail, "The worker"))

@@ -42,7 +42,7 @@ class Evidence:
     other_workers_agree: bool | None = None
     """True: another worker shows the change too; False: another worker ran these commits and does not."""
     signals: tuple[str, ...] = ()
-    """Of an ill machine, where its runs since the onset are proof enough (fleet_window)."""
+    """Of an ill machine, where its runs since the onset are proof enough (see `backend.regression.joint.window`)."""
     moved_series: int = 0
     watched_series: int = 0
     session_confirmed: bool | None = None

@@ -73,7 +73,7 @@ def diagnose(signals: Sequence[HealthSignals]) -> Diagnosis:
 
 @dataclass(slots=True)
 class CanaryNoise:
-    """How far each canary strays on healthy workers: learnt over the whole fleet."""
+    """How far each canary strays on healthy workers: learnt over all of them."""
 
     seen: dict[str, list[float]] = field(default_factory=dict)
     known: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""`tidemark judge --stream`: runs of a fleet in, incidents and requests for sessions out, one JSON object a line."""
+"""`tidemark judge --stream`: runs in, incidents and requests for sessions out, one JSON object a line."""
 
 from __future__ import annotations
 

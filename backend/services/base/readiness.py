@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services.base.config import ServiceConfig
 from backend.store.base.schema import revisions
-from backend.store.joint.rests import resting_by_project
+from backend.store.joint.pauses import paused_by_project
 
 OK = "ok"
 
@@ -31,13 +31,13 @@ def check(engine: Engine, config: ServiceConfig) -> Readiness:
 
 def _notes(engine: Engine) -> tuple[str, ...]:
     with engine.connect() as c:
-        projects = len(resting_by_project(c))
+        projects = len(paused_by_project(c))
     if not projects:
         return ()
     where = "1 project" if projects == 1 else f"{projects} projects"
     return (
         f"in {where} series cannot be judged side by side for a while, which is tried again by itself: "
-        "tidemark_resting_joint_detectors of /metrics says where, the page of their suites why",
+        "tidemark_paused_joint_detectors of /metrics says where, the page of their suites why",
     )
 
 

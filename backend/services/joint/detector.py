@@ -24,14 +24,14 @@ from backend.regression.policy import PolicyBook
 from backend.services.base.savepoints import is_lost
 from backend.services.joint.incidents import SuiteIncidents, report
 from backend.services.joint.questions import Questions
-from backend.services.joint.reading import Columns, fleet_run
-from backend.services.joint.status import note_rests, why_of
+from backend.services.joint.reading import Columns, joint_run
+from backend.services.joint.status import note_pauses, why_of
 from backend.services.policy.resolve import policy_book
 from backend.store.base import projects as project_store
 from backend.store.joint import incidents as store
-from backend.store.joint.incidents import Accepted, ArrivedRun, Question, RunOfFleet
+from backend.store.joint.incidents import Accepted, ArrivedRun, JointRunRow, Question
 
-log = logging.getLogger("tidemark.fleet")
+log = logging.getLogger("tidemark.joint")
 
 REPLAYED = 300
 """Newest runs of a suite on each testbed that are read when a judge begins."""
@@ -43,9 +43,9 @@ RECENT = 60
 """Commits: what is older when a judge begins is history, and nobody is told of it any more."""
 AT_A_TIME = 100
 """Runs whose documents are read together."""
-RESTS = timedelta(minutes=1)
+PAUSE = timedelta(minutes=1)
 """Of a project whose reading failed: to begin anew takes seconds."""
-BROKEN_RESTS = timedelta(hours=1)
+BROKEN_PAUSE = timedelta(hours=1)
 """Of a suite in which something cannot be taken in."""
 IDLE = timedelta(hours=6)
 """Without a run, after which the judges of a project are given up: the next run begins them anew, in seconds."""
@@ -53,7 +53,7 @@ MOST_VALUES = 5_000_000
 """Points of series that the judges of all projects hold, of those idle for longer than `LATEST`."""
 
 
-class SuiteFleet:
+class SuiteDetector:
     """One suite of a project on all its testbeds: its judge, and how far it has read."""
 
     def __init__(self, columns: Columns) -> None:
@@ -69,7 +69,7 @@ class SuiteFleet:
         """Incidents with news that nobody was told yet."""
         self.waits_for: Question | None = None
         self.broken_at: datetime | None = None
-        """Something in what it reads it cannot take in: it rests for a while, and is begun anew."""
+        """Something in what it reads it cannot take in: it pauses, and is begun anew."""
         self.why = ""
         self._asked = 0
 
@@ -77,15 +77,15 @@ class SuiteFleet:
     def is_broken(self) -> bool:
         return self.broken_at is not None
 
-    def has_rested(self, now: datetime) -> bool:
+    def is_pause_over(self, now: datetime) -> bool:
         """Whether what it could not take in may be mended, or too old to be read."""
-        return self.broken_at is not None and now - self.broken_at >= BROKEN_RESTS
+        return self.broken_at is not None and now - self.broken_at >= BROKEN_PAUSE
 
     @property
-    def rest(self) -> tuple[datetime, str]:
-        """Until when it rests, and why."""
+    def pause(self) -> tuple[datetime, str]:
+        """Until when it pauses, and why."""
         assert self.broken_at is not None
-        return self.broken_at + BROKEN_RESTS, self.why
+        return self.broken_at + BROKEN_PAUSE, self.why
 
     @property
     def values(self) -> int:
@@ -112,11 +112,11 @@ class SuiteFleet:
             series = sorted({column for column, _ in places})
             self._note(self.judge.accept(decision.first_bad_position, testbeds, series))
 
-    def take(self, arrived: ArrivedRun, stored: RunOfFleet, questions: Questions) -> None:
+    def take(self, arrived: ArrivedRun, stored: JointRunRow, questions: Questions) -> None:
         """One more run, and what it makes necessary to ask."""
         self.read.add(arrived.id)
         self.first, self.last, self._asked = self.first or arrived, arrived, 0
-        told, ask = self.judge.run(fleet_run(self.columns, arrived, stored))
+        told, ask = self.judge.run(joint_run(self.columns, arrived, stored))
         self._note(told)
         self._ask(ask, questions)
         self.hear(questions)
@@ -154,7 +154,7 @@ class SuiteFleet:
                 self.changed[incident.id] = incident
 
 
-class Fleets:
+class JointDetectors:
     """The judges of all projects, in the memory of one process.
 
     `most_values`: points of series that they may hold before the longest idle go.
@@ -162,7 +162,7 @@ class Fleets:
 
     def __init__(self, most_values: int = MOST_VALUES) -> None:
         self._most_values = most_values
-        self._suites: dict[int, dict[str, SuiteFleet]] = {}
+        self._suites: dict[int, dict[str, SuiteDetector]] = {}
         self._extents: dict[int, tuple[Any, ...]] = {}
         self._read_at: dict[int, datetime] = {}
         """When each project was read last: what arrived since is read next, however long that was ago."""
@@ -187,10 +187,10 @@ class Fleets:
     def _forget_idle(self, waiting: Container[int], now: datetime) -> None:
         """Judges of projects without news are begun anew when there is some: after a while, and where memory is short
         those first that have been idle longest."""
-        held = {project_id: sum(fleet.values for fleet in self.suites(project_id)) for project_id in self._suites}
+        held = {project_id: sum(detector.values for detector in self.suites(project_id)) for project_id in self._suites}
         idle = [project_id for project_id in self._read_at if project_id not in waiting]
         for project_id in sorted(idle, key=lambda number: self._read_at[number]):
-            if any(fleet.is_broken for fleet in self.suites(project_id)):
+            if any(detector.is_broken for detector in self.suites(project_id)):
                 continue  # it is to be tried again
             if now - self._read_at[project_id] >= IDLE or sum(held.values()) > self._most_values:
                 self.forget(project_id)
@@ -205,10 +205,10 @@ class Fleets:
                 self.forget(project_id)  # what was read in a transaction that failed was not told
                 if is_lost(c):
                     raise
-                self._rests_until[project_id] = now + RESTS
-                log.exception("the fleet of project %d could not be read; it is tried again", project_id)
+                self._rests_until[project_id] = now + PAUSE
+                log.exception("the runs of project %d could not be judged jointly; it is tried again", project_id)
                 with c.begin():
-                    note_rests(c, project_id, {"": (now + RESTS, why_of(error))}, now)
+                    note_pauses(c, project_id, {"": (now + PAUSE, why_of(error))}, now)
             else:
                 self._rests_until.pop(project_id, None)
 
@@ -218,9 +218,12 @@ class Fleets:
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
         """All that its judges know to have happened, by suite."""
-        return {fleet.columns.suite: list(fleet.judge.state.incidents.values()) for fleet in self.suites(project_id)}
+        return {
+            detector.columns.suite: list(detector.judge.state.incidents.values())
+            for detector in self.suites(project_id)
+        }
 
-    def suites(self, project_id: int) -> list[SuiteFleet]:
+    def suites(self, project_id: int) -> list[SuiteDetector]:
         return list(self._suites.get(project_id, {}).values())
 
     def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
@@ -229,19 +232,21 @@ class Fleets:
         self._refresh(c, project_id, now)
         arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))
         found, asked = [], []
-        for suite, fleet in self._suites[project_id].items():
-            if not fleet.is_broken:
-                with _rests_where_it_fails(c, now, fleet):
-                    incidents, questions = _advance(c, project_id, fleet, [r for r in arrived if r.suite == suite], now)
+        for suite, detector in self._suites[project_id].items():
+            if not detector.is_broken:
+                with _pausing_on_failure(c, now, detector):
+                    incidents, questions = _advance(
+                        c, project_id, detector, [r for r in arrived if r.suite == suite], now
+                    )
                     found += incidents
                     asked.append(questions)
         self._read_at[project_id] = now
         changed: list[int] = []
-        with _rests_where_it_fails(c, now, *self._suites[project_id].values()):
+        with _pausing_on_failure(c, now, *self._suites[project_id].values()):
             changed = report(c, project_id, found, now) if found else []
         for questions in asked:
             questions.give_way()
-        note_rests(c, project_id, {f.columns.suite: f.rest for f in self.suites(project_id) if f.is_broken}, now)
+        note_pauses(c, project_id, {f.columns.suite: f.pause for f in self.suites(project_id) if f.is_broken}, now)
         return changed
 
     def _refresh(self, c: Connection, project_id: int, now: datetime) -> None:
@@ -255,13 +260,13 @@ class Fleets:
                 columns = Columns(suite, [row for row in rows if row.suite == suite], policies)
                 old = known.get(suite)
                 if old is None or not old.columns.same_as(columns):
-                    known[suite] = SuiteFleet(columns)
+                    known[suite] = SuiteDetector(columns)
                 else:
                     old.columns = columns  # a new version of the suite: other series, the same columns
             self._extents[project_id] = extent
-        for suite, fleet in known.items():
-            if fleet.is_full or fleet.has_rested(now) or not fleet.stands(c):
-                known[suite] = SuiteFleet(fleet.columns)
+        for suite, detector in known.items():
+            if detector.is_full or detector.is_pause_over(now) or not detector.stands(c):
+                known[suite] = SuiteDetector(detector.columns)
 
 
 def _policies(c: Connection, project_id: int) -> PolicyBook:
@@ -275,7 +280,7 @@ def _unseen_since(read_at: datetime | None, now: datetime) -> datetime:
 
 
 @contextmanager
-def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> Iterator[None]:
+def _pausing_on_failure(c: Connection, now: datetime, *detectors: SuiteDetector) -> Iterator[None]:
     """What cannot be judged together keeps nothing else from being done, and is not tried again and again."""
     try:
         with c.begin_nested():
@@ -283,44 +288,48 @@ def _rests_where_it_fails(c: Connection, now: datetime, *fleets: SuiteFleet) -> 
     except (psycopg.Error, SQLAlchemyError):
         raise
     except Exception as error:
-        for fleet in fleets:
-            fleet.broken_at, fleet.why = now, why_of(error)
-        suites = [fleet.columns.suite for fleet in fleets]
+        for detector in detectors:
+            detector.broken_at, detector.why = now, why_of(error)
+        suites = [detector.columns.suite for detector in detectors]
         log.exception("suites %s cannot be judged together; each series still is, and it is tried again", suites)
 
 
 def _advance(
-    c: Connection, project_id: int, fleet: SuiteFleet, arrived: Sequence[ArrivedRun], now: datetime
+    c: Connection, project_id: int, detector: SuiteDetector, arrived: Sequence[ArrivedRun], now: datetime
 ) -> tuple[list[SuiteIncidents], Questions]:
     """Read what has arrived; what it says that nobody was told yet, and what was asked."""
-    begins = fleet.last is None
+    begins = detector.last is None
     if begins:
-        arrived = store.newest(c, project_id, fleet.columns.suite, REPLAYED)
-    fresh = [run for run in arrived if run.id not in fleet.read]
+        arrived = store.newest(c, project_id, detector.columns.suite, REPLAYED)
+    fresh = [run for run in arrived if run.id not in detector.read]
     # When a judge begins it asks nothing about the past: what mattered there was asked, and its answer is stored.
     questions = Questions(c, project_id, now, since_run=fresh[-1].id if fresh and begins else None)
     if fresh:
-        _read(c, project_id, fleet, fresh, questions)
-    fleet.hear(questions, at_end=True)
-    fleet.leave_unheard(questions)
-    if not fleet.changed:
+        _read(c, project_id, detector, fresh, questions)
+    detector.hear(questions, at_end=True)
+    detector.leave_unheard(questions)
+    if not detector.changed:
         return [], questions
-    changed = tuple(fleet.changed.values())
-    fleet.changed.clear()
-    since = fleet.judge.state.newest - RECENT if begins else None
-    return [SuiteIncidents(columns=fleet.columns, incidents=changed, numbers=fleet.numbers, since=since)], questions
+    changed = tuple(detector.changed.values())
+    detector.changed.clear()
+    since = detector.judge.state.newest - RECENT if begins else None
+    return [
+        SuiteIncidents(columns=detector.columns, incidents=changed, numbers=detector.numbers, since=since)
+    ], questions
 
 
-def _read(c: Connection, project_id: int, fleet: SuiteFleet, fresh: Sequence[ArrivedRun], questions: Questions) -> None:
+def _read(
+    c: Connection, project_id: int, detector: SuiteDetector, fresh: Sequence[ArrivedRun], questions: Questions
+) -> None:
     """Runs and decisions, in the order in which they came."""
-    since = (fleet.last or fresh[0]).received_at
-    decisions = [d for d in store.accepted(c, project_id, since) if d.event_id not in fleet.accepted]
+    since = (detector.last or fresh[0]).received_at
+    decisions = [d for d in store.accepted(c, project_id, since) if d.event_id not in detector.accepted]
     for start in range(0, len(fresh), AT_A_TIME):
         batch = fresh[start : start + AT_A_TIME]
         stored = store.runs(c, [run.id for run in batch])
         for run in batch:
             while decisions and decisions[0].at < run.received_at:
-                fleet.accept(decisions.pop(0))
-            fleet.take(run, stored[run.id], questions)
+                detector.accept(decisions.pop(0))
+            detector.take(run, stored[run.id], questions)
     for decision in decisions:
-        fleet.accept(decision)
+        detector.accept(decision)

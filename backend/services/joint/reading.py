@@ -16,7 +16,7 @@ from backend.regression.policy import PolicyBook
 from backend.regression.terms import Direction, Role
 from backend.services.regressions.causes import only_documentation, witness_of
 from backend.store.ingest import record as ingest_store
-from backend.store.joint.incidents import ArrivedRun, RunOfFleet, SeriesOfFleet
+from backend.store.joint.incidents import ArrivedRun, JointRunRow, JointSeriesRow
 from backend.store.sessions.sessions import StoredTurn
 
 
@@ -32,10 +32,10 @@ class Key(NamedTuple):
 class Columns:
     """The series of one suite, in the order in which they were first seen."""
 
-    def __init__(self, suite: str, rows: Sequence[SeriesOfFleet], policies: PolicyBook) -> None:
+    def __init__(self, suite: str, rows: Sequence[JointSeriesRow], policies: PolicyBook) -> None:
         self.suite = suite
         newest = {_key_of(row): row for row in rows}
-        self.series = [_fleet_series(key, row, policies) for key, row in newest.items()]
+        self.series = [_joint_series(key, row, policies) for key, row in newest.items()]
         self.signs: Floats = np.array([s.sign for s in self.series])
         self.testbeds = sorted({row.testbed for row in rows})
         self._number = {key: number for number, key in enumerate(newest)}
@@ -77,11 +77,11 @@ class Columns:
                 into[number] += measurement.get("processes") or [measurement["value"]]
 
 
-def _key_of(row: SeriesOfFleet) -> Key:
+def _key_of(row: JointSeriesRow) -> Key:
     return Key(row.benchmark, row.variant_key, row.preset, row.metric)
 
 
-def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> JointSeries:
+def _joint_series(key: Key, row: JointSeriesRow, policies: PolicyBook) -> JointSeries:
     return JointSeries(
         id=" ".join(key),
         suite=row.suite,
@@ -94,7 +94,7 @@ def _fleet_series(key: Key, row: SeriesOfFleet, policies: PolicyBook) -> JointSe
     )
 
 
-def fleet_run(columns: Columns, arrived: ArrivedRun, stored: RunOfFleet) -> JointRun:
+def joint_run(columns: Columns, arrived: ArrivedRun, stored: JointRunRow) -> JointRun:
     """A stored run of the suite."""
     document = ingest_store.unpack_document(stored.document)
     cost, spread, _ = columns.costs([document])

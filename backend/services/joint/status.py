@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from backend.services.base.scope import find_project
 from backend.services.sessions.budget import DAY, SessionBudget, budget_of
-from backend.store.joint import rests as store
-from backend.store.joint.rests import Rest
+from backend.store.joint import pauses as store
+from backend.store.joint.pauses import Pause
 
 MOST_OF_WHY = 300
 EACH_BY_ITSELF = "Until then every series is judged by itself, and nothing of what arrives is lost."
@@ -18,19 +18,19 @@ WHO_HELPS = "If it goes on, what is logged under “cannot be judged together”
 
 
 def standing(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:
-    """What a reader of this project should know; nothing: its fleet is judged, and may ask."""
+    """What a reader of this project should know; nothing: its series are judged together, and may ask."""
     project = find_project(c, slug)
-    said = [sentence_of(rest, now) for rest in store.rests(c, project.id)]
+    said = [sentence_of(pause, now) for pause in store.pauses(c, project.id)]
     budget = budget_of(c, project.id, now)
     return (*said, *([] if budget.left else [used_up(budget)]))
 
 
-def sentence_of(rest: Rest, now: datetime) -> str:
-    """One rest, for people."""
-    what = f"The series of suite {rest.suite}" if rest.suite else "The series of this project"
-    again = f"at {rest.until:%H:%M} UTC" if rest.until > now else "at the next look, in seconds"
+def sentence_of(pause: Pause, now: datetime) -> str:
+    """One pause, for people."""
+    what = f"The series of suite {pause.suite}" if pause.suite else "The series of this project"
+    again = f"at {pause.until:%H:%M} UTC" if pause.until > now else "at the next look, in seconds"
     return (
-        f"{what} have not been judged side by side since {rest.since:%Y-%m-%d %H:%M} UTC ({rest.why}). It is tried "
+        f"{what} have not been judged side by side since {pause.since:%Y-%m-%d %H:%M} UTC ({pause.why}). It is tried "
         f"again by itself {again}. {EACH_BY_ITSELF} {WHO_HELPS}"
     )
 
@@ -45,15 +45,15 @@ def used_up(budget: SessionBudget) -> str:
     )
 
 
-def note_rests(c: Connection, project_id: int, resting: Mapping[str, tuple[datetime, str]], now: datetime) -> None:
-    """Keep for people what rests now, until when and why, by suite ('': the whole project); all else has ended."""
-    known = {rest.suite: rest for rest in store.rests(c, project_id)}
+def note_pauses(c: Connection, project_id: int, paused: Mapping[str, tuple[datetime, str]], now: datetime) -> None:
+    """Keep for people what pauses now, until when and why, by suite ('': the whole project); all else has ended."""
+    known = {pause.suite: pause for pause in store.pauses(c, project_id)}
     wanted = [
-        Rest(suite, known[suite].since if suite in known else now, until, why[:MOST_OF_WHY])
-        for suite, (until, why) in sorted(resting.items())
+        Pause(suite, known[suite].since if suite in known else now, until, why[:MOST_OF_WHY])
+        for suite, (until, why) in sorted(paused.items())
     ]
     if wanted != list(known.values()):
-        store.put_rests(c, project_id, wanted)
+        store.put_pauses(c, project_id, wanted)
 
 
 def why_of(error: BaseException) -> str:

@@ -240,7 +240,7 @@ def _window(
     ]
     ids = [s.id for s in beside]
     runs = [
-        [_fleet_run(w, n, series, ids, values.get(w.run_id, {})) for n, w in enumerate(side)]
+        [_joint_run(w, n, series, ids, values.get(w.run_id, {})) for n, w in enumerate(side)]
         for side in (before, after)
     ]
     return examine_window(series, runs[0], runs[1], lead=0)
@@ -259,7 +259,7 @@ def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int,
     return found
 
 
-def _fleet_run(
+def _joint_run(
     witness: Witness, number: int, series: Sequence[JointSeries], ids: Sequence[int], values: Mapping[int, float]
 ) -> JointRun:
     measured = np.array([values.get(series_id, np.nan) for series_id in ids], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Across projects: the list of them, how far a new one has come, the fleet of workers, the queue."""
+"""Across projects: the list of them, how far a new one has come, workers, the queue."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from backend.store.reports import overview as store
 from backend.store.reports.overview import ProjectRow, WorkerRow, WorkerRunRow
 
 __all__ = [
-    "Fleet",
     "Found",
     "Hit",
     "Queue",
     "QueueItem",
     "Worker",
+    "WorkerOverview",
     "first_run",
-    "fleet",
     "list_projects",
     "load_worker",
+    "load_workers",
     "queue",
     "search",
 ]
@@ -178,7 +178,7 @@ class SilentTestbed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class WorkerOverview:
     workers: tuple[Worker, ...]
     silent: tuple[SilentTestbed, ...]
     states: Mapping[str, int]
@@ -197,7 +197,7 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
     wanted = set(row.wanted_testbeds)
     live = [
         worker
-        for worker in fleet(c, now=now, live_s=live_s).workers
+        for worker in load_workers(c, now=now, live_s=live_s).workers
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
     return FirstRun(
@@ -222,7 +222,7 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
     )
 
 
-def fleet(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> Fleet:
+def load_workers(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> WorkerOverview:
     """Every worker, and testbeds that have gone silent."""
     now = now or datetime.now(UTC)
     seen_since = now - timedelta(seconds=live_s)
@@ -230,7 +230,7 @@ def fleet(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LI
         _worker(row, seen_since, store.worker_runs(c, row.id, 1) if row.last_run_id else ())
         for row in store.workers(c, now - RECENT)
     )
-    return Fleet(
+    return WorkerOverview(
         workers=workers,
         silent=tuple(SilentTestbed(**row._asdict()) for row in store.silent_testbeds(c, seen_since)),
         states={state.value: sum(worker.state is state for worker in workers) for state in WorkerState},

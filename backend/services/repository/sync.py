@@ -28,7 +28,7 @@ from backend.store.base import projects
 from backend.store.base.commits import BranchRow, PlacedCommit
 from backend.store.base.projects import ProjectRow
 from backend.store.ingest import record as ingest
-from backend.store.joint import incidents as fleet
+from backend.store.joint import incidents
 from backend.store.judging import series
 from backend.store.plans import schedules
 from backend.store.queue import queue
@@ -262,7 +262,7 @@ def _too_large(blob: Blob) -> ManifestInvalid:
 def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
     """Store what was read: commits, branches and their order, notes, run requests."""
     if _moves_commits(c, project, reading.default):
-        fleet.lock(c, project.id)  # its judge changes questions before it locks series, this does so after
+        incidents.lock(c, project.id)  # its judge changes questions before it locks series, this does so after
         ingest.move_positions(c, project.slug)
     store.save_commits(c, project.id, (row_of(info) for info in reading.commits))
     _record_default(c, project, reading.default, now)
@@ -324,7 +324,7 @@ def judge_in_new_order(c: Connection, project_id: int, branch_id: int, first: in
     """Judge again what stands from a position of the default branch on: points whose commits moved, vanished or came
     from another branch."""
     touched = store.settle_points(c, project_id, branch_id, first, now)
-    fleet.forget_from(c, project_id, first)
+    incidents.forget_from(c, project_id, first)
     series.lock_by_id(c, touched)  # all of them before the first one takes the lock of the project
     for series_id in touched:
         rejudging.rejudge_series(c, series_id, first, now=now)

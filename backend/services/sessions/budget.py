@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from backend.services.policy.resolve import policy_book
 from backend.store.base import projects as project_store
-from backend.store.joint import rests as store
+from backend.store.joint import pauses as store
 
 DAY = timedelta(days=1)
 

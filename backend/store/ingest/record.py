@@ -182,7 +182,7 @@ def ensure_testbed(c: Connection, name: str) -> int:
 
 
 def ensure_worker(c: Connection, name: str, testbed_id: int) -> int:
-    """One that a result names. Only a worker that speaks to us itself is seen, and stands on the fleet page."""
+    """One that a result names. Only a worker that speaks to us itself is seen, and stands on the Workers page."""
     return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id}).scalar_one())
 
 

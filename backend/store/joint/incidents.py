@@ -12,10 +12,10 @@ from sqlalchemy import Connection, text
 from backend.regression.incidents import ReportedIncident
 from backend.store.sessions.sessions import OPEN
 
-LOCK = "tidemark fleet"
+LOCK = "tidemark joint detector"
 
 
-class SeriesOfFleet(NamedTuple):
+class JointSeriesRow(NamedTuple):
     """One series, of one testbed and one version of its suite."""
 
     id: int
@@ -41,7 +41,7 @@ class ArrivedRun(NamedTuple):
     received_at: datetime
 
 
-class RunOfFleet(NamedTuple):
+class JointRunRow(NamedTuple):
     """What a run measured, and where."""
 
     id: str
@@ -93,9 +93,9 @@ _TO_READ = text(
        WHERE EXISTS (SELECT FROM testbed t JOIN LATERAL (
                        SELECT 1 FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id AND r.received_at >= :since
                        LIMIT 1) AS r ON true)
-          OR EXISTS (SELECT FROM fleet_ask a JOIN session x ON x.id = a.session_id
+          OR EXISTS (SELECT FROM joint_question a JOIN session x ON x.id = a.session_id
                      WHERE a.project_id = p.id AND a.answered_after IS NULL AND x.state NOT IN ('waiting', 'running'))
-          OR EXISTS (SELECT FROM fleet_rest f WHERE f.project_id = p.id AND f.until <= :now)
+          OR EXISTS (SELECT FROM joint_pause f WHERE f.project_id = p.id AND f.until <= :now)
        ORDER BY p.id"""
 )
 _SERIES = text(
@@ -144,12 +144,12 @@ _STILL_ACCEPTED = text(f"SELECT v.id FROM regression_event v WHERE v.id = ANY(:i
 
 
 def lock(c: Connection, project_id: int) -> None:
-    """Whoever brings the fleet of a project up to date does so alone, until the end of the transaction."""
+    """Whoever judges the series of a project jointly does so alone, until the end of the transaction."""
     c.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name), :project)"), {"name": LOCK, "project": project_id})
 
 
 def projects_to_read(c: Connection, since: datetime, now: datetime) -> list[int]:
-    """Projects with results since then, with sessions whose answers nobody has read, or that have rested by now."""
+    """Projects with results since then, with sessions whose answers nobody has read, or whose pause is over."""
     return list(c.execute(_TO_READ, {"since": since, "now": now}).scalars())
 
 
@@ -159,8 +159,8 @@ def extent(c: Connection, project_id: int) -> tuple[int, int]:
     return int(count), int(newest or 0)
 
 
-def series_of(c: Connection, project_id: int) -> list[SeriesOfFleet]:
-    return [SeriesOfFleet(*row) for row in c.execute(_SERIES, {"project": project_id})]
+def series_of(c: Connection, project_id: int) -> list[JointSeriesRow]:
+    return [JointSeriesRow(*row) for row in c.execute(_SERIES, {"project": project_id})]
 
 
 def arrived(c: Connection, project_id: int, since: datetime) -> list[ArrivedRun]:
@@ -173,8 +173,8 @@ def newest(c: Connection, project_id: int, suite: str, most: int) -> list[Arrive
     return [ArrivedRun(*row) for row in c.execute(_NEWEST, {"project": project_id, "suite": suite, "most": most})]
 
 
-def runs(c: Connection, ids: Sequence[str]) -> dict[str, RunOfFleet]:
-    return {row[0]: RunOfFleet(*row) for row in c.execute(_RUNS, {"ids": list(ids)})}
+def runs(c: Connection, ids: Sequence[str]) -> dict[str, JointRunRow]:
+    return {row[0]: JointRunRow(*row) for row in c.execute(_RUNS, {"ids": list(ids)})}
 
 
 def positions(c: Connection, run_ids: Iterable[str]) -> dict[str, int]:
@@ -196,35 +196,35 @@ def still_accepted(c: Connection, event_ids: Iterable[int]) -> set[int]:
 _COLUMNS = """id, suite, kind, cause, worker, testbeds, series, first_bad_position, range_start, range_end,
        magnitude, drift, closed_position, regression_id"""
 _SINCE = text(
-    f"""SELECT {_COLUMNS} FROM fleet_incident
+    f"""SELECT {_COLUMNS} FROM incident
         WHERE project_id = :project AND kind IN ('regression', 'infra', 'environment')
           AND (first_bad_position >= :since OR kind = 'infra' AND closed_position IS NULL
                OR closed_position >= :since OR drift AND closed_position IS NULL AND range_end >= :since)
         ORDER BY id"""
 )
 _ALL = text(
-    f"""SELECT {_COLUMNS} FROM fleet_incident WHERE project_id = :project AND suite = :suite
+    f"""SELECT {_COLUMNS} FROM incident WHERE project_id = :project AND suite = :suite
         ORDER BY id DESC LIMIT 500"""
 )
-_OF_REGRESSIONS = text(f"SELECT {_COLUMNS} FROM fleet_incident WHERE regression_id = ANY(:regressions) ORDER BY id")
+_OF_REGRESSIONS = text(f"SELECT {_COLUMNS} FROM incident WHERE regression_id = ANY(:regressions) ORDER BY id")
 _INSERT = text(
-    """INSERT INTO fleet_incident (project_id, suite, kind, cause, worker, testbeds, series, first_bad_position,
-                                   range_start, range_end, magnitude, drift, closed_position, told_at, updated_at)
+    """INSERT INTO incident (project_id, suite, kind, cause, worker, testbeds, series, first_bad_position,
+                                   range_start, range_end, magnitude, drift, closed_position, reported_at, updated_at)
        VALUES (:project, :suite, :kind, :cause, :worker, :testbeds, :series, :first_bad, :range_start, :range_end,
                :magnitude, :drift, :closed, :now, :now) RETURNING id"""
 )
 _UPDATE = text(
-    """UPDATE fleet_incident SET testbeds = :testbeds, series = :series, first_bad_position = :first_bad,
+    """UPDATE incident SET testbeds = :testbeds, series = :series, first_bad_position = :first_bad,
          range_start = :range_start, range_end = :range_end, magnitude = :magnitude, drift = :drift,
          closed_position = :closed, updated_at = :now
        WHERE id = :id"""
 )
-_FORGET = text("DELETE FROM fleet_incident WHERE project_id = :project AND first_bad_position >= :first")
+_FORGET = text("DELETE FROM incident WHERE project_id = :project AND first_bad_position >= :first")
 # One that stays open without a detector that knows it would hold back whatever comes; the detector says how it went on.
 _CUT_SHORT = text(
-    "UPDATE fleet_incident SET closed_position = :first WHERE project_id = :project AND closed_position > :first"
+    "UPDATE incident SET closed_position = :first WHERE project_id = :project AND closed_position > :first"
 )
-_BIND = text("UPDATE fleet_incident SET regression_id = :regression WHERE id = :id")
+_BIND = text("UPDATE incident SET regression_id = :regression WHERE id = :id")
 
 
 def since(c: Connection, project_id: int, since: int) -> list[ReportedIncident]:
@@ -291,17 +291,17 @@ def _values(incident: ReportedIncident, now: datetime) -> dict[str, Any]:
 _QUESTIONS = text(
     """SELECT a.id, a.suite, a.testbed, a.after_run_id, a.number, a.base_position, a.head_position, a.session_id,
               x.state AS session_state, a.answered_after
-       FROM fleet_ask a JOIN session x ON x.id = a.session_id WHERE a.project_id = :project
+       FROM joint_question a JOIN session x ON x.id = a.session_id WHERE a.project_id = :project
        ORDER BY a.id DESC LIMIT 500"""
 )
 _PUT = text(
-    """INSERT INTO fleet_ask (project_id, suite, testbed, after_run_id, number, base_position, head_position,
+    """INSERT INTO joint_question (project_id, suite, testbed, after_run_id, number, base_position, head_position,
                               session_id)
        VALUES (:project, :suite, :testbed, :after, :number, :base, :head, :session) RETURNING id"""
 )
-_ANSWERED = text("UPDATE fleet_ask SET answered_after = :run WHERE id = :id")
+_ANSWERED = text("UPDATE joint_question SET answered_after = :run WHERE id = :id")
 _LEAVE_UNHEARD = text(
-    """UPDATE fleet_ask a SET answered_after = :run FROM session x
+    """UPDATE joint_question a SET answered_after = :run FROM session x
        WHERE a.project_id = :project AND a.suite = :suite AND a.answered_after IS NULL AND a.id <> :awaited
          AND x.id = a.session_id AND x.state <> ALL(:open)"""
 )
@@ -311,11 +311,11 @@ _PLACED = """FROM branch b JOIN project p ON p.id = b.project_id AND p.default_b
          AND base.position < head.position"""
 _MOVED = "a.project_id = :project AND x.id = a.session_id AND greatest(a.base_position, a.head_position) >= :first"
 _DROP_LOST = text(
-    f"""DELETE FROM fleet_ask a USING session x WHERE {_MOVED} AND NOT EXISTS (SELECT {_PLACED})
+    f"""DELETE FROM joint_question a USING session x WHERE {_MOVED} AND NOT EXISTS (SELECT {_PLACED})
         RETURNING a.session_id, x.state"""
 )
 _RENUMBER = text(
-    f"""UPDATE fleet_ask a SET (base_position, head_position) = (SELECT base.position, head.position {_PLACED})
+    f"""UPDATE joint_question a SET (base_position, head_position) = (SELECT base.position, head.position {_PLACED})
         FROM session x WHERE {_MOVED}"""
 )
 # As for the session of a single suspect: commits to check out, a worker that lives, and how its suite is run.

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, text
 
-from backend.store.joint.rests import resting_by_project
+from backend.store.joint.pauses import paused_by_project
 from backend.store.tables.core import run, testbed, worker
 from backend.store.tables.regressions import regression
 
@@ -17,7 +17,7 @@ class Figures:
     queued_by_testbed: Mapping[str, int]
     workers_by_testbed: Mapping[str, int]
     regressions_by_state: Mapping[str, int]
-    resting_by_project: Mapping[str, int]
+    paused_by_project: Mapping[str, int]
 
 
 def load_figures(c: Connection, *, live_within_s: int) -> Figures:
@@ -39,7 +39,7 @@ def load_figures(c: Connection, *, live_within_s: int) -> Figures:
             .group_by(testbed.c.name),
         ),
         regressions_by_state=_counts(c, select(regression.c.state, func.count()).group_by(regression.c.state)),
-        resting_by_project=resting_by_project(c),
+        paused_by_project=paused_by_project(c),
     )
 
 

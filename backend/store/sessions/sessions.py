@@ -37,7 +37,7 @@ _SUSPECT = text(
                            AND (x.state IN ('waiting', 'running') OR x.lead_series_id = g.lead_series_id
                                   AND x.head_commit_id = g.first_bad_commit_id))
          AND (SELECT count(*) FROM session x WHERE x.regression_id = g.id AND x.purpose = 'confirm') < :at_most
-         AND NOT EXISTS (SELECT FROM fleet_ask a JOIN session x ON x.id = a.session_id
+         AND NOT EXISTS (SELECT FROM joint_question a JOIN session x ON x.id = a.session_id
                            AND x.state IN ('waiting', 'running') AND x.testbed_id = g.testbed_id
                          WHERE a.project_id = g.project_id AND a.suite = s.suite
                            AND g.first_bad_position > a.base_position AND g.first_bad_position <= a.head_position)"""

@@ -1,7 +1,7 @@
 """The tables of what is watched, run and judged, as SQLAlchemy Core; the migrations create exactly these.
 
-The others stand beside them on the same `metadata`: `access_tables`, `fleet_tables`, `github_tables`,
-`regression_tables`, `session_tables`.
+The others stand beside them on the same `metadata`: `access`, `github`, `joint`, `regressions`
+and `sessions`.
 
 Two tables grow without bound, `measurement` and `judgement`; both are partitioned by month of `measured_at` (the start
 of the run), and hot reads touch one covering index of the judgements that stand (`superseded_at IS NULL`).

@@ -20,8 +20,8 @@ from backend.store.tables.core import NOW, TIMESTAMP, metadata
 from backend.store.tables.regressions import regression
 from backend.store.tables.sessions import session
 
-fleet_incident = Table(
-    "fleet_incident",
+incident = Table(
+    "incident",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
@@ -38,15 +38,15 @@ fleet_incident = Table(
     Column("drift", Boolean, nullable=False),
     Column("closed_position", Integer),  # the first good one again
     Column("regression_id", ForeignKey(regression.c.id, ondelete="SET NULL"), index=True),
-    Column("told_at", TIMESTAMP, nullable=False, server_default=NOW),
+    Column("reported_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
     CheckConstraint("kind IN ('regression', 'improvement', 'infra', 'environment', 'method')", name="kind"),
-    Index("ix_fleet_incident_project_id", "project_id", "first_bad_position"),
+    Index("ix_incident_project_id", "project_id", "first_bad_position"),
 )
 
 # A question that a session answers; one that is not here was answered at once: no session could be had.
-fleet_ask = Table(
-    "fleet_ask",
+joint_question = Table(
+    "joint_question",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
@@ -58,12 +58,12 @@ fleet_ask = Table(
     Column("head_position", Integer, nullable=False),
     Column("session_id", ForeignKey(session.c.id, ondelete="CASCADE"), nullable=False, index=True),
     Column("answered_after", Text),  # the newest run when its answer was read
-    UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_fleet_ask_question"),
+    UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_joint_question_after"),
 )
 
 # What cannot be read together for a while, so that people are told: the judge itself knows it in memory.
-fleet_rest = Table(
-    "fleet_rest",
+joint_pause = Table(
+    "joint_pause",
     metadata,
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
     Column("suite", Text, primary_key=True),  # '': all of the project's

@@ -172,7 +172,7 @@ document.addEventListener("keydown", (event) => {
   const name = event.key;
   if (performance.now() - pendingG < 1200) {
     pendingG = 0;
-    const page = { o: "overview", b: "board", r: "regressions", c: "compare", f: "fleet" }[name];
+    const page = { o: "overview", b: "board", r: "regressions", c: "compare", w: "workers" }[name];
     if (page) { event.preventDefault(); go(page); return; }
   }
   if (name === "g") { pendingG = performance.now(); return; }

@@ -20,7 +20,7 @@ from backend.contract import parse_run
 from backend.services.base.access import Principal, Via
 from backend.services.ingest.record import record_run
 from backend.services.ingest.session_round import deliver_round
-from backend.services.joint.detector import Fleets
+from backend.services.joint.detector import JointDetectors
 from backend.services.triage import machine_alarms
 
 SUITE = "fleet"
@@ -90,7 +90,7 @@ class Service:
     def __init__(self, c: Connection, fleet: Plan, *, fresh_judges: bool = False) -> None:
         self.c, self.fleet, self.sessions = c, fleet, 0
         self.fresh_judges = fresh_judges
-        self.fleets = Fleets()
+        self.fleets = JointDetectors()
         self.described = {s["id"]: s for s in fleet.header()["series"]}
         self.now = datetime.fromtimestamp(float(fleet.times[0]), UTC)
         self.project = self._make_project()
@@ -143,7 +143,7 @@ class Service:
 
     def _catch_up(self) -> None:
         if self.fresh_judges:
-            self.fleets = Fleets()
+            self.fleets = JointDetectors()
         self.c.execute(text("UPDATE worker SET last_seen_at = :now"), {"now": self.now})
         self.fleets.catch_up(self.c, self.project, self.now)
 

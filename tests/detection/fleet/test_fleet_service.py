@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from backend.regression.joint.stream import Stream
-from backend.services.joint.detector import Fleets
+from backend.services.joint.detector import JointDetectors
 
 SEED = 49
 TOLERANCE = 3  # commits
@@ -55,7 +55,7 @@ def regressions(service):
                  (SELECT position FROM branch_commit WHERE commit_id = g.fixed_commit_id) AS fixed,
                  ARRAY(SELECT DISTINCT t.name FROM change_point p JOIN series s ON s.id = p.series_id
                        JOIN testbed t ON t.id = s.testbed_id WHERE p.regression_id = g.id ORDER BY 1) AS testbeds,
-                 EXISTS (SELECT FROM fleet_incident f WHERE f.regression_id = g.id AND f.drift) AS drift,
+                 EXISTS (SELECT FROM incident f WHERE f.regression_id = g.id AND f.drift) AS drift,
                  EXISTS (SELECT FROM regression_event v WHERE v.regression_id = g.id AND v.kind = 'confirmed') AS told
                FROM regression g ORDER BY g.id"""
         )
@@ -86,7 +86,7 @@ def test_the_service_says_what_the_stream_says(service, streamed):
     told = service.c.execute(
         text(
             """SELECT kind, cause, worker, testbeds, first_bad_position, range_start, range_end, closed_position
-               FROM fleet_incident ORDER BY id"""
+               FROM incident ORDER BY id"""
         )
     )
     said = [
@@ -130,13 +130,13 @@ def test_a_mended_regression_is_closed_and_names_the_commit(service, fleet):
 
 
 def test_a_judge_that_begins_anew_finds_what_the_one_before_it_had_told(service):
-    before = service.c.execute(text("SELECT * FROM fleet_incident ORDER BY id")).all()
+    before = service.c.execute(text("SELECT * FROM incident ORDER BY id")).all()
     sessions = service.c.scalar(text("SELECT count(*) FROM session"))
-    fresh = Fleets()
+    fresh = JointDetectors()
     fresh.catch_up(service.c, service.project, service.now)
     assert fresh.incidents(service.project) == service.fleets.incidents(service.project)
     assert fresh.incidents(service.project)
     assert [row[:-1] for row in before] == [
-        row[:-1] for row in service.c.execute(text("SELECT * FROM fleet_incident ORDER BY id")).all()
+        row[:-1] for row in service.c.execute(text("SELECT * FROM incident ORDER BY id")).all()
     ]
     assert service.c.scalar(text("SELECT count(*) FROM session")) == sessions

@@ -18,7 +18,7 @@ from backend.services.joint.reading import Columns
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.triage.triage import lock_series, triage
 from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
-from backend.store.joint import incidents as fleet_store
+from backend.store.joint import incidents as incident_store
 from backend.store.regressions import regressions as regression_store
 
 STEP = 20
@@ -98,7 +98,7 @@ def _upgrade(loom: Any, *testbeds: str) -> list[SuiteIncidents]:
         magnitude=0.22,
         drift=False,
     )
-    columns = Columns("gpt", fleet_store.series_of(loom.connection, _project(loom)), PolicyBook("northsea/loom"))
+    columns = Columns("gpt", incident_store.series_of(loom.connection, _project(loom)), PolicyBook("northsea/loom"))
     return [SuiteIncidents(columns=columns, incidents=(incident,), numbers={}, since=None)]
 
 
@@ -225,7 +225,7 @@ def _machine(loom: Any, worker: str) -> list[SuiteIncidents]:
     return [replace(news, incidents=(ill,))]
 
 
-def test_the_fleets_words_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
+def test_incidents_wait_for_every_series_they_change_before_they_take_the_lock_of_the_project(
     committing_loom: Any, committing_engine: Engine
 ) -> None:
     loom = committing_loom

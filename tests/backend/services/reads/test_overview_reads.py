@@ -8,7 +8,15 @@ import pytest
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
-from backend.services.reports.overview import WorkerState, first_run, fleet, list_projects, load_worker, queue, search
+from backend.services.reports.overview import (
+    WorkerState,
+    first_run,
+    list_projects,
+    load_worker,
+    load_workers,
+    queue,
+    search,
+)
 from backend.services.reports.search import HitKind
 
 PROJECT = "northsea/loom"
@@ -72,13 +80,13 @@ def test_a_worker_is_what_it_was_last_heard_to_be(
         "UPDATE run SET worker_id = (SELECT id FROM worker WHERE :running), leased_at = :at WHERE id = 'RUN-000028'",
         at=NOW - timedelta(minutes=2), running=running,
     )  # fmt: skip
-    (worker,) = fleet(history.connection, now=NOW).workers
+    (worker,) = load_workers(history.connection, now=NOW).workers
     assert (worker.state, worker.testbed) == (state, "cpu")
     assert (worker.current is not None and worker.current.id == "RUN-000028") is running
 
 
 def test_a_worker_shows_its_canary_its_telemetry_and_how_its_runs_ended(history: Any) -> None:
-    (worker,) = fleet(history.connection, now=NOW).workers
+    (worker,) = load_workers(history.connection, now=NOW).workers
     assert (worker.done, worker.failed, worker.quarantined) == (25, 1, 1)
     assert worker.telemetry == {"load_1m": 0.4}
     detail = load_worker(history.connection, "box-01", now=NOW)
@@ -97,14 +105,14 @@ def test_a_round_of_a_session_among_a_workers_runs_shows_its_state(history: Any)
 
 
 def test_a_silent_testbed_is_told_once_and_clears_itself(history: Any) -> None:
-    assert fleet(history.connection, now=NOW).silent == ()
+    assert load_workers(history.connection, now=NOW).silent == ()
     later = NOW + timedelta(hours=1)
-    (silent,) = fleet(history.connection, now=later).silent
+    (silent,) = load_workers(history.connection, now=later).silent
     assert (silent.testbed, silent.last_seen_at, silent.waiting) == ("cpu", NOW, 1)
     history.execute("INSERT INTO testbed (name) VALUES ('never-used')")
-    assert len(fleet(history.connection, now=later).silent) == 1
+    assert len(load_workers(history.connection, now=later).silent) == 1
     history.execute("UPDATE worker SET last_seen_at = :now", now=later)
-    assert fleet(history.connection, now=later).silent == ()
+    assert load_workers(history.connection, now=later).silent == ()
 
 
 def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:

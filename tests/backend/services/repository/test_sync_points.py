@@ -19,7 +19,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.ingest.record import record_run
 from backend.services.sessions import request as confirm
 from backend.services.sessions.request import Purpose, SessionRequest
-from backend.store.joint import incidents as fleet_store
+from backend.store.joint import incidents as incident_store
 from backend.store.joint.incidents import Stretch
 from backend.store.judging import series as series_store
 from tests.backend.api.conftest import run_document
@@ -139,7 +139,7 @@ def test_a_force_push_that_meets_another_transaction_is_read_again_and_no_error_
     assert [(position, sha) for position, sha, _ in standing(committing_engine)] == list(enumerate(shas[:6]))
 
 
-def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
+def test_a_force_push_takes_incidents_about_lost_commits_away(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
     shas = judge_all(committing_engine, repository, sync)
@@ -147,7 +147,7 @@ def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
         for first_bad, closed in ((3, 4), (4, 7), (6, None)):
             c.execute(
                 text(
-                    """INSERT INTO fleet_incident (project_id, suite, kind, cause, testbeds, series, first_bad_position,
+                    """INSERT INTO incident (project_id, suite, kind, cause, testbeds, series, first_bad_position,
                                                    range_start, range_end, magnitude, drift, closed_position)
                        SELECT id, 'tinygpt', 'infra', 'hardware', '{cpu}', '{1}', :first_bad, :first_bad, :first_bad,
                               0.1, false, :closed FROM project"""
@@ -158,7 +158,7 @@ def test_a_force_push_takes_the_fleets_words_about_lost_commits_away(
     repository.commit("another way", tinygpt__x="z")
     sync()
     with committing_engine.connect() as c:
-        words = c.execute(text("SELECT first_bad_position, closed_position FROM fleet_incident ORDER BY id")).all()
+        words = c.execute(text("SELECT first_bad_position, closed_position FROM incident ORDER BY id")).all()
     assert words == [(3, 4), (4, 6)]
 
 
@@ -183,17 +183,17 @@ def ask(engine: Engine, base: int, head: int, *, offset: int = 0) -> str:
         )
         session = confirm.request_session(c, request, datetime.now(UTC))
         where = Stretch("tinygpt", "cpu", base + offset, head + offset)
-        fleet_store.put_question(c, project, where, after=f"RUN-{base}-{head}", number=0, session=session)
+        incident_store.put_question(c, project, where, after=f"RUN-{base}-{head}", number=0, session=session)
         return session
 
 
 def questions(engine: Engine) -> list[tuple[str, int, int]]:
     with engine.connect() as c:
         project = c.scalar(text("SELECT id FROM project"))
-        return sorted((q.session_id, q.base_position, q.head_position) for q in fleet_store.questions(c, project))
+        return sorted((q.session_id, q.base_position, q.head_position) for q in incident_store.questions(c, project))
 
 
-def test_a_force_push_calls_the_fleets_questions_about_lost_commits_off(
+def test_a_force_push_calls_the_joint_detectors_questions_about_lost_commits_off(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
     shas = judge_all(committing_engine, repository, sync)
@@ -209,7 +209,7 @@ def test_a_force_push_calls_the_fleets_questions_about_lost_commits_off(
         assert c.scalar(text("SELECT state FROM session WHERE id = :id"), {"id": kept}) == "waiting"
 
 
-def test_the_fleets_questions_follow_their_commits(
+def test_the_joint_detectors_questions_follow_their_commits(
     repository: Repository, committing_engine: Engine, sync: Callable[[], None]
 ) -> None:
     judge_all(committing_engine, repository, sync)
@@ -233,9 +233,9 @@ def test_a_force_push_and_a_joint_detector_that_is_answered_at_that_moment_take_
     with ThreadPoolExecutor(1) as other:
         with committing_engine.begin() as c:
             project = c.scalar(text("SELECT id FROM project"))
-            fleet_store.lock(c, project)
-            (question,) = fleet_store.questions(c, project)
-            fleet_store.answered(c, question.id, "RUN")
+            incident_store.lock(c, project)
+            (question,) = incident_store.questions(c, project)
+            incident_store.answered(c, question.id, "RUN")
             moving = other.submit(sync)
             assert wait_until(lambda: bool(c.scalar(waits)), 20)
             series_store.lock_by_id(c, c.execute(text("SELECT id FROM series")).scalars().all())

@@ -1,4 +1,4 @@
-"""The fleet: is it the code or the machine? Workers, their canary, what runs and waits, how good the alarms are."""
+"""Workers: is it the code or the machine? Their canary, what runs and waits, how good the alarms are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,25 +64,25 @@ class WorkerRow:
     trouble: str
 
 
-@router.get("/fleet")
-def fleet_page(visit: Visiting) -> Response:
+@router.get("/workers")
+def workers_page(visit: Visiting) -> Response:
     if visit.principal.project_id is not None:
-        raise Forbidden(f"token {visit.principal.name!r} belongs to one project, and the fleet works for all")
-    fleet = overview.fleet(visit.c, now=visit.now)
+        raise Forbidden(f"token {visit.principal.name!r} belongs to one project, and workers work for all")
+    listed = overview.load_workers(visit.c, now=visit.now)
     asked = visit.here.get("testbed")
     project = visit.project()
     queue = overview.queue(visit.c, testbed=asked or None, now=visit.now)
-    testbeds = sorted({worker.testbed for worker in fleet.workers} | {silent.testbed for silent in fleet.silent})
-    shown = [worker for worker in fleet.workers if not asked or worker.testbed == asked]
+    testbeds = sorted({worker.testbed for worker in listed.workers} | {silent.testbed for silent in listed.silent})
+    shown = [worker for worker in listed.workers if not asked or worker.testbed == asked]
     return visit.page(
-        "fleet.html",
-        page="fleet",
-        title="Fleet",
-        description=describe(fleet),
+        "workers.html",
+        page="workers",
+        title="Workers",
+        description=describe(listed),
         project=project,
-        path="/fleet",
-        fleet=fleet,
-        sentence=describe(fleet),
+        path="/workers",
+        listed=listed,
+        sentence=describe(listed),
         rows=[worker_row(worker) for worker in shown],
         testbeds=[("All", visit.here(testbed=None), not asked)]
         + [(testbed, visit.here(testbed=testbed), asked == testbed) for testbed in testbeds],
@@ -92,7 +92,7 @@ def fleet_page(visit: Visiting) -> Response:
     )
 
 
-@router.get("/fleet/{name}")
+@router.get("/workers/{name}")
 def worker_page(visit: Visiting, name: str) -> Response:
     """One worker: its last runs and what its canary read in them."""
     check_worker(visit.c, visit.principal, name)
@@ -100,11 +100,11 @@ def worker_page(visit: Visiting, name: str) -> Response:
     worker = detail.worker
     return visit.page(
         "worker.html",
-        page="fleet",
+        page="workers",
         title=f"Worker {worker.name}",
         description=f"{worker.name} on {worker.testbed} is {WORDS[worker.state]}: {plural(worker.done, 'run')} in 7 d.",
         project=visit.project(),
-        path="/fleet",
+        path="/workers",
         row=worker_row(worker),
         worker=worker,
         runs=detail.runs,
@@ -114,7 +114,7 @@ def worker_page(visit: Visiting, name: str) -> Response:
     )
 
 
-@router.post("/fleet/{name}/state")
+@router.post("/workers/{name}/state")
 def tell_worker(
     visit: Visiting,
     name: str,
@@ -125,16 +125,16 @@ def tell_worker(
     visit.check_action(csrf_token)
     access.require(visit.principal, Scope.ADMIN)
     dispatch.set_worker_state(visit.c, name, state)
-    return RedirectResponse(f"/fleet/{quote(name, safe='')}", status_code=303)
+    return RedirectResponse(f"/workers/{quote(name, safe='')}", status_code=303)
 
 
-def describe(fleet: overview.Fleet) -> str:
-    ready = fleet.states.get("busy", 0) + fleet.states.get("idle", 0)
-    parts = [f"{ready} of {plural(len(fleet.workers), 'worker')} measuring or ready"]
-    if fleet.states.get("held"):
-        parts.append(f"{fleet.states['held']} held")
-    if fleet.states.get("gone"):
-        parts.append(f"{fleet.states['gone']} silent")
+def describe(listed: overview.WorkerOverview) -> str:
+    ready = listed.states.get("busy", 0) + listed.states.get("idle", 0)
+    parts = [f"{ready} of {plural(len(listed.workers), 'worker')} measuring or ready"]
+    if listed.states.get("held"):
+        parts.append(f"{listed.states['held']} held")
+    if listed.states.get("gone"):
+        parts.append(f"{listed.states['gone']} silent")
     return ", ".join(parts)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 
-class Rest(NamedTuple):
+class Pause(NamedTuple):
     """One suite, or with the empty name all of the project's: not read until then, and why."""
 
     suite: str
@@ -18,14 +18,14 @@ class Rest(NamedTuple):
     why: str
 
 
-_OF_PROJECT = text("SELECT suite, since, until, why FROM fleet_rest WHERE project_id = :project ORDER BY suite")
-_FORGET = text("DELETE FROM fleet_rest WHERE project_id = :project")
+_OF_PROJECT = text("SELECT suite, since, until, why FROM joint_pause WHERE project_id = :project ORDER BY suite")
+_FORGET = text("DELETE FROM joint_pause WHERE project_id = :project")
 _PUT = text(
-    """INSERT INTO fleet_rest (project_id, suite, since, until, why)
+    """INSERT INTO joint_pause (project_id, suite, since, until, why)
        VALUES (:project, :suite, :since, :until, :why)"""
 )
 _COUNTS = text(
-    "SELECT p.slug, count(*) FROM fleet_rest r JOIN project p ON p.id = r.project_id GROUP BY p.slug ORDER BY p.slug"
+    "SELECT p.slug, count(*) FROM joint_pause r JOIN project p ON p.id = r.project_id GROUP BY p.slug ORDER BY p.slug"
 )
 # The one from which on there are as many as are allowed says when the next may be asked for.
 _ASKED = text(
@@ -36,19 +36,19 @@ _ASKED = text(
 )
 
 
-def rests(c: Connection, project_id: int) -> list[Rest]:
-    return [Rest(*row) for row in c.execute(_OF_PROJECT, {"project": project_id})]
+def pauses(c: Connection, project_id: int) -> list[Pause]:
+    return [Pause(*row) for row in c.execute(_OF_PROJECT, {"project": project_id})]
 
 
-def put_rests(c: Connection, project_id: int, resting: Iterable[Rest]) -> None:
+def put_pauses(c: Connection, project_id: int, paused: Iterable[Pause]) -> None:
     """These, and no others."""
     c.execute(_FORGET, {"project": project_id})
-    for rest in resting:
-        c.execute(_PUT, {"project": project_id, **rest._asdict()})
+    for pause in paused:
+        c.execute(_PUT, {"project": project_id, **pause._asdict()})
 
 
-def resting_by_project(c: Connection) -> dict[str, int]:
-    """How many suites (or whole projects) rest, by the name of their project."""
+def paused_by_project(c: Connection) -> dict[str, int]:
+    """How many suites (or whole projects) pause, by the name of their project."""
     return {slug: count for slug, count in c.execute(_COUNTS)}
 
 
