@@ -10,15 +10,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 _SHORT_SSH = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>[^@:/]+):(?!//)(?P<path>.+)\Z")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
-_PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
+_PORTS = {"https": 443, "http": 80, "ssh": 22}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _AZURE = ipaddress.ip_address("168.63.129.16")  # public by its number; there that cloud tells machines secrets
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy")
@@ -74,16 +75,32 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def settings_for_git(url: str, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """Git's settings for reaching this repository and nothing else; raises Refused where it may not be reached.
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What git, and ssh below it, are told so that they reach one repository and nothing else."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    ssh_options: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """The settings as git's command line takes them."""
+        return [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
+
+    def ssh_command(self, usual: str) -> str:
+        """The usual command for ssh (GIT_SSH_COMMAND), held to this way."""
+        return " ".join([usual, *(shlex.quote(option) for option in self.ssh_options)])
+
+
+def way_to(url: str, allowed: Sequence[str] = ()) -> Way:
+    """The way to this repository; raises Refused where it may not be reached.
 
     `allowed` names hosts and networks (git.example.org, 10.1.0.0/16) that may be reached although they are not public.
     """
     target = target_of(url)
     if target.host is None:
-        return {}
+        return Way()
     if target.host.rstrip(".").lower() in {name.lower() for name in allowed}:
-        return {"http.followRedirects": "false"}
+        return Way({"http.followRedirects": "false"})
     found = _resolved(target)
     networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
     for address in found:
@@ -92,11 +109,17 @@ def settings_for_git(url: str, allowed: Sequence[str] = ()) -> dict[str, str]:
                 f"{target.host} is {address}, an address that is not public; an operator may allow it with "
                 "TIDEMARK_PRIVATE_HOSTS"
             )
-    if not target.scheme.startswith("http"):
-        return {}
+    if target.scheme == "ssh":
+        return Way(ssh_options=_pinned_ssh(target, found))
     pinned = ",".join(f"[{address}]" if address.version == 6 else str(address) for address in found)
     pin = {"http.curloptResolve": f"{target.host}:{target.port}:{pinned}"} if pinned else {}
-    return {"http.followRedirects": "false", **pin}
+    return Way({"http.followRedirects": "false", **pin})
+
+
+def _pinned_ssh(target: Target, found: Sequence[Address]) -> tuple[str, ...]:
+    """ssh goes to the address that was looked at, and knows the host's key by its name as before."""
+    known_as = target.host if target.port == _PORTS["ssh"] else f"[{target.host}]:{target.port}"
+    return (f"-oHostName={found[0]}", f"-oHostKeyAlias={known_as}")
 
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -3,7 +3,10 @@ credentials, an option of ssh."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from backend.outgoing import Refused, settings_for_git, target_of
+from backend.outgoing import Refused, Way, target_of, way_to
 from backend.services.repository.mirror import GitFailure, Mirror
 from worker.execution.checkout import CheckoutError, Mirrors
 
@@ -44,7 +47,6 @@ NOT_PUBLIC = [
     "https://224.0.0.1/a.git",
     "ssh://git@127.0.0.1/a.git",
     "git@127.0.0.1:a.git",
-    "git://127.0.0.1/a.git",
     "https://user@127.0.0.1:5432/a.git",
     "https://github.com@127.0.0.1/a.git",
 ]
@@ -66,13 +68,15 @@ OPTIONS = [
     "https:///a",
     "file://elsewhere/a",
     "gopher://127.0.0.1/a",
+    "git://127.0.0.1/a.git",
+    "git://example.org/a.git",
 ]
 
 
 @pytest.mark.parametrize("url", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_refused(url: str) -> None:
     with pytest.raises(Refused, match=r"not public|has no address"):
-        settings_for_git(url)
+        way_to(url)
 
 
 @pytest.mark.parametrize("url", OPTIONS)
@@ -87,11 +91,11 @@ def test_what_could_become_an_option_or_a_command_is_refused(url: str, tmp_path:
 
 
 def test_what_an_operator_allows_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings_for_git("https://127.0.0.1/a", ["127.0.0.0/8"])["http.followRedirects"] == "false"
-    assert settings_for_git("https://git.corp.example/a", ["git.corp.example"])
+    assert way_to("https://127.0.0.1/a", ["127.0.0.0/8"]).settings["http.followRedirects"] == "false"
+    assert way_to("https://git.corp.example/a", ["git.corp.example"])
     with pytest.raises(Refused):
-        settings_for_git("https://127.0.0.1/a", ["10.0.0.0/8", "git.corp.example"])
-    assert settings_for_git("file:///srv/a.git") == {}
+        way_to("https://127.0.0.1/a", ["10.0.0.0/8", "git.corp.example"])
+    assert way_to("file:///srv/a.git") == Way()
 
 
 def test_a_name_that_answers_otherwise_a_moment_later_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +106,12 @@ def test_a_name_that_answers_otherwise_a_moment_later_gains_nothing(monkeypatch:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert settings_for_git("https://rebind.example/a")["http.curloptResolve"] == "rebind.example:443:192.0.43.8"
+    assert way_to("https://rebind.example/a").settings["http.curloptResolve"] == "rebind.example:443:192.0.43.8"
+    pinned = ("-oHostName=192.0.43.8", "-oHostKeyAlias=rebind.example")
+    assert way_to("ssh://git@rebind.example/a").ssh_options == way_to("git@rebind.example:a").ssh_options == pinned
     answers.append("169.254.169.254")
     with pytest.raises(Refused, match=r"169\.254\.169\.254, an address that is not public"):
-        settings_for_git("https://rebind.example/a")
+        way_to("https://rebind.example/a")
 
 
 @contextmanager
@@ -148,3 +154,32 @@ def test_a_redirect_leads_nowhere(tmp_path: Path) -> None:
         with pytest.raises(CheckoutError):
             mirrors.check_out(f"http://127.0.0.1:{outer}/a.git", "a" * 40, tmp_path / "target")
         assert asked and asked_inside == []
+
+
+def test_ssh_goes_to_the_address_that_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ssh is called with, by git; and where the real ssh would go with that, and whose key it would expect."""
+    told = tmp_path / "told"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" > {told}\nexit 1\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    url = "ssh://git@192.0.43.8:2222/a.git"
+    with pytest.raises(CheckoutError):
+        Mirrors(tmp_path / "mirrors").check_out(url, "a" * 40, tmp_path / "target")
+    assert "-oHostName=192.0.43.8" in told.read_text().split()
+    options = way_to(url).ssh_options
+    real = shutil.which("ssh")
+    if real is not None:
+        asked = subprocess.run([real, "-G", *options, "-p2222", "h"], capture_output=True, text=True, check=True)
+        assert {"hostname 192.0.43.8", "hostkeyalias [192.0.43.8]:2222"} <= set(asked.stdout.lower().splitlines())
+
+
+def test_the_service_reaches_ssh_by_the_pinned_address_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" > {told}\nexit 1\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(GitFailure):
+        Mirror(tmp_path / "1.git", "git@192.0.43.8:a.git", trusted=False, timeout_s=20).fetch()
+    assert "-oHostName=192.0.43.8" in told.read_text().split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,25 @@ def test_a_commit_of_billions_of_files_is_passed_over_and_the_next_is_measured(
     last = on_top(repository, other)
     error, measured = synced(committing_engine, config, repository)
     assert error is None and {first, last} <= measured and exploding not in measured
+
+
+def test_commits_with_a_message_of_megabytes_are_passed_by_without_being_read(tmp_path: Path) -> None:
+    """Twenty of them, in one push: what is read at a time has a bound, whatever is in the repository."""
+    repository = Repository(tmp_path / "repository")
+    first = repository.commit("Good", a="1")
+    tree = repository.git("rev-parse", "main^{tree}")
+    small = on_top(repository, tree, message="a" * 900_000)
+    large = [on_top(repository, tree, message=f"{number}" + "a" * (8 << 20)) for number in range(20)]
+    copy = mirror.Mirror(tmp_path / "1.git", repository.url, trusted=True, timeout_s=60)
+    copy.fetch()
+    tracemalloc.start()
+    read = copy.commits([first, small, *large])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2 * mirror.MAX_READ_BYTES
+    assert [commit.parents for commit in read] == [(), (first,), (small,), *((sha,) for sha in large[:-1])]
+    assert read[1].message.startswith("aaa") and read[2].message.endswith("bytes, which is not read)")
+    assert len(read[1].message) == mirror.MAX_MESSAGE_CHARACTERS
 
 
 def blob(repository: Repository) -> bytes:

@@ -21,14 +21,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.outgoing import Refused, settings_for_git, target_of
+from backend.outgoing import Refused, Way, target_of, way_to
 from worker.isolation.processes import signal_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # user@host:path, the short form of an ssh address.
 _SHORT_SSH = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9_.][A-Za-z0-9_.-]*:[^:].*")
-_SCHEMES = ("https://", "http://", "ssh://", "git://", "file:///")
+_SCHEMES = ("https://", "http://", "ssh://", "file:///")
 LOCK_POLL_S = 0.1
+SSH = "ssh -oBatchMode=yes -oConnectTimeout=20"
 MAX_MEMORY_BYTES = 4 << 30
 """Of git while it lays out a commit: a few trees that name one another make billions of files."""
 
@@ -81,13 +82,14 @@ class Mirrors:
             self._clone(mirror, repository_url)
         if self._has(mirror, commit):
             return
-        fetch = (*self._way_to(repository_url), "fetch", "--quiet", "--no-recurse-submodules")
-        self._git(mirror, *fetch, "--prune", "origin", limit_s=self.limits.fetch_s)
+        way = self._way_to(repository_url)
+        fetch = ("fetch", "--quiet", "--no-recurse-submodules")
+        self._git(mirror, *fetch, "--prune", "origin", limit_s=self.limits.fetch_s, way=way)
         if self._has(mirror, commit):
             return
         # A commit that no branch names any more (a force-pushed pull request) can often still be asked for.
         with contextlib.suppress(CheckoutError):
-            self._git(mirror, *fetch, "--no-tags", "origin", commit, limit_s=self.limits.fetch_s)
+            self._git(mirror, *fetch, "--no-tags", "origin", commit, limit_s=self.limits.fetch_s, way=way)
         if not self._has(mirror, commit):
             raise CheckoutError(f"commit {commit} is not in {shown_url(repository_url)}: no branch or tag leads to it")
 
@@ -96,7 +98,6 @@ class Mirrors:
         shutil.rmtree(growing, ignore_errors=True)
         self._git(
             None,
-            *self._way_to(repository_url),
             "clone",
             "--quiet",
             "--mirror",
@@ -105,16 +106,15 @@ class Mirrors:
             repository_url,
             str(growing),
             limit_s=self.limits.fetch_s,
+            way=self._way_to(repository_url),
         )
         growing.rename(mirror)
 
-    def _way_to(self, repository_url: str) -> list[str]:
-        """Git's options for reaching this repository and nothing else."""
+    def _way_to(self, repository_url: str) -> Way:
         try:
-            settings = settings_for_git(repository_url, self.private_hosts)
+            return way_to(repository_url, self.private_hosts)
         except Refused as refused:
             raise CheckoutError(f"the repository is not fetched: {refused}") from None
-        return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
 
     def _copy_commit(self, mirror: Path, commit: str, target: Path) -> None:
         kind = "sha256" if len(commit) == 64 else "sha1"
@@ -168,18 +168,21 @@ class Mirrors:
                         raise CheckoutInterrupted from None
             yield
 
-    def _git(self, repository: Path | None, *arguments: str, limit_s: float) -> str:
+    def _git(self, repository: Path | None, *arguments: str, limit_s: float, way: Way | None = None) -> str:
+        """`way` for what goes to the network."""
+        way = way or Way()
         where = [] if repository is None else ["-C", str(repository)]
-        return run_git([*where, *arguments], environment=self._environment(), limit_s=limit_s, give_up=self.give_up)
+        command = [*way.options(), *where, *arguments]
+        return run_git(command, environment=self._environment(way), limit_s=limit_s, give_up=self.give_up)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, way: Way) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "TIDEMARK_"))}
         return {
             **kept,
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ASKPASS": "true",
-            "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=20"),
-            "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+            "GIT_SSH_COMMAND": way.ssh_command(os.environ.get("GIT_SSH_COMMAND", SSH)),
+            "GIT_ALLOW_PROTOCOL": "file:http:https:ssh",
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_CONFIG_GLOBAL": str(self._configuration()),
@@ -217,7 +220,7 @@ def refuse_unusable(repository_url: str, commit: str) -> None:
         usable = False
     if not usable:
         raise CheckoutError(
-            f"repository address {shown_url(repository_url)!r} is not usable: https://, http://, ssh://, git://, "
+            f"repository address {shown_url(repository_url)!r} is not usable: https://, http://, ssh://, "
             "file:/// and user@host:path are accepted"
         )
 

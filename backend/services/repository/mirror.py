@@ -19,13 +19,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from backend.outgoing import Refused, settings_for_git
+from backend.outgoing import Refused, way_to
 
+SSH = "ssh -oBatchMode=yes -oConnectTimeout=15"
 STALE_LOCK_S = 60
 LOOK_UP_S = 0.25  # how often a running git is looked after
 MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
 MAX_MEMORY_BYTES = 512 << 20  # of git, for listing what commits changed: some two million files
+MAX_COMMIT_BYTES = 1 << 20  # of a commit's own text; with more of it, git stores what nobody will read
+MAX_READ_BYTES = 32 << 20  # of objects at a time
+MAX_PARENTS = 100
 MAX_BRANCHES = 200
 MAX_PULL_REQUEST = 250  # commits of a pull request that are looked at: as many as GitHub shows
 PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
@@ -150,7 +154,7 @@ class Mirror:
 
     def commits(self, shas: Sequence[str]) -> list[CommitInfo]:
         """These commits with what each changed against its first parent, in the same order."""
-        objects = dict(zip(shas, self._objects(shas), strict=True))
+        objects = self._commit_objects(shas)
         heads = [_parsed(sha, objects[sha]) for sha in shas]
         paths = self._changed_paths(heads)
         return [
@@ -167,15 +171,32 @@ class Mirror:
             for head in heads
         ]
 
+    def _commit_objects(self, shas: Sequence[str]) -> dict[str, bytes]:
+        """Commits as they are stored, some at a time; of one that is too large to be read, only where it stands."""
+        sizes = self._sizes(shas)
+        found: dict[str, bytes] = {}
+        for some in _up_to(MAX_READ_BYTES, {sha: sizes[sha] for sha in shas if sizes[sha] <= MAX_COMMIT_BYTES}):
+            found |= zip(some, self._objects(some), strict=True)
+        for sha in shas:
+            if sizes[sha] > MAX_COMMIT_BYTES:
+                asked = self._git("rev-list", "--no-walk", "--parents", sha, "--", memory_bytes=MAX_MEMORY_BYTES)
+                parents = "".join(f"parent {parent}\n" for parent in _text(asked).split()[1 : 1 + MAX_PARENTS])
+                found[sha] = f"{parents}\n(a commit of {sizes[sha]} bytes, which is not read)".encode()
+        return found
+
+    def _sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """How many bytes these objects have."""
+        asked = "".join(f"{_checked(name)}\n" for name in names).encode()
+        lines = _text(self._git("cat-file", "--batch-check", stdin=asked)).splitlines()
+        return {name: _size_in(name, line.split()) for name, line in zip(names, lines, strict=True)}
+
     def _objects(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Their content; of objects whose size is known to be bearable."""
         output = self._git("cat-file", "--batch", stdin="".join(f"{_checked(name)}\n" for name in names).encode())
         at = 0
         for name in names:
             end = output.index(b"\n", at)
-            header = output[at:end].split()
-            if len(header) != 3:
-                raise GitFailure(f"object {name} is missing from the mirror: bad object")
-            size = int(header[2])
+            size = _size_in(name, _text(output[at:end]).split())
             yield output[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
 
@@ -237,19 +258,25 @@ class Mirror:
     def _fetch_refs(self, *arguments: str) -> None:
         """The one way to the network: to the repository's own address, if that may be reached."""
         try:
-            settings = settings_for_git(self.url, self._private_hosts)
+            way = way_to(self.url, self._private_hosts)
         except Refused as refused:
             raise GitFailure(f"git fetch: {refused}") from None
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self._git(*options, "fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
+        fetch = ("fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
+        self._git(*way.options(), *fetch, environment={"GIT_SSH_COMMAND": way.ssh_command(SSH)})
 
-    def _git(self, *arguments: str, stdin: bytes = b"", memory_bytes: int | None = None) -> bytes:
+    def _git(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        memory_bytes: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> bytes:
         command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.autoDetach=false", *arguments]
         try:
             child = subprocess.Popen(
                 command,
                 cwd=self.path,
-                env=self._environment,
+                env={**self._environment, **(environment or {})},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -319,7 +346,7 @@ def _environment(url: str, *, trusted: bool) -> Mapping[str, str]:
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
-        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=15",
+        "GIT_SSH_COMMAND": SSH,
         "GIT_ALLOW_PROTOCOL": "https:ssh:file" if trusted else "https:ssh",
         # The URL may hold a token: in the environment it is in nobody's process list and on no disk.
         "GIT_CONFIG_COUNT": "1",
@@ -382,6 +409,25 @@ def _checked(sha: str) -> str:
     if not OBJECT_ID.match(sha):
         raise GitFailure(f"{sha[:80]!r} is not an object id")
     return sha
+
+
+def _size_in(name: str, said: Sequence[str]) -> int:
+    """The size of an object in what git says of it: its id, kind, and bytes."""
+    if len(said) != 3:
+        raise GitFailure(f"object {name} is missing from the mirror: bad object")
+    return int(said[2])
+
+
+def _up_to(most: int, sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names in groups that have at most so many bytes together, or one name."""
+    group: list[str] = []
+    for name, size in sizes.items():
+        if group and sum(sizes[each] for each in group) + size > most:
+            yield group
+            group = []
+        group.append(name)
+    if group:
+        yield group
 
 
 def _text(output: bytes) -> str:
