@@ -42,6 +42,7 @@ from backend.contract_rules import (
     rule,
     written,
 )
+from backend.contract_weight import check_weight
 
 __all__ = [
     "Arm",
@@ -449,6 +450,7 @@ def parse_run(body: bytes | str | Mapping[str, Any]) -> Run:
 def _decoded(body: bytes | str) -> Any:
     if len(body) > MAX_BODY_BYTES:
         raise Invalid.one("run", Unquoted(f"{len(body)} bytes"), f"at most {MAX_BODY_BYTES} bytes of JSON")
+    check_weight(body)
     try:
         return json.loads(body if isinstance(body, str) else body.decode())
     except RecursionError:

@@ -119,6 +119,7 @@ def worker_config(
             cache_limit_bytes=round(settings.worker_cache_gb * 1e9),
             mirrors_limit_bytes=round(settings.worker_mirrors_gb * 1e9),
             min_free_bytes=round(settings.worker_free_gb * 1e9),
+            run_limit_bytes=round(settings.worker_run_gb * 1e9),
             drain_after_s=drain_after_s,
         )
     except ValueError as error:

@@ -70,6 +70,7 @@ class Settings(BaseSettings):
     worker_cache_gb: float = Field(20.0, ge=0, description="what a worker keeps of checkouts and setups, in GB")
     worker_mirrors_gb: float = Field(20.0, gt=0, description="what the mirrors of repositories may take, in GB")
     worker_free_gb: float = Field(1.0, ge=0, description="free disk below which a worker takes no runs, in GB")
+    worker_run_gb: float = Field(64.0, gt=0, description="what a run may take on disk before it is ended, in GB")
     worker_pass: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="variables of the worker's that commit code sees, separated by commas"
     )

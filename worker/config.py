@@ -50,6 +50,7 @@ class WorkerConfig:
     cache_limit_bytes: int = 20_000_000_000
     keep_setups_from_s: float = 2.0
     min_free_bytes: int = 1_000_000_000
+    run_limit_bytes: int = 64_000_000_000
     drain_after_s: float | None = None
     keep_alive_s: float = 15.0
     event_interval_s: float = 0.5

@@ -234,6 +234,10 @@ def test_more_memory_than_the_limit_ends_the_run_and_nothing_else(make_bench: An
     assert run["status"] == "failed"
     if sandbox.group is not None:
         assert "was killed" in run["error"] and "memory" in run["error"]
+        with sandbox.group.limits():
+            file, limit = sandbox.group.swap
+            held = sandbox.group.places[0] / file
+            assert not held.exists() or int(held.read_text()) <= limit, "it does not go on in swap"
     elif sandbox.protects:
         assert "no limit of memory" in sandbox.reason
     else:

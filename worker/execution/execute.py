@@ -16,6 +16,7 @@ from typing import Any
 
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
+from worker.isolation.disk import DiskWatch
 from worker.events import EventStream
 from worker.execution.caches import Cache, key_of
 from worker.execution.checkout import CheckoutError, CheckoutInterrupted, Mirrors
@@ -43,7 +44,6 @@ log = logging.getLogger("tidemark.worker")
 
 MIN_SETUP_TIMEOUT_S = 900.0
 MAX_PROCESSES_A_CORE = 256
-MAX_FILE_BYTES = 64 << 30
 
 
 class RunFailed(Exception):
@@ -120,6 +120,7 @@ class Execution:
         self.interrupt = interrupt
         self.log = RunLog(events)
         self.watch = MachineWatch()
+        self.max_run_bytes = config.max_run_bytes
         self.cpu_s = 0.0
         self.began = datetime.now(UTC)
         self.began_monotonic = time.monotonic()
@@ -269,8 +270,8 @@ class Execution:
             stop_grace_s=self.config.stop_grace_s,
         )
         try:
-            with self.sandbox.limits():
-                outcome = run_command(command, self.log.line, self.interrupt)
+            with self.sandbox.limits(), self._disk_watch() as disk:
+                outcome = run_command(command, self.log.line, self.interrupt, disk.trouble)
         finally:
             if self.sandbox.container is not None:
                 self.sandbox.container.remove()
@@ -281,8 +282,13 @@ class Execution:
             self.log.note(f"{outcome.leftovers} processes were still running when the command ended; they were ended")
         return outcome
 
+    def _disk_watch(self) -> DiskWatch:
+        # All that stands beside this run's directory is its other side, in a session.
+        places = (self.config.runs_dir, *(place for place in self.run_dir.all if place != self.run_dir.root))
+        return DiskWatch(places, self.config.run_limit_bytes, self.config.min_free_bytes // 2)
+
     def _limits(self) -> dict[str, int]:
-        limits = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": MAX_FILE_BYTES}
+        limits = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": self.config.run_limit_bytes}
         if self.sandbox.user is not None and self.sandbox.user.exclusive:
             # The kernel counts by user: of an account that others share, it would count theirs too.
             limits["NPROC"] = MAX_PROCESSES + MAX_PROCESSES_A_CORE * (os.cpu_count() or 1)
@@ -297,7 +303,7 @@ class Execution:
 
     def _taken(self, outcome: Outcome, out: int) -> Product:
         user = self.sandbox.user
-        body = read_run_file(out, user, self.config.max_run_bytes)
+        body = read_run_file(out, user, self.max_run_bytes)
         if body is None:
             raise RunFailed(f"the suite {self._without_result(outcome)}")
         try:

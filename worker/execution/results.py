@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, parse_run
+from backend.contract_weight import check_weight
 from worker.client import LeasedRun
 from worker.execution.ranks import lost_rank
 from worker.isolation.output import clean
@@ -104,7 +105,9 @@ def finished_run(
     except Invalid as invalid:
         raise Unusable(_not_the_contract(invalid)) from None
     _refuse_foreign(run, leased, worker)
-    if outcome.ending is Ending.TIMED_OUT or (not outcome.succeeded and run.status is RunStatus.OK):
+    if outcome.ending in (Ending.TIMED_OUT, Ending.OVER_LIMIT) or (
+        not outcome.succeeded and run.status is RunStatus.OK
+    ):
         # What was measured before the end is measured; but nobody should take the run for a whole one.
         measured = any(result.status is ResultStatus.OK for result in run.results)
         document["status"] = (RunStatus.INCOMPLETE if measured else RunStatus.FAILED).value
@@ -119,6 +122,10 @@ def _completed(
     body: bytes, leased: LeasedRun, worker: str, clock: Clock, telemetry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The document with what it left unsaid. What it does say is never changed, so that a wrong commit shows."""
+    try:
+        check_weight(body)
+    except Invalid as invalid:
+        raise Unusable(_not_the_contract(invalid)) from None
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -224,8 +231,9 @@ def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
         stuck = f"; {outcome.survivors} of its processes could not be killed" if outcome.survivors else ""
         return f"ran longer than its time limit and was stopped after {outcome.duration_s:.0f} s{stuck}"
     code = outcome.exit_code
-    if code is None:
-        return f"was lost: {outcome.error or 'how it ended is not known'}"
+    if outcome.ending is Ending.OVER_LIMIT or code is None:
+        ended = "was stopped" if outcome.ending is Ending.OVER_LIMIT else "was lost"
+        return f"{ended}: {outcome.error or 'how it ended is not known'}"
     # A shell reports a signal of its child as 128 + number.
     killed_by = -code if code < 0 else code - 128 if 128 < code < 160 else 0
     if killed_by == signal.SIGKILL:

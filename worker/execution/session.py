@@ -77,6 +77,7 @@ class Arm(Execution):
         self.log = whole.log
         self.name = name
         self.task = task
+        self.max_run_bytes //= max(1, len(task.order))  # all turns are delivered as one
         self.suite = with_setup(self._accept(), task.setups[name])
         self.python: Path | None = None
 

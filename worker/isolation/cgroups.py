@@ -23,6 +23,8 @@ class CGroup:
     """Where the worker's own processes are, in the same order."""
     files: tuple[tuple[int, str], tuple[int, str]]
     """Which place, and which file in it, holds the limit of memory, and that of processes."""
+    swap: tuple[str, int]
+    """Which file beside that of memory keeps it from going on in swap, and what belongs into it."""
     memory_bytes: int
     processes: int
 
@@ -37,6 +39,10 @@ class CGroup:
         try:
             for (number, file), limit in zip(self.files, (self.memory_bytes, self.processes), strict=True):
                 (self.places[number] / file).write_text(str(limit))
+            file, limit = self.swap
+            # A kernel without swap, or that does not count it, has no such file.
+            with suppress(FileNotFoundError):
+                (self.places[0] / file).write_text(str(limit))
             yield
         finally:
             for place in self.places:
@@ -57,11 +63,13 @@ def group(name: str, *, memory_bytes: int, processes: int, mounted: Path = MOUNT
         places: tuple[Path, ...] = (parent / name,)
         back: tuple[Path, ...] = (mounted / own.get("", "/").lstrip("/"),)
         files = ((0, "memory.max"), (0, "pids.max"))
+        swap = ("memory.swap.max", 0)
     else:
         back = tuple(mounted / each / own.get(each, "/").lstrip("/") for each in ("memory", "pids"))
         places = tuple(here / f"{OURS}-{name}" for here in back)
         files = ((0, "memory.limit_in_bytes"), (1, "pids.max"))
-    return CGroup(places=places, back=back, files=files, memory_bytes=memory_bytes, processes=processes)
+        swap = ("memory.memsw.limit_in_bytes", memory_bytes)  # of both together
+    return CGroup(places=places, back=back, files=files, swap=swap, memory_bytes=memory_bytes, processes=processes)
 
 
 def _own_groups() -> dict[str, str]:

@@ -33,6 +33,7 @@ SHIM_PATIENCE_S = 15.0
 STRAYS_PATIENCE_S = 5.0
 
 LineListener = Callable[[Stream, str], None]
+Trouble = Callable[[], str | None]
 
 
 class Ending(StrEnum):
@@ -44,6 +45,7 @@ class Ending(StrEnum):
     LEASE_LOST = "lease_lost"
     STOPPED = "stopped"
     NOT_STARTED = "not_started"
+    OVER_LIMIT = "over_limit"
 
 
 class Interrupt:
@@ -113,14 +115,17 @@ class Outcome:
         return self.ending is Ending.EXITED and self.exit_code == 0
 
 
-def run_command(command: Command, on_line: LineListener, interrupt: Interrupt) -> Outcome:
-    """Runs the command to its end, its time limit or an interruption; nothing it started is left behind."""
+def run_command(
+    command: Command, on_line: LineListener, interrupt: Interrupt, trouble: Trouble = lambda: None
+) -> Outcome:
+    """Runs the command to its end, its time limit, an interruption, or until `trouble` says why it may not go on;
+    nothing it started is left behind."""
     if interrupt.reason is not None:
         return Outcome(ending=interrupt.reason, exit_code=None, duration_s=0.0)
     oom_before = oom_kills_so_far()
     began = time.monotonic()
     with _Supervised(command) as shim:
-        ending = shim.watch(began, on_line, interrupt)
+        ending = shim.watch(began, on_line, interrupt, trouble)
     report = shim.report
     if report is None:
         # The code of the commit can kill its shim only where it runs as the same user: look for what it left.
@@ -131,6 +136,8 @@ def run_command(command: Command, on_line: LineListener, interrupt: Interrupt) -
         end_processes_of(command.user)
     if not report["started"]:
         ending = Ending.NOT_STARTED
+    elif ending is Ending.OVER_LIMIT:
+        report["error"] = trouble()
     return Outcome(
         ending=ending,
         exit_code=report.get("exit"),
@@ -171,7 +178,7 @@ class _Supervised:
         self._send(json.dumps(_order(self.command)))
         return self
 
-    def watch(self, began: float, on_line: LineListener, interrupt: Interrupt) -> Ending:
+    def watch(self, began: float, on_line: LineListener, interrupt: Interrupt, trouble: Trouble) -> Ending:
         """Reads until the shim has reported (or is given up); why the command ended."""
         ending = Ending.EXITED
         give_up_at: float | None = None
@@ -184,6 +191,8 @@ class _Supervised:
                     reason = interrupt.reason
                     if reason is None and self._is_late(began):
                         reason = Ending.TIMED_OUT
+                    if reason is None and trouble() is not None:
+                        reason = Ending.OVER_LIMIT
                     if reason is not None:
                         ending = reason
                         patient = reason in (Ending.TIMED_OUT, Ending.CANCELLED)

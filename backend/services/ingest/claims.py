@@ -1,10 +1,11 @@
-"""What a workflow on GitHub may deliver: results of the commit, branch and pull request that its token speaks for."""
+"""What who delivers may say of a result: which worker measured it; and of a workflow on GitHub, the commit, branch and
+pull request that its token speaks for."""
 
 from sqlalchemy import Connection
 
 from backend.contract import Run
 from backend.github.oidc import Workflow
-from backend.services.base.access import Principal
+from backend.services.base.access import Principal, Scope
 from backend.services.base.errors import Forbidden
 from backend.store.ingest import claims as store
 from backend.store.ingest.claims import Known
@@ -20,6 +21,16 @@ def check_claims(c: Connection, run: Run, principal: Principal) -> None:
     refused = why_not(principal.workflow, run, known)
     if refused is not None:
         raise Forbidden(f"{principal.name} may not deliver {run.commit[:12]}: {refused}")
+
+
+def check_worker_name(worker: str | None, owner: int | None, principal: Principal) -> None:
+    """Refuse a result of a worker whose name belongs to another token (`owner`: which, if that is still good). What is
+    learnt of a machine is learnt from its own results."""
+    if owner is not None and owner != principal.token_id and not principal.may(Scope.ADMIN):
+        raise Forbidden(
+            f"{principal.name!r} may not deliver results of worker {worker!r}, which has a token of its own; leave "
+            "`worker` out, or give the name of a machine that no worker has"
+        )
 
 
 def why_not(workflow: Workflow, run: Run, known: Known) -> str | None:

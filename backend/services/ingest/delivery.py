@@ -22,7 +22,7 @@ def deliver_run(
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
     check_project(c, run.project, principal)
     check_claims(c, run, principal)
-    recorded = record_run(c, run, body, now=now, lease=lease, finish=wire.commit)
+    recorded = record_run(c, run, body, now=now, principal=principal, lease=lease, finish=wire.commit)
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it
     return recorded

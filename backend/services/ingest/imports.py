@@ -186,7 +186,7 @@ class _Import:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
         check_claims(self.c, run, self.principal)
         body = delivered_bytes(self.imported, run, self.data)
-        return record_run(self.c, fitting, body, now=self.now, document=to_json(fitting))
+        return record_run(self.c, fitting, body, now=self.now, principal=self.principal, document=to_json(fitting))
 
     def _took(self, run: Run, recorded: Recorded, left: Sequence[Problem]) -> None:
         records = self._records(run) - len(left)

@@ -17,12 +17,14 @@ from sqlalchemy import Connection
 
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, parse_run, variant_key
 from backend.regression.policy import PolicyBook
+from backend.services.base.access import Principal
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.projects import request_sync
+from backend.services.ingest.claims import check_worker_name
+from backend.services.ingest.requested import check_request
 from backend.services.judging.judging import Judged, Measured, judge_arrival
 from backend.services.judging.outcome import Arrival, SeriesVerdict, explanation
 from backend.services.policy.resolve import book_of_run
-from backend.services.queue.dispatch import lease_hash
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
 from backend.store.base.live import kept_event
@@ -74,14 +76,15 @@ def record_run(
     raw: bytes,
     *,
     now: datetime,
+    principal: Principal | None = None,
     lease: str | None = None,
     document: dict[str, Any] | None = None,
     finish: wire.Finish = wire.leave_open,
 ) -> Recorded:
     """Store a run where it belongs, judge it, tell whoever waits for it.
 
-    `raw` is the body it was read from, `document` what that says, where it is at hand: its samples are taken out.
-    `finish` may commit with the last statements (`wire.commit`).
+    `principal` brings it. `raw` is the body it was read from, `document` what that says, where it is at hand: its
+    samples are taken out. `finish` may commit with the last statements (`wire.commit`).
     """
     _check_size(run)
     digest = hashlib.sha256(raw).digest()
@@ -93,7 +96,9 @@ def record_run(
     place = store.place_in(found.rows)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, digest)
-    _check_request(run, place, lease)
+    check_request(run, place, lease)
+    if principal is not None:
+        check_worker_name(run.worker, place.worker_token_id, principal)
     place = _complete(c, run, place, fingerprint, now)
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
@@ -201,38 +206,6 @@ def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple
         )
         for row, judgement in zip(rows, said, strict=True)
     )
-
-
-def _check_request(run: Run, place: Place, lease: str | None) -> None:
-    """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
-    if place.run_state is None:
-        return
-    if (place.run_spec or {}).get("session") is not None:
-        raise Conflict(f"{run.id} is a round of a session: it is delivered to /runs/{run.id}/session", run_id=run.id)
-    known = (place.run_project_id, place.run_commit_id, place.run_testbed_id, place.run_suite)
-    if known != (place.project_id, place.commit_id, place.testbed_id, run.suite):
-        raise Conflict(
-            f"run {run.id} was requested for another project, commit, suite or testbed than "
-            f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
-            run_id=run.id,
-        )
-    held = place.lease_hash is not None
-    if held and (lease is None or place.lease_hash != lease_hash(lease)):
-        whose = "no lease was shown" if lease is None else "this lease does not hold it any more"
-        raise Conflict(
-            f"a worker holds run {run.id}, which is {place.run_state}, and {whose}: its result is taken from that "
-            "worker alone",
-            run_id=run.id,
-            state=place.run_state,
-        )
-    if not held and lease is not None and run.status is not RunStatus.OK:
-        # A good result is welcome from whoever lost the lease; a failure counts only while nobody else is to try.
-        raise Conflict(
-            f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
-            f"{run.status.value} is not taken from it",
-            run_id=run.id,
-            state=place.run_state,
-        )
 
 
 # --- where it belongs ------------------------------------------------------------------------------------------------

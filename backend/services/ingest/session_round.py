@@ -19,6 +19,7 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
 from backend.contract import Measurement as Measured
+from backend.contract_weight import check_weight
 from backend.regression.change_points import ChangeEvent
 from backend.regression.confirmation import Decision, Step, next_step, process_spread
 from backend.regression.policy import Policy
@@ -28,6 +29,7 @@ from backend.regression.terms import Direction
 from backend.services.base.access import Principal, require_no_workflow
 from backend.services.base.confine import confine
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.ingest.claims import check_worker_name
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.state_cache import save_states, states_of
 from backend.services.judging.stored_runs import StoredRuns
@@ -102,6 +104,7 @@ class _Metric:
 
 def parse_round(run_id: str, body: bytes) -> Round:
     """The round that these bytes state; raises BadRequest or Invalid."""
+    check_weight(body)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -169,7 +172,7 @@ def deliver_round(
     confine(c, principal, [("run_id", run_id)])
     digest = hashlib.sha256(body).digest()
     said = parse_round(run_id, body)
-    entry = store.lock_round(c, run_id)
+    entry = store.lock_round(c, run_id, said.worker)
     if entry is None or entry["session_id"] is None:
         raise NotFound(f"no round of a session waits under {run_id}")
     principal.require_project(entry["project_id"])
@@ -178,6 +181,7 @@ def deliver_round(
     if entry["body_sha256"] is not None:
         return _delivered_before(entry, seen, digest)
     _check(entry, said, lease)
+    check_worker_name(said.worker, entry["worker_token_id"], principal)
     # In the order in which an arriving result takes its locks: series, testbed, and the session last.
     metrics = _metrics(c, seen, said)
     series_store.lock_by_id(c, sorted({m.series_id for m in metrics if m.series_id is not None}))
@@ -216,6 +220,8 @@ def _check(entry: RowMapping, said: Round, lease: str | None) -> None:
     is_held = lease is not None and entry["lease_hash"] == lease_hash(lease)
     if not is_held and (said.status != "ok" or entry["lease_hash"] is not None):
         raise Conflict(f"this lease does not hold round {said.run_id} (any more)")
+    if is_held and said.worker != entry["holder"]:
+        raise Conflict(f"round {said.run_id} is held by worker {entry['holder']}, and this says it is of {said.worker}")
 
 
 class _Taking:

@@ -33,6 +33,8 @@ class Place:
     """The project is told of on GitHub."""
     testbed_id: int | None
     worker_id: int | None
+    worker_token_id: int | None
+    """The token, still good, that the worker's name belongs to."""
     environment_id: int | None
     commit_id: int | None
     default_branch_id: int | None
@@ -50,6 +52,8 @@ class Place:
     body_sha256: bytes | None
     received_at: datetime | None
     lease_hash: bytes | None
+    holder: str | None
+    """The worker that the run was given to."""
 
 
 # Results hold the positions together, a sync that moves commits alone: none is judged at a position that was just given
@@ -64,8 +68,8 @@ _PLACE = """
 SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
        (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
        p.settings #> '{github,repository}' IS NOT NULL AS connected,
-       t.id AS testbed_id, w.id AS worker_id, e.id AS environment_id, k.id AS commit_id, b.id AS default_branch_id,
-       bc.position,
+       t.id AS testbed_id, w.id AS worker_id, o.id AS worker_token_id, e.id AS environment_id, k.id AS commit_id,
+       b.id AS default_branch_id, bc.position,
        p.repository_url IS NOT NULL AND EXISTS (
          SELECT FROM branch_commit x JOIN commit y ON y.id = x.commit_id
          WHERE x.branch_id = b.id AND x.position = 0 AND y.changed_paths IS NOT NULL) AS is_mirrored,
@@ -73,16 +77,18 @@ SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,ta
            AS has_partitions,
        r.state AS run_state, r.project_id AS run_project_id, r.commit_id AS run_commit_id,
        r.testbed_id AS run_testbed_id, r.suite AS run_suite, r.spec AS run_spec, r.body_sha256, r.received_at,
-       r.lease_hash
+       r.lease_hash, h.name AS holder
 FROM (SELECT) AS one
 LEFT JOIN project p ON p.slug = %(project)s
 LEFT JOIN testbed t ON t.name = %(testbed)s
 LEFT JOIN worker w ON w.name = %(worker)s
+LEFT JOIN api_token o ON o.id = w.token_id AND o.revoked_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
 LEFT JOIN environment e ON e.hash = %(environment)s
 LEFT JOIN commit k ON k.project_id = p.id AND k.sha = %(commit)s
 LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
 LEFT JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = k.id
 LEFT JOIN run r ON r.id = %(run)s
+LEFT JOIN worker h ON h.id = r.worker_id
 """
 
 

@@ -247,8 +247,11 @@ _OVER = text(
 )
 _ROUND = text(
     """SELECT r.id, r.state, r.session_id, r.project_id, r.testbed_id, r.commit_id, r.lease_hash, r.body_sha256,
-         r.attempt, t.name AS testbed, p.slug AS project
+         r.attempt, t.name AS testbed, p.slug AS project, h.name AS holder, o.id AS worker_token_id
        FROM run r JOIN testbed t ON t.id = r.testbed_id JOIN project p ON p.id = r.project_id
+         LEFT JOIN worker h ON h.id = r.worker_id LEFT JOIN worker w ON w.name = :worker
+         LEFT JOIN api_token o
+           ON o.id = w.token_id AND o.revoked_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > now())
        WHERE r.id = :run FOR UPDATE OF r"""
 )
 _END_ROUND = text(
@@ -276,8 +279,10 @@ def rounds_without_session(c: Connection) -> list[str]:
     return list(c.execute(_OVER).scalars())
 
 
-def lock_round(c: Connection, run_id: str) -> RowMapping | None:
-    return c.execute(_ROUND, {"run": run_id}).mappings().one_or_none()
+def lock_round(c: Connection, run_id: str, worker: str) -> RowMapping | None:
+    """The queue's entry of a round; `holder`: the worker that has it; `worker_token_id`: the token, still good, that
+    the name of `worker` belongs to."""
+    return c.execute(_ROUND, {"run": run_id, "worker": worker}).mappings().one_or_none()
 
 
 def end_round(

@@ -1,0 +1,44 @@
+"""A result of a run that was asked for: it must be that run, from whoever holds it."""
+
+from __future__ import annotations
+
+from backend.contract import Run, RunStatus
+from backend.services.base.errors import Conflict
+from backend.services.queue.dispatch import lease_hash
+from backend.store.ingest.record import Place
+
+
+def check_request(run: Run, place: Place, lease: str | None) -> None:
+    """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
+    if place.run_state is None:
+        return
+    if (place.run_spec or {}).get("session") is not None:
+        raise Conflict(f"{run.id} is a round of a session: it is delivered to /runs/{run.id}/session", run_id=run.id)
+    known = (place.run_project_id, place.run_commit_id, place.run_testbed_id, place.run_suite)
+    if known != (place.project_id, place.commit_id, place.testbed_id, run.suite):
+        raise Conflict(
+            f"run {run.id} was requested for another project, commit, suite or testbed than "
+            f"{run.project} {run.commit[:10]} {run.suite} {run.testbed}",
+            run_id=run.id,
+        )
+    held = place.lease_hash is not None
+    if held and (lease is None or place.lease_hash != lease_hash(lease)):
+        whose = "no lease was shown" if lease is None else "this lease does not hold it any more"
+        raise Conflict(
+            f"a worker holds run {run.id}, which is {place.run_state}, and {whose}: its result is taken from that "
+            "worker alone",
+            run_id=run.id,
+            state=place.run_state,
+        )
+    if held and run.worker not in (None, place.holder):
+        raise Conflict(
+            f"run {run.id} is held by worker {place.holder}, and this result says it is of {run.worker}", run_id=run.id
+        )
+    if not held and lease is not None and run.status is not RunStatus.OK:
+        # A good result is welcome from whoever lost the lease; a failure counts only while nobody else is to try.
+        raise Conflict(
+            f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
+            f"{run.status.value} is not taken from it",
+            run_id=run.id,
+            state=place.run_state,
+        )
