@@ -12,7 +12,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import health, openapi, problems, schema
 from backend.api.admin import policies, projects, pull_requests, sign_in, tokens, webhooks
-from backend.api.admission import Lanes
+from backend.api.admission import Lanes, StreamPlaces
 from backend.api.edge.middleware import Edge
 from backend.api.metrics import API_PREFIX, Metrics
 from backend.api.parameters import only_known_parameters
@@ -46,6 +46,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.hub = Hub(engine)
     app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
     app.state.lanes = Lanes(config)
+    app.state.stream_places = StreamPlaces(config)
     app.state.last_used = LastUsed()
     app.state.metrics = Metrics(config.version)
     app.include_router(health.router, responses=openapi.PROBLEMS)

@@ -8,11 +8,12 @@ Reading and writing have places of their own, so that readers, however many, do 
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from backend.services.base.config import ServiceConfig
-from backend.services.base.errors import Unavailable
+from backend.services.base.errors import TooMany, Unavailable
 
 STUCK_S = 60.0
 """Requests wait and none was done for so long: whatever holds the places does not give them back."""
@@ -95,3 +96,31 @@ class Lanes:
     def stuck(self) -> list[str]:
         """The lanes in which nothing moves."""
         return [lane.name for lane in (self.reading, self.writing) if lane.is_stuck]
+
+
+class StreamPlaces:
+    """How many live pages are open at once in one process. They last for hours, and nobody may have all of them."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._most = config.streams
+        self._most_of_address = config.streams_per_address
+        self._most_of_token = config.streams_per_token
+        self._open: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def place(self, address: str, token_id: int | None) -> Iterator[None]:
+        """One of them; `TooMany` for who has enough, `Busy` when all are taken."""
+        mine = [("address", address), *([("token", str(token_id))] if token_id is not None else [])]
+        for kind, name in mine:
+            most = self._most_of_address if kind == "address" else self._most_of_token
+            if self._open[kind, name] >= most:
+                raise TooMany(f"{most} event streams of this {kind} are open already; close some of its pages")
+        if self._open["all", ""] >= self._most:
+            raise Busy(f"{self._most} event streams are open already; come back in a moment")
+        taken = [("all", ""), *mine]
+        self._open.update(taken)
+        try:
+            yield
+        finally:
+            self._open.subtract(taken)
+            self._open = +self._open

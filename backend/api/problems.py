@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from backend.api import shapes
 from backend.contract import Invalid
-from backend.services.base.errors import BadRequest, InvalidContent, ServiceError, Unavailable, shown
+from backend.services.base.errors import BadRequest, InvalidContent, ServiceError, TooMany, Unavailable, shown
 
 log = logging.getLogger("tidemark.api")
 
@@ -74,7 +74,7 @@ def _wants_html(request: Request) -> bool:
 
 def of_service_error(error: ServiceError) -> Problem:
     headers = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
-    if isinstance(error, Unavailable):
+    if isinstance(error, TooMany | Unavailable):
         headers["Retry-After"] = str(error.retry_after_s)
     return Problem(
         status=error.status, slug=error.slug, title=error.title, detail=error.detail, extra=error.extra, headers=headers

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -145,3 +148,65 @@ def test_a_made_up_cookie_makes_nobody_another_caller(
             cookies = [name for number in range(12) for name in (f"a={number}", f"tidemark_session={number}")]
             answers = [stranger.get("/api/v1/queue", headers={"Cookie": cookie}) for cookie in cookies]
         assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 4
+
+
+@contextmanager
+def streams(server: LiveServer, number: int, **headers: str) -> Iterator[list[socket.socket]]:
+    """So many pages that listen for events, opened together."""
+    with ExitStack() as opened:
+        host, port = server.url.removeprefix("http://").split(":")
+        pages = [opened.enter_context(socket.create_connection((host, int(port)), timeout=20)) for _ in range(number)]
+        said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        for page in pages:
+            page.sendall(f"GET /api/v1/events HTTP/1.1\r\nHost: {host}:{port}\r\n{said}\r\n".encode())
+        yield pages
+
+
+def answers(pages: list[socket.socket]) -> Counter[str]:
+    return Counter(page.recv(4096).decode().split("\r\n")[0].split()[1] for page in pages)
+
+
+@pytest.fixture
+def few_streams(service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp) -> Iterator[LiveServer]:
+    config = replace(service_config, streams=70, streams_per_address=40, streams_per_token=10)
+    with serve_app(create_api(config, committing_engine), committing_engine, config) as server:
+        yield server
+
+
+def test_five_hundred_event_streams_of_one_address_leave_the_others_theirs(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> None:
+    with serve_app(create_api(service_config, committing_engine), committing_engine, service_config) as server:
+        with streams(server, 500) as pages:
+            assert answers(pages) == {"200": 100, "429": 400}
+            # A proxy on this machine says whose request it is.
+            with streams(server, 5, **{"X-Forwarded-For": "192.0.43.8"}) as others:
+                assert answers(others) == {"200": 5}
+            assert httpx.get(f"{server.url}/api/v1/queue", timeout=10, trust_env=False).status_code == 200
+        # They hung up: their places are there again.
+        assert wait_until(lambda: server.app.state.hub.open_streams == 0, 20)
+        with streams(server, 20) as pages:
+            assert answers(pages) == {"200": 20}
+
+
+def test_who_has_enough_streams_is_told_when_to_come_back(few_streams: LiveServer) -> None:
+    token = few_streams.token("read")
+    with streams(few_streams, 15, Authorization=f"Bearer {token}") as pages:
+        assert answers(pages) == {"200": 10, "429": 5}
+        with few_streams.client("read") as reader:
+            refused = reader.get("/api/v1/events")
+            assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+            assert (
+                refused.json()["detail"] == "10 event streams of this token are open already; close some of its pages"
+            )
+        with streams(few_streams, 35) as more:
+            assert answers(more) == {"200": 30, "429": 5}
+
+
+def test_an_address_that_is_made_up_each_time_does_not_get_all_of_them(few_streams: LiveServer) -> None:
+    with ExitStack() as opened:
+        said: Counter[str] = Counter()
+        for number in range(20):
+            of = {"X-Forwarded-For": f"192.0.43.{number}"}
+            said += answers(opened.enter_context(streams(few_streams, 4, **of)))
+        assert said == {"200": 70, "503": 10}

@@ -16,7 +16,6 @@ from typing import Any
 
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
-from worker.isolation.disk import DiskWatch
 from worker.events import EventStream
 from worker.execution.caches import Cache, key_of
 from worker.execution.checkout import CheckoutError, CheckoutInterrupted, Mirrors
@@ -33,6 +32,7 @@ from worker.execution.results import (
 from worker.execution.rundir import RunDir
 from worker.execution.suite import BadSpec, Suite, run_variables
 from worker.health import gpu_trouble, look
+from worker.isolation.disk import DiskWatch
 from worker.isolation.environment import commit_environment
 from worker.isolation.output import LogFile, Stream, Tail, parse_progress
 from worker.isolation.owned import opened, remove, remove_in

@@ -2,34 +2,58 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from backend.api.bodies import Slug
 from backend.api.dependencies import Config, LiveHub, Reader, Transaction, may_still_read
+from backend.api.edge.rates import address_of
 from backend.api.metrics import Metrics
-from backend.services.base.errors import Unavailable
 from backend.services.base.live import Hub, Wanted
 from backend.services.base.projects import find_project
 from backend.store.base.live import EventRow
 
 router = APIRouter(tags=["live"])
 
-MAX_STREAMS = 500
 RECONNECT_MS = 2000
 HEARTBEAT = b": still here\n\n"
 
 
-def wanted(
+@dataclass(frozen=True)
+class Listener:
+    """Who opens a stream, and what of."""
+
+    wanted: Wanted
+    token_id: int | None
+
+
+class EventStream(StreamingResponse):
+    """Answers as long as it has a place; the place is given back however the stream ends."""
+
+    def __init__(self, content: AsyncIterator[bytes], place: AbstractContextManager[None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await super().__call__(scope, receive, send)
+
+
+def listener(
     c: Transaction,
-    _: Reader,
+    reader: Reader,
     project: Annotated[Slug | None, Query()] = None,
     run: Annotated[str | None, Query(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$")] = None,
-) -> Wanted:
-    return Wanted(project_id=None if project is None else find_project(c, project).id, run_id=run)
+) -> Listener:
+    wanted = Wanted(project_id=None if project is None else find_project(c, project).id, run_id=run)
+    return Listener(wanted, reader.token_id)
 
 
 @router.get(
@@ -39,7 +63,7 @@ def wanted(
 )
 async def events(
     request: Request,
-    wanted: Annotated[Wanted, Depends(wanted, scope="function")],
+    listener: Annotated[Listener, Depends(listener, scope="function")],
     config: Config,
     hub: LiveHub,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
@@ -48,19 +72,16 @@ async def events(
     ] = None,
 ) -> Any:
     """Changes as they happen: `run`, `queue`, `commits`, `worker`, `regression`; with `run=`, also `log`."""
-    if hub.open_streams >= MAX_STREAMS:
-        raise Unavailable(f"{MAX_STREAMS} event streams are open already")
-    return StreamingResponse(
+    return EventStream(
         _told(
             hub,
-            wanted,
+            listener.wanted,
             after if last_event_id is None else last_event_id,
             config.sse_heartbeat_s,
             lambda: may_still_read(request, config),
             request.app.state.metrics,
         ),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        request.app.state.stream_places.place(address_of(request.scope), listener.token_id),
     )
 
 

@@ -51,6 +51,11 @@ class ServiceConfig:
     requests_per_address: int = 6_000
     refusals_per_address: int = 300  # wrong tokens a minute
 
+    # Live pages that are open at once: of everybody, of one address, of one token.
+    streams: int = 500
+    streams_per_address: int = 100
+    streams_per_token: int = 50
+
     tick_s: float = 2.0
     publish_again_s: int = 10
     worker_live_s: int = 45  # a worker says that it lives every 15 s

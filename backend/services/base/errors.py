@@ -111,6 +111,15 @@ class InvalidContent(ServiceError):
     title = "The document breaks its contract"
 
 
+class TooMany(ServiceError):
+    """This caller has as much as one may have."""
+
+    status = 429
+    slug = "too-many-requests"
+    title = "Too many requests"
+    retry_after_s: int = 30
+
+
 class Unavailable(ServiceError):
     status = 503
     slug = "unavailable"

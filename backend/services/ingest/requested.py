@@ -30,7 +30,7 @@ def check_request(run: Run, place: Place, lease: str | None) -> None:
             run_id=run.id,
             state=place.run_state,
         )
-    if held and run.worker not in (None, place.holder):
+    if held and place.holder is not None and run.worker not in (None, place.holder):
         raise Conflict(
             f"run {run.id} is held by worker {place.holder}, and this result says it is of {run.worker}", run_id=run.id
         )

@@ -220,7 +220,7 @@ def _check(entry: RowMapping, said: Round, lease: str | None) -> None:
     is_held = lease is not None and entry["lease_hash"] == lease_hash(lease)
     if not is_held and (said.status != "ok" or entry["lease_hash"] is not None):
         raise Conflict(f"this lease does not hold round {said.run_id} (any more)")
-    if is_held and said.worker != entry["holder"]:
+    if is_held and entry["holder"] not in (None, said.worker):
         raise Conflict(f"round {said.run_id} is held by worker {entry['holder']}, and this says it is of {said.worker}")
 
 
