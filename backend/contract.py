@@ -22,10 +22,10 @@ from statistics import median
 from typing import Any, Final
 
 from backend import contract_quick as quick
-from backend.contract_problems import Invalid, Path, Problem, Problems, Unquoted
+from backend.contract_problems import ContractProblem, Invalid, Path, Problems, Unquoted
 from backend.contract_rules import (
+    BooleanField,
     Choice,
-    Flag,
     FlatObject,
     Free,
     ListOf,
@@ -50,12 +50,12 @@ __all__ = [
     "Check",
     "CodeUnderTest",
     "CommitInfo",
+    "ContractProblem",
     "Correctness",
     "CorrectnessState",
     "Direction",
     "Invalid",
     "Measurement",
-    "Problem",
     "Result",
     "ResultStatus",
     "Role",
@@ -225,8 +225,8 @@ class Measurement(Part):
     samples_taken: tuple[float, ...] = rule(
         Numbers(MAX_PROCESSES), "how many samples each process took, when its list was thinned", default=()
     )
-    exact: bool = rule(Flag(), "a counter without noise", default=False)
-    converged: bool | None = rule(Nullable(Flag()), default=None)
+    exact: bool = rule(BooleanField(), "a counter without noise", default=False)
+    converged: bool | None = rule(Nullable(BooleanField()), default=None)
     formula: str | None = rule(Nullable(Text("how the value was derived", 500, 0)), default=None)
 
     def check(self, path: Path, problems: Problems) -> None:

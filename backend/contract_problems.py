@@ -18,7 +18,7 @@ REFUSED: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ContractProblem:
     """One thing that is wrong: where, what was there (shortened), and what would have been accepted."""
 
     path: str
@@ -32,7 +32,7 @@ class Problem:
 class Invalid(ValueError):
     """A run that the contract refuses, with every problem found (at most twenty are told)."""
 
-    def __init__(self, problems: tuple[Problem, ...], *, more: int = 0) -> None:
+    def __init__(self, problems: tuple[ContractProblem, ...], *, more: int = 0) -> None:
         self.problems = problems
         self.more = more
         lines = [str(problem) for problem in problems]
@@ -42,7 +42,7 @@ class Invalid(ValueError):
 
     @classmethod
     def one(cls, path: str, value: object, accepted: str) -> Invalid:
-        return cls((Problem(path, shown(value), accepted),))
+        return cls((ContractProblem(path, shown(value), accepted),))
 
     @property
     def path(self) -> str:
@@ -63,12 +63,12 @@ class Problems:
     __slots__ = ("found", "more")
 
     def __init__(self) -> None:
-        self.found: list[Problem] = []
+        self.found: list[ContractProblem] = []
         self.more = 0
 
     def add(self, path: Path, value: object, accepted: str) -> Any:
         if len(self.found) < MAX_PROBLEMS:
-            self.found.append(Problem(path_text(path), shown(value), accepted))
+            self.found.append(ContractProblem(path_text(path), shown(value), accepted))
         else:
             self.more += 1
         return REFUSED

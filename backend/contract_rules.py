@@ -97,7 +97,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Flag:
+class BooleanField:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         return value if type(value) is bool else problems.add(path, value, "true or false")
 

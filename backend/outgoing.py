@@ -25,12 +25,12 @@ _AZURE = ipaddress.ip_address("168.63.129.16")  # public by its number; there th
 _PROXIES = ("https_proxy", "http_proxy", "all_proxy")
 
 
-class Refused(ValueError):
+class AddressRefused(ValueError):
     """git is not sent there; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RepositoryTarget:
     """What a repository's address leads to. `host` is None for a directory of this machine."""
 
     scheme: str
@@ -38,33 +38,33 @@ class Target:
     port: int
 
 
-def target_of(url: str) -> Target:
+def target_of(url: str) -> RepositoryTarget:
     """Reads an address as git would; raises Refused where a part of it could become an option or a command."""
     if any(ord(letter) <= 32 or ord(letter) == 127 for letter in url) or url.startswith("-"):
-        raise Refused("the address has a blank or a control character, or begins with '-'")
+        raise AddressRefused("the address has a blank or a control character, or begins with '-'")
     try:
         split = urlsplit(url)
         host, user, port = split.hostname, split.username, split.port
     except ValueError:
-        raise Refused("the address cannot be read") from None
+        raise AddressRefused("the address cannot be read") from None
     if split.scheme == "file" and not split.netloc:
-        return Target("file", None, 0)
+        return RepositoryTarget("file", None, 0)
     if "://" not in url:
         short = _SHORT_SSH.match(url)
         if short is None or "::" in url:
-            raise Refused("the address is none of a repository")
+            raise AddressRefused("the address is none of a repository")
         return _checked("ssh", short["host"], short["user"], 22)
     if split.scheme not in _PORTS or not host:
-        raise Refused("the address is none of a repository")
+        raise AddressRefused("the address is none of a repository")
     return _checked(split.scheme, host, user, port or _PORTS[split.scheme])
 
 
-def _checked(scheme: str, host: str, user: str | None, port: int) -> Target:
+def _checked(scheme: str, host: str, user: str | None, port: int) -> RepositoryTarget:
     if not _HOST.match(host) and not _is_address(host):
-        raise Refused(f"{host[:100]!r} is no name of a host")
+        raise AddressRefused(f"{host[:100]!r} is no name of a host")
     if user is not None and scheme == "ssh" and not _USER.match(user):
-        raise Refused(f"{user[:100]!r} is no name of an account")
-    return Target(scheme, host, port)
+        raise AddressRefused(f"{user[:100]!r} is no name of an account")
+    return RepositoryTarget(scheme, host, port)
 
 
 def _is_address(host: str) -> bool:
@@ -105,7 +105,7 @@ def way_to(url: str, allowed: Sequence[str] = ()) -> Way:
     networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
     for address in found:
         if not _is_public(address) and not any(address in network for network in networks):
-            raise Refused(
+            raise AddressRefused(
                 f"{target.host} is {address}, an address that is not public; an operator may allow it with "
                 "TIDEMARK_PRIVATE_HOSTS"
             )
@@ -116,7 +116,7 @@ def way_to(url: str, allowed: Sequence[str] = ()) -> Way:
     return Way({"http.followRedirects": "false", **pin})
 
 
-def _pinned_ssh(target: Target, found: Sequence[Address]) -> tuple[str, ...]:
+def _pinned_ssh(target: RepositoryTarget, found: Sequence[Address]) -> tuple[str, ...]:
     """ssh goes to the address that was looked at, and knows the host's key by its name as before."""
     known_as = target.host if target.port == _PORTS["ssh"] else f"[{target.host}]:{target.port}"
     return (f"-oHostName={found[0]}", f"-oHostKeyAlias={known_as}")
@@ -125,7 +125,7 @@ def _pinned_ssh(target: Target, found: Sequence[Address]) -> tuple[str, ...]:
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _resolved(target: Target) -> list[Address]:
+def _resolved(target: RepositoryTarget) -> list[Address]:
     """Every address of the host; none where a proxy resolves it, which then is what guards it."""
     host = target.host or ""
     try:
@@ -133,7 +133,7 @@ def _resolved(target: Target) -> list[Address]:
     except (OSError, UnicodeError) as failure:
         if target.scheme.startswith("http") and _has_proxy(os.environ):
             return []
-        raise Refused(f"{host} has no address: {failure}") from None
+        raise AddressRefused(f"{host} has no address: {failure}") from None
     found = dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in told)
     return [_plain(address) for address in found]
 

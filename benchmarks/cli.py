@@ -22,7 +22,7 @@ from benchmarks.output import mllog
 from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
 from benchmarks.running.launch import Launcher
 from benchmarks.running.plan import PROCESSES, SCALED_DOWN
-from benchmarks.running.session import Request, Session, now_text
+from benchmarks.running.session import Request, SuiteSession, now_text
 from benchmarks.running.torchrun import BadPlace, for_ranks, place_of
 from benchmarks.spec import Preset, Status, WrongCall, slug_of
 from benchmarks.telemetry.sampler import Telemetry, of_the_measured_gpu
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         BadIdentity,
         BadPlace,
         WrongCall,
-        further.Unreadable,
+        further.UnreadableRun,
     ) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace) -> int:
         os.environ, git, suite="-".join(families) or "unknown", testbed="cpu" if request.preset is Preset.CPU else "gpu"
     )
     make_sure_writable(out)
-    session = Session(request, Launcher())
+    session = SuiteSession(request, Launcher())
     _interrupt_on_signals(session)
     started, began_ms = now_text(), int(time.time() * 1000)
     telemetry = Telemetry.started()
@@ -175,7 +175,7 @@ def _follow(request: Request) -> int:
 
     What is measured, rank 0 writes.
     """
-    session = Session(replace(request, profile_into=None, following=True), Launcher())
+    session = SuiteSession(replace(request, profile_into=None, following=True), Launcher())
     _interrupt_on_signals(session)
     session.run()
     if session.interrupted:
@@ -238,7 +238,7 @@ def _selection(
     return registry.choose(options.patterns, preset, registry.parse_filters(options.variant))
 
 
-def _interrupt_on_signals(session: Session) -> None:
+def _interrupt_on_signals(session: SuiteSession) -> None:
     def end(number: int, frame: object) -> None:
         print("benchmarks: interrupted; writing what is finished", file=sys.stderr)
         session.interrupt()
@@ -253,7 +253,7 @@ def _code_under_test(implementation: str | None) -> dict[str, Any]:
     return {"kind": "builtin", "entry": f"benchmarks {SUITE_VERSION}"}
 
 
-def _write_logs(out: Path, document: Mapping[str, Any], session: Session, began_ms: int) -> None:
+def _write_logs(out: Path, document: Mapping[str, Any], session: SuiteSession, began_ms: int) -> None:
     """One `.mllog` per result beside run.json, named in the result's artifacts; it ends where its measuring ended."""
     ended_ms = int(time.time() * 1000)
     for result in document["results"]:

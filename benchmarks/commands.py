@@ -16,11 +16,11 @@ from benchmarks.acceptance.archive import opened
 from benchmarks.analysis import diagnose
 from benchmarks.output import v3
 from benchmarks.running import interleave
-from benchmarks.running.experiments import EXPERIMENTS, Outcome, run_experiment
+from benchmarks.running.experiments import EXPERIMENTS, ArmOutcome, run_experiment
 from benchmarks.spec import Preset
 
 
-class Unreadable(ValueError):
+class UnreadableRun(ValueError):
     """A run file that cannot be used."""
 
 
@@ -73,11 +73,11 @@ def read_run(path: Path) -> dict[str, Any]:
     try:
         run: dict[str, Any] = json.loads(path.read_text())
     except OSError as error:
-        raise Unreadable(f"cannot read {path}: {error.strerror or error}") from error
+        raise UnreadableRun(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise Unreadable(f"{path} is no JSON: {error}") from error
+        raise UnreadableRun(f"{path} is no JSON: {error}") from error
     if not isinstance(run, dict) or run.get("schema") != "tidemark.run/1":
-        raise Unreadable(f"{path} is no run: its schema is not tidemark.run/1")
+        raise UnreadableRun(f"{path} is no run: its schema is not tidemark.run/1")
     return run
 
 
@@ -104,7 +104,7 @@ def _runs_in(path: Path) -> list[dict[str, Any]]:
 def _diagnose(options: argparse.Namespace) -> int:
     runs = [read_run(path) for path in options.runs]
     if len(runs) > 2:
-        raise Unreadable(f"diagnose takes one run, or base and head; {len(runs)} were given")
+        raise UnreadableRun(f"diagnose takes one run, or base and head; {len(runs)} were given")
     if len(runs) == 1:
         return _classes(runs[0], options)
     return _differences(runs, options)
@@ -148,7 +148,7 @@ def _differences(runs: Sequence[Mapping[str, Any]], options: argparse.Namespace)
         else:
             print(f"{head['benchmark']} {_words(head['variant'])}\n{diagnose.as_text(found)}\n")
     if not shown:
-        raise Unreadable("the two runs have no variant in common that was timed in both")
+        raise UnreadableRun("the two runs have no variant in common that was timed in both")
     return 0
 
 
@@ -164,7 +164,7 @@ def _chosen(run: Mapping[str, Any], benchmark: str | None) -> list[Mapping[str, 
     found = [r for r in run["results"] if benchmark in (None, r["benchmark"])]
     if not found:
         known = ", ".join(dict.fromkeys(r["benchmark"] for r in run["results"]))
-        raise Unreadable(f"the run has no result of '{benchmark}'; it has: {known}")
+        raise UnreadableRun(f"the run has no result of '{benchmark}'; it has: {known}")
     return found
 
 
@@ -194,7 +194,7 @@ def _experiment(options: argparse.Namespace) -> int:
     return 0 if all(outcome.error is None for outcome in outcomes) else 1
 
 
-def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+def _print_outcomes(outcomes: Sequence[ArmOutcome]) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
             print(f"{outcome.name:32} {outcome.error}")
@@ -206,7 +206,7 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
 def _interleave(options: argparse.Namespace) -> int:
     for side in (options.base, options.head):
         if not side.is_dir():
-            raise Unreadable(f"{side} is no directory; --base and --head take checkouts")
+            raise UnreadableRun(f"{side} is no directory; --base and --head take checkouts")
     passed = ["--preset", options.preset, *(f"--variant={v}" for v in options.variant)]
     if options.implementation:
         passed += ["--implementation", options.implementation]

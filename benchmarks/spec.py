@@ -73,7 +73,7 @@ FEW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class PublishedFigure:
     """A published figure to stand beside, with its source."""
 
     figure: str
@@ -95,7 +95,7 @@ class Benchmark:
     meaning: str
     formula: str
     bound: str
-    references: tuple[Reference, ...] = ()
+    references: tuple[PublishedFigure, ...] = ()
     signature: str | None = None
     """The plug-in point, as documentation; None where the benchmark measures the machine, not a project's code."""
     builtin: str | None = None

@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from backend.services.base.metric_words import worse_word
 from backend.services.runs.kernels import KernelDifference
-from backend.services.runs.profiles import Profile, ProfileChange
+from backend.services.runs.profiles import ProfileChange, VariantProfile
 from backend.services.sessions.request import SessionSeries, SessionView
 from backend.services.triage.views import AffectedSeries, RegressionDetail
 from frontend import numbers
-from frontend.figures.confirming import Measured, sessions_svg
-from frontend.figures.phases import Phase, growth, in_order, milliseconds, phases_svg
+from frontend.figures.confirming import MeasuredSession, sessions_svg
+from frontend.figures.phases import PhaseBar, growth, in_order, milliseconds, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.figures.small import share_bar
 from frontend.render import script_json
@@ -99,7 +99,7 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
     if ratios and not chosen:
         ratios, chosen = False, [each for each in detail.phases if each.after is not None and each.unit == "ms"]
     phases = [
-        Phase(
+        PhaseBar(
             name=each.metric.removesuffix(OVER_YARDSTICK if ratios else "_ms"),
             before=each.before,
             after=each.after or 0.0,
@@ -211,7 +211,7 @@ def roofline_panel(change: ProfileChange) -> RooflinePanel | None:
     )
 
 
-def dot_of(name: str, side: Profile, hollow: bool) -> Dot:
+def dot_of(name: str, side: VariantProfile, hollow: bool) -> Dot:
     assert side.roofline is not None  # asked for by the caller
     return Dot(
         group=name, label=f"{name}, {side.sha[:7]}", point=side.roofline, link=f"/runs/{side.run_id}", hollow=hollow
@@ -262,13 +262,13 @@ def leading(session: SessionView, face: AffectedSeries | None) -> SessionSeries 
     return next(iter(mine or gates or session.series), None)
 
 
-def measured(name: str, session: SessionView, series: SessionSeries) -> Measured:
+def measured(name: str, session: SessionView, series: SessionSeries) -> MeasuredSession:
     judged = session.state in ("decided", "running", "waiting")
     verdict = outcome(session, worse_word(series.unit, series.direction))
     if judged and series.change is not None:
         verdict = f"{'▼' if series.change > 0 else '▲'} {numbers.percent(series.change)}"
     ends = series.low is not None and series.high is not None
-    return Measured(
+    return MeasuredSession(
         title=f"{name} {session.worker or session.testbed}"[:20],
         sub=numbers.stamp(when_of(session)),
         base=series.base,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from backend.services.base.scope import RANGES
-from backend.services.reports.facets import FACETS, Catalogue, Choice, catalogue
+from backend.services.reports.facets import FACETS, Catalogue, FacetValue, catalogue
 from frontend.frame import Visit
 from frontend.links import Here
 from frontend.words import plural
@@ -21,7 +21,7 @@ class Facet:
 
     name: str
     chosen: tuple[str, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[FacetValue, ...]
     without: str
     """The same page with this facet taken off."""
     unused: str = ""

@@ -15,7 +15,7 @@ from frontend.words import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SetupStep:
     """One step. What it says while it waits names what it waits for; a command helps where a person must act."""
 
     title: str
@@ -30,11 +30,11 @@ class Step:
 class Shown:
     """A step with its turn: done, now or later."""
 
-    step: Step
+    step: SetupStep
     state: str
 
 
-def in_turn(steps: list[Step]) -> list[Shown]:
+def in_turn(steps: list[SetupStep]) -> list[Shown]:
     """The first step that is not done is the one of now."""
     waiting = next((index for index, step in enumerate(steps) if not step.done), len(steps))
     return [
@@ -43,15 +43,15 @@ def in_turn(steps: list[Step]) -> list[Shown]:
     ]
 
 
-def steps_of(visit: Visit, first: FirstRun | None) -> list[Step]:
+def steps_of(visit: Visit, first: FirstRun | None) -> list[SetupStep]:
     url = visit.config.public_url.rstrip("/")
-    running = Step(
+    running = SetupStep(
         title="Tidemark is running",
         text=f"Service and database answer at {url}. Version {visit.config.version}; data is kept over restarts.",
         done=True,
     )
     if first is None:
-        connect = Step(
+        connect = SetupStep(
             title="Connect a project",
             text="Register a repository; its history is read at once. A push webhook keeps it up to date.",
             done=False,
@@ -61,13 +61,13 @@ def steps_of(visit: Visit, first: FirstRun | None) -> list[Step]:
     return [running, project_step(first), worker_step(first, url), results_step(first)]
 
 
-def project_step(first: FirstRun) -> Step:
+def project_step(first: FirstRun) -> SetupStep:
     if first.sync_error:
         why = visible(first.sync_error).rstrip(".")
         text = f"Its repository could not be read: {why}. It is tried again by itself."
-        return Step(title=f"Project: {visible(first.project)}", text=text, done=False)
+        return SetupStep(title=f"Project: {visible(first.project)}", text=text, done=False)
     if not first.commit_seen:
-        return Step(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
+        return SetupStep(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
     newest = f", the newest {first.newest_sha[:7]}" if first.newest_sha else ""
     text = f"{plural(first.commits, 'commit')} known{newest}."
     if first.manifest_error:
@@ -78,15 +78,15 @@ def project_step(first: FirstRun) -> Step:
         )
     else:
         text += " No run is requested yet: a tidemark.toml in the repository says what to run."
-    return Step(title=f"Project connected: {visible(first.project)}", text=text, done=first.run_requested)
+    return SetupStep(title=f"Project connected: {visible(first.project)}", text=text, done=first.run_requested)
 
 
-def worker_step(first: FirstRun | None, url: str) -> Step:
+def worker_step(first: FirstRun | None, url: str) -> SetupStep:
     wanted = ", ".join(first.wanted_testbeds) if first is not None else ""
     if first is not None and first.worker_connected:
         text = f"{visible(first.worker or '')} takes the waiting runs{f' of {wanted}' if wanted else ''}."
-        return Step(title="A worker is there", text=text, done=True)
-    return Step(
+        return SetupStep(title="A worker is there", text=text, done=True)
+    return SetupStep(
         title="Start a worker" + (f" for {wanted}" if wanted else ""),
         text="On the machine that measures. It registers by itself and takes the waiting runs; none is lost meanwhile.",
         done=False,
@@ -95,10 +95,10 @@ def worker_step(first: FirstRun | None, url: str) -> Step:
     )
 
 
-def results_step(first: FirstRun | None) -> Step:
+def results_step(first: FirstRun | None) -> SetupStep:
     text = "Cells fill in as runs finish. Judging starts when a series has a few runs; until then cells read 1/4, 2/4 …"
     if first is None:
-        return Step(title="First results", text=text, done=False)
+        return SetupStep(title="First results", text=text, done=False)
     if first.failed and not first.done:
         why = visible(first.failed_error or "no reason was given")[:300]
         text = f"{plural(first.failed, 'run')} failed, the last: {why}. {text}"
@@ -117,7 +117,7 @@ def results_step(first: FirstRun | None) -> Step:
         f"{left} left" if left else "",
         f"{plural(first.waiting, 'run')} waiting" if first.waiting else "",
     ]
-    return Step(
+    return SetupStep(
         title="First results",
         text=text,
         done=first.done,

@@ -16,7 +16,7 @@ ROWS: dict[str, PolicyRow] = {row.name: row for row in Policy().describe()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedThreshold:
     """One threshold as the form has it: a fraction is written in percent, nothing takes it back."""
 
     name: str
@@ -36,7 +36,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class PolicyPanel:
     declared: tuple[Section, ...]
     chosen: tuple[Section, ...]
     thresholds: tuple[Threshold, ...]
@@ -48,14 +48,16 @@ class Panel:
     rejudging: Progress | None
     rejudging_late: int
     versions: tuple[PolicyVersion, ...]
-    wanted: Wanted | None = None
+    wanted: WantedThreshold | None = None
     preview: Preview | None = None
 
 
-def panel_of(known: ProjectPolicy, wanted: Wanted | None = None, preview: Preview | None = None) -> Panel:
+def panel_of(
+    known: ProjectPolicy, wanted: WantedThreshold | None = None, preview: Preview | None = None
+) -> PolicyPanel:
     unloaded = Policy.resolve((*_overrides(known.declared), *_overrides(known.chosen)), project=known.project)
     loaded = {row.name: row for row in known.effective}["evidence_regression"]
-    return Panel(
+    return PolicyPanel(
         declared=_sections(known.declared),
         chosen=_sections(known.chosen),
         thresholds=tuple(threshold(row) for row in known.effective),
@@ -70,7 +72,7 @@ def panel_of(known: ProjectPolicy, wanted: Wanted | None = None, preview: Previe
     )
 
 
-def change_of(chosen: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+def change_of(chosen: Mapping[str, Any], wanted: WantedThreshold) -> dict[str, Any]:
     """The change that the form asks for."""
     value = _number(wanted)
     if wanted.place == "":
@@ -91,7 +93,7 @@ def change_of(chosen: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     return {"override": [entry for entry in entries if len(entry) > len(_scope(entry))]}
 
 
-def _number(wanted: Wanted) -> float | int | None:
+def _number(wanted: WantedThreshold) -> float | int | None:
     if wanted.name not in ROWS:
         raise BadRequest.field("name", wanted.name, tuple(ROWS))
     row, text = ROWS[wanted.name], wanted.value.strip().removesuffix("%").strip().replace(",", ".")

@@ -9,12 +9,12 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.reports import explanations
-from backend.services.reports.history import Points
+from backend.services.reports.history import SeriesPoints
 from frontend import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ChosenReference:
     """A series at the commit asked for; `problem` says why there is none."""
 
     asked: str
@@ -31,18 +31,18 @@ class Reference:
         return self.short if self.sha.startswith(self.asked) else f"{self.asked} ({self.short})"
 
 
-def reference_of(c: Connection, series_id: int, asked: str) -> Reference | None:
+def reference_of(c: Connection, series_id: int, asked: str) -> ChosenReference | None:
     """What was measured at the commit named: a sha, a branch, `#123` or `last-good`."""
     if not asked:
         return None
     try:
         said = explanations.explain_point(c, series_id, asked)
     except (NotFound, BadRequest) as error:
-        return Reference(asked=asked, problem=error.detail)
-    return Reference(asked=asked, sha=said.sha, value=said.value)
+        return ChosenReference(asked=asked, problem=error.detail)
+    return ChosenReference(asked=asked, sha=said.sha, value=said.value)
 
 
-def since(reference: Reference, points: Points) -> str:
+def since(reference: ChosenReference, points: SeriesPoints) -> str:
     """The newest point against the reference, as a change of cost, in words."""
     value, unit = reference.value, points.series.unit
     if value is None or not len(points):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
-from backend.regression.compare import Comparison, Failure, Measured, Row, compare
+from backend.regression.compare import ComparedMetric, Comparison, Failure, MetricComparison, compare
 from backend.regression.policy import Override, Policy, PolicyBook, PolicyError, parse_overrides
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.base.metric_words import change_word
@@ -141,12 +141,12 @@ def read_file(path: Path) -> Run:
         raise Refusal(f"{path} is no tidemark.run/1: {'; '.join(str(error).splitlines()[:3])}") from None
 
 
-def measured(run: Run) -> list[Measured]:
+def measured(run: Run) -> list[ComparedMetric]:
     """Every measurement of a run, named so that the other run's counterpart has the same name."""
     found = []
     for result in run.results:
         found += [
-            Measured(
+            ComparedMetric(
                 key=_key(result, measurement.metric),
                 metric=measurement.metric,
                 unit=measurement.unit,
@@ -175,7 +175,7 @@ def _is_empty(result: Result) -> bool:
     return result.status is not ResultStatus.OK and not result.measurements
 
 
-def _line(row: Row, direction: str, width: int) -> str:
+def _line(row: MetricComparison, direction: str, width: int) -> str:
     verdict = row.verdict.value
     if row.verdict in (Verdict.REGRESSION, Verdict.IMPROVEMENT):
         verdict += f": {change_word(row.unit, direction, row.change)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from backend.services.repository.manifest import FILE_NAME, ManifestInvalid, parse
 from tidemark.benchmark import git_says, new_id
 from tidemark.refusal import Refusal
-from worker.execution.suite import BadSpec, Suite
+from worker.execution.suite import BadSpec, SuiteSpec
 
 DEFAULT_TIMEOUT_S = 3600.0
 
@@ -63,7 +63,7 @@ def _about(directory: Path, testbed: str) -> dict[str, str]:
     }
 
 
-def read_suite(name: str, directory: Path) -> tuple[Suite, str]:
+def read_suite(name: str, directory: Path) -> tuple[SuiteSpec, str]:
     """The suite of this name in the directory's tidemark.toml, and the first testbed it is meant for."""
     path = directory / FILE_NAME
     try:
@@ -78,6 +78,6 @@ def read_suite(name: str, directory: Path) -> tuple[Suite, str]:
     if name not in known:
         raise Refusal(f"no suite {name!r} in {path}; it has: {', '.join(known) or 'none'}")
     try:
-        return Suite.from_spec(known[name].spec(), default_timeout_s=DEFAULT_TIMEOUT_S), known[name].testbeds[0]
+        return SuiteSpec.from_spec(known[name].spec(), default_timeout_s=DEFAULT_TIMEOUT_S), known[name].testbeds[0]
     except BadSpec as error:
         raise Refusal(f"{path}: suite {name}: {error}") from None

@@ -19,7 +19,7 @@ from tidemark.machine import ports
 from tidemark.machine.account import ServersHome, servers_home
 from tidemark.machine.datadir import DataDirectory
 from tidemark.machine.postgres import EmbeddedPostgres
-from tidemark.machine.supervisor import Command, Supervisor
+from tidemark.machine.supervisor import ServiceCommand, Supervisor
 from tidemark.machine.valkey import EmbeddedValkey
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings
@@ -97,7 +97,7 @@ def _start_all(
         say(f"  {server.name:<9} ready after {took_s:.1f} s")
     began = time.monotonic()
     answer = supervisor.run_once(
-        Command(
+        ServiceCommand(
             name="prepare",
             arguments=(*PYTHON, "tidemark.prepare"),
             environment=lambda: {
@@ -109,7 +109,7 @@ def _start_all(
     prepared = json.loads(answer)
     say(f"  {'database':<9} up to date after {time.monotonic() - began:.1f} s")
     own_address = _own_address(chosen)
-    api = Command(
+    api = ServiceCommand(
         name="api",
         arguments=(
             *(*PYTHON, "tidemark", "serve"),
@@ -120,8 +120,8 @@ def _start_all(
         healthy=lambda: answers(f"{own_address}/healthz"),
         pass_fds=(listening.fileno(),),
     )
-    beat = Command(name="beat", arguments=(*PYTHON, "tidemark", "beat"), environment=servers.environment)
-    worker = Command(
+    beat = ServiceCommand(name="beat", arguments=(*PYTHON, "tidemark", "beat"), environment=servers.environment)
+    worker = ServiceCommand(
         name="worker",
         arguments=(*PYTHON, "tidemark", "worker", "--testbed", TESTBED),
         environment=lambda: servers.worker_environment(own_address, prepared["worker_token"]),

@@ -22,7 +22,7 @@ PREFIX = "/api/v1"
 SESSION_BODY = b'{"schema": "tidemark.session/1"'
 
 
-class ApiError(Exception):
+class ApiRefusal(Exception):
     """The API answered, and the answer was no. `problem` is the reason it gave."""
 
     def __init__(self, status: int, problem: str, *, retry_after_s: float | None = None) -> None:
@@ -42,7 +42,7 @@ class ApiError(Exception):
         return self.status >= 500 or self.status in (401, 403, 408, 425, 429)
 
 
-class Unreachable(Exception):
+class ApiUnreachable(Exception):
     """No answer came: connection refused, reset, timed out, or a name that does not resolve."""
 
 
@@ -104,7 +104,9 @@ class LeasedRun:
                 spec=dict(answer.get("spec") or {}),
             )
         except (KeyError, TypeError, ValueError) as flaw:
-            raise ApiError(200, f"the answer to a lease is not understood ({flaw!r}); do the versions match?") from None
+            raise ApiRefusal(
+                200, f"the answer to a lease is not understood ({flaw!r}); do the versions match?"
+            ) from None
 
 
 class ApiClient:
@@ -172,7 +174,7 @@ class ApiClient:
         }
         try:
             return LeasedRun.from_answer(self._call("POST", f"/runs/{quote(run_id, safe='')}/lease", json=body))
-        except ApiError as refusal:
+        except ApiRefusal as refusal:
             if refusal.status in (404, 409, 410):
                 return None
             raise
@@ -214,11 +216,11 @@ class ApiClient:
                 method, PREFIX + path, timeout=httpx.Timeout(limit_s, connect=min(3.0, limit_s)), **content
             )
         except httpx.HTTPError as failure:
-            raise Unreachable(f"{method} {path}: {failure or type(failure).__name__}") from failure
+            raise ApiUnreachable(f"{method} {path}: {failure or type(failure).__name__}") from failure
         self._compare_clocks(answer)
         if answer.is_success:
             return _object(answer)
-        raise ApiError(answer.status_code, _problem(answer), retry_after_s=_retry_after_s(answer))
+        raise ApiRefusal(answer.status_code, _problem(answer), retry_after_s=_retry_after_s(answer))
 
 
 def _object(answer: httpx.Response) -> Mapping[str, Any]:
@@ -227,7 +229,7 @@ def _object(answer: httpx.Response) -> Mapping[str, Any]:
     try:
         body = answer.json()
     except ValueError:
-        raise ApiError(502, "the answer is not JSON; does something else listen at this address?") from None
+        raise ApiRefusal(502, "the answer is not JSON; does something else listen at this address?") from None
     return body if isinstance(body, dict) else {}
 
 

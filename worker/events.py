@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from worker.client import ApiError, Unreachable
-from worker.isolation.output import Progress, Stream
+from worker.client import ApiRefusal, ApiUnreachable
+from worker.isolation.output import OutputStream, SuiteProgress
 
 log = logging.getLogger("tidemark.worker")
 
@@ -26,7 +26,7 @@ LINES_PER_S = 20.0
 KEPT_STATES = 50
 
 # When it came (seconds since the epoch), where, and what it says.
-LoggedLine = tuple[float, Stream, str]
+LoggedLine = tuple[float, OutputStream, str]
 Send = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
@@ -59,13 +59,13 @@ class EventStream:
         with self._lock:
             self._states.append(event)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: SuiteProgress) -> None:
         # Only the latest counts.
         event = {"at": now_text(), "kind": "progress", "detail": progress.as_detail()}
         with self._lock:
             self._progress = event
 
-    def line(self, stream: Stream, line: str) -> None:
+    def line(self, stream: OutputStream, line: str) -> None:
         with self._lock:
             self._lines.append((time.time(), stream, line))
             if len(self._lines) > MAX_LINES_A_BATCH:
@@ -87,9 +87,9 @@ class EventStream:
         try:
             for first in range(0, len(batch), MAX_EVENTS_A_CALL):
                 self._send(batch[first : first + MAX_EVENTS_A_CALL])
-        except Unreachable:
+        except ApiUnreachable:
             self._put_back(states, progress, lines, left_out)
-        except ApiError as refusal:
+        except ApiRefusal as refusal:
             # A lost lease is the heartbeat's to act on; a refused batch would be refused again.
             log.debug("events were refused: %s", refusal)
 

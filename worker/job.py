@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
+from worker.client import ApiClient, ApiRefusal, ApiUnreachable, LeasedRun
 from worker.config import WorkerConfig
 from worker.delivery.deliver import Deliverer
 from worker.delivery.spool import Parcel, Spool
@@ -30,7 +30,7 @@ log = logging.getLogger("tidemark.worker")
 RELEASE_LIMIT_S = 1.0
 
 
-class Job:
+class JobRunner:
     """Carries out runs, one at a time."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Job:
     def _next(self, run_id: str) -> str | None:
         try:
             return self.client.next_run(self.config.name, run_id)
-        except (Unreachable, ApiError) as failure:
+        except (ApiUnreachable, ApiRefusal) as failure:
             log.info("no further suite of this commit was asked for: %s", failure)
             return None
 
@@ -113,7 +113,7 @@ class Job:
         log.error("run %s goes to another worker: %s", leased.run_id, reason)
         try:
             self.client.release(leased.run_id, leased.lease, reason, lost=True)
-        except (Unreachable, ApiError) as failure:
+        except (ApiUnreachable, ApiRefusal) as failure:
             log.warning("run %s could not be handed over, its lease will run out: %s", leased.run_id, failure)
 
     def _lease(self, run_id: str) -> LeasedRun | None:
@@ -126,7 +126,7 @@ class Job:
                 capabilities=self.capabilities(),
                 protection=self.sandbox.protection,
             )
-        except (Unreachable, ApiError) as failure:
+        except (ApiUnreachable, ApiRefusal) as failure:
             # The run is still queued, and will be offered again.
             log.warning("run %s could not be leased: %s", run_id, failure)
             return None
@@ -161,7 +161,7 @@ class Job:
         try:
             self.client.release(leased.run_id, leased.lease, words, limit_s=RELEASE_LIMIT_S)
             log.info("run %s was handed back: %s", leased.run_id, words)
-        except (Unreachable, ApiError) as failure:
+        except (ApiUnreachable, ApiRefusal) as failure:
             log.warning("run %s could not be handed back, its lease will run out: %s", leased.run_id, failure)
 
     def _deliver(self, leased: LeasedRun, product: Product, interrupt: Interrupt) -> bool:

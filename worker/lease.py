@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from worker.client import ApiClient, ApiError, LeasedRun, Unreachable
+from worker.client import ApiClient, ApiRefusal, ApiUnreachable, LeasedRun
 from worker.isolation.processes import Ending, Interrupt
 
 log = logging.getLogger("tidemark.worker")
@@ -33,10 +33,10 @@ class LeaseKeeper:
         while not self._closing.wait(self._leased.heartbeat_s):
             try:
                 cancelled = self._client.heartbeat(self._leased.run_id, self._leased.lease)
-            except Unreachable as absence:
+            except ApiUnreachable as absence:
                 log.warning("no heartbeat for run %s: %s", self._leased.run_id, absence)
                 continue
-            except ApiError as refusal:
+            except ApiRefusal as refusal:
                 if refusal.status in (404, 409, 410):
                     log.info("run %s: the lease is gone (%s)", self._leased.run_id, refusal.problem)
                     self._interrupt.give(Ending.LEASE_LOST)

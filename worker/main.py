@@ -24,14 +24,14 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging
 from celery.worker import state as celery_state
 
-from worker.client import ApiClient, ApiError, DesiredState, Unreachable
+from worker.client import ApiClient, ApiRefusal, ApiUnreachable, DesiredState
 from worker.config import WorkerConfig
 from worker.delivery.deliver import Deliverer
 from worker.delivery.spool import Spool
 from worker.execution.rundir import remove_stale
 from worker.isolation.processes import end_strays
 from worker.isolation.protection import Sandbox, describe, establish
-from worker.job import Job, Switch
+from worker.job import JobRunner, Switch
 from worker.observe import capabilities
 
 log = logging.getLogger("tidemark.worker")
@@ -53,12 +53,12 @@ def run(config: WorkerConfig) -> int:
         prepare_directories(config)
         with only_one(config.own_dir / "lock"):
             return Worker(config).work()
-    except (Refused, OSError) as refusal:
+    except (SetupRefused, OSError) as refusal:
         log.error("worker %s cannot work: %s", config.name, refusal)
         return EXIT_REFUSED
 
 
-class Refused(Exception):
+class SetupRefused(Exception):
     """This worker cannot work as it is set up; the message says why and what to do."""
 
 
@@ -79,7 +79,7 @@ class Worker:
         self.spool = Spool(config.spool_dir)
         self.deliverer = Deliverer(self.client, self.spool)
         self.machine = capabilities(config.data_dir)
-        self.job = Job(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
+        self.job = JobRunner(config, self.client, self.sandbox, self.spool, self.deliverer, self.capabilities)
         self.switch = Switch()
         self.desired_state = DesiredState.OK
         self.queue = config.queue
@@ -132,11 +132,11 @@ class Worker:
             try:
                 self._hello(starting=True)
                 return True
-            except Unreachable as absence:
+            except ApiUnreachable as absence:
                 log.warning("the API at %s does not answer yet: %s", self.config.api_url, absence)
-            except ApiError as refusal:
+            except ApiRefusal as refusal:
                 if not refusal.may_pass or refusal.status in (401, 403):
-                    raise Refused(f"{self.config.api_url} refused it: {refusal}") from None
+                    raise SetupRefused(f"{self.config.api_url} refused it: {refusal}") from None
                 log.warning("%s", refusal)
             self.switch.stopping.wait(wait_s)
             wait_s = min(5.0, wait_s * 1.5)
@@ -147,7 +147,7 @@ class Worker:
             self._is_time_to_leave()
             try:
                 self._hello(starting=False)
-            except ApiError as refusal:
+            except ApiRefusal as refusal:
                 if refusal.is_outdated:
                     # The service was brought up to date meanwhile: what is measured is still delivered.
                     log.error("this worker leaves after the run in hand: %s", refusal.problem)
@@ -155,7 +155,7 @@ class Worker:
                     self._drain()
                     return
                 log.warning("could not say that this worker is alive: %s", refusal)
-            except Unreachable as failure:
+            except ApiUnreachable as failure:
                 log.warning("could not say that this worker is alive: %s", failure)
             except OSError as failure:
                 log.error("the spool cannot be read: %s", failure)
@@ -350,7 +350,7 @@ def only_one(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(
+            raise SetupRefused(
                 f"another worker of the name {lock.parent.name!r} is running with {lock.parent.parent}; "
                 "give this one another name"
             ) from None

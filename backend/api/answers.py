@@ -8,7 +8,7 @@ from pydantic import BaseModel
 T = TypeVar("T")
 
 
-class Page(BaseModel, Generic[T]):
+class ListPage(BaseModel, Generic[T]):
     """Part of a list. `next` is the cursor of the following part, null at the end."""
 
     items: list[T]

@@ -45,13 +45,13 @@ Capabilities = Annotated[dict[str, Any], AfterValidator(_storable)]
 Instant = Annotated[AwareDatetime, AfterValidator(_of_a_calendar)]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """Unknown fields are refused: a misspelt one would otherwise be silently ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class LeaseBody(Body):
+class LeaseBody(RequestBody):
     worker: Name
     testbed: Name
     version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
@@ -68,7 +68,7 @@ class LeaseBody(Body):
         )
 
 
-class WorkerBody(Body):
+class WorkerBody(RequestBody):
     name: Name
     testbed: Name
     version: Annotated[str, StringConstraints(max_length=50, pattern=PLAIN)] = ""
@@ -86,27 +86,27 @@ class WorkerBody(Body):
         )
 
 
-class NextBody(Body):
+class NextBody(RequestBody):
     after: Annotated[
         str, StringConstraints(max_length=64, pattern=PLAIN), Field(description="the run it has just delivered")
     ]
 
 
-class WorkerStateBody(Body):
+class WorkerStateBody(RequestBody):
     state: Literal["ok", "pause", "drain", "quarantine"]
 
 
-class HeartbeatBody(Body):
+class HeartbeatBody(RequestBody):
     lease: Secret
 
 
-class ReleaseBody(Body):
+class ReleaseBody(RequestBody):
     lease: Secret
     reason: Sentence = ""
     lost: bool = Field(default=False, description="by the worker's fault: it counts as a lost attempt")
 
 
-class EventBody(Body):
+class EventBody(RequestBody):
     at: Annotated[Instant, Field(description="when it happened, with time zone")]
     kind: EventKind
     detail: dict[str, Any]
@@ -115,12 +115,12 @@ class EventBody(Body):
         return RunEvent(at=self.at, kind=self.kind, detail=self.detail)
 
 
-class EventsBody(Body):
+class EventsBody(RequestBody):
     lease: Secret
     events: list[EventBody] = Field(max_length=MAX_EVENTS)
 
 
-class RunRequestBody(Body):
+class RunRequestBody(RequestBody):
     project: Slug
     commit: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)] = Field(
         description="a commit id, its beginning (7 digits or more), or the name of a branch"
@@ -134,7 +134,7 @@ class RunRequestBody(Body):
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
 
 
-class OidcBody(Body):
+class OidcBody(RequestBody):
     """Whose workflows may deliver. Patterns are shell patterns; what is left out limits nothing."""
 
     refs: list[Pattern] = Field(default_factory=list, max_length=50, description='such as "refs/heads/main"')
@@ -145,7 +145,7 @@ class OidcBody(Body):
     )
 
 
-class GitHubBody(Body):
+class GitHubBody(RequestBody):
     """What GitHub is told, by which label a maintainer approves, what signs its deliveries; null takes one back."""
 
     issues: bool | None = Field(default=None, description="open one issue for each confirmed regression of the branch")
@@ -155,7 +155,7 @@ class GitHubBody(Body):
     )
 
 
-class ProjectBody(Body):
+class ProjectBody(RequestBody):
     """What is left out stays as it is; of a new project it is what stands here."""
 
     project: Slug
@@ -177,7 +177,7 @@ class ProjectBody(Body):
         return cast(ProjectChange, named)
 
 
-class PolicyBody(Body):
+class PolicyBody(RequestBody):
     policy: Capabilities = Field(
         description="thresholds as in [policy] of tidemark.toml; null takes one back; `override`: tables with scopes"
     )
@@ -188,21 +188,21 @@ class PreviewBody(PolicyBody):
     declared: bool = Field(default=False, description="`policy` is to be the [policy] of tidemark.toml")
 
 
-class ApprovalBody(Body):
+class ApprovalBody(RequestBody):
     project: Slug
     commit: Annotated[str, StringConstraints(pattern=shapes.WHOLE_SHA)] = Field(
         description="the exact commit that was looked at; another head needs another approval"
     )
 
 
-class TokenBody(Body):
+class TokenBody(RequestBody):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
     scopes: list[Literal["read", "write", "worker", "approve", "admin"]] = Field(min_length=1)
     project: Slug | None = None
     expires_at: Instant | None = None
 
 
-class TriageBody(Body):
+class TriageBody(RequestBody):
     action: Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=PLAIN)]
     reason: Sentence | None = None
     note: Sentence | None = None

@@ -29,7 +29,7 @@ SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "un
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ProblemDocument:
     """One error, as it is answered."""
 
     status: int
@@ -55,10 +55,10 @@ class Problem:
 
 
 # The frontend sets `app.state.problem_page`: how a problem looks to a person.
-ProblemPage = Callable[[Request, Problem], Response]
+ProblemPage = Callable[[Request, ProblemDocument], Response]
 
 
-def answer(request: Request, problem: Problem) -> Response:
+def answer(request: Request, problem: ProblemDocument) -> Response:
     """The problem as a page for browsers that asked for one, as a document for everyone else."""
     page: ProblemPage | None = getattr(request.app.state, "problem_page", None)
     if page is not None and not request.url.path.startswith("/api/") and _wants_html(request):
@@ -72,22 +72,22 @@ def _wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def of_service_error(error: ServiceError) -> Problem:
+def of_service_error(error: ServiceError) -> ProblemDocument:
     headers = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
     if isinstance(error, TooMany | Unavailable):
         headers["Retry-After"] = str(error.retry_after_s)
-    return Problem(
+    return ProblemDocument(
         status=error.status, slug=error.slug, title=error.title, detail=error.detail, extra=error.extra, headers=headers
     )
 
 
-def of_http_error(error: HTTPException, method: str, path: str) -> Problem:
+def of_http_error(error: HTTPException, method: str, path: str) -> ProblemDocument:
     status = HTTPStatus(error.status_code)
     detail = str(error.detail)
     if detail == status.phrase:
         detail = _explained(error, method, path)
     slug = SLUGS.get(error.status_code, status.phrase.lower().replace(" ", "-"))
-    return Problem(
+    return ProblemDocument(
         status=error.status_code, slug=slug, title=status.phrase, detail=detail, headers=dict(error.headers or {})
     )
 
@@ -109,7 +109,7 @@ def _methods_at(request: Request) -> str:
     return ", ".join(m for m in METHODS if any(route.matches(asked[m])[0] is Match.FULL for route in routes))
 
 
-def of_validation_error(error: RequestValidationError) -> Problem:
+def of_validation_error(error: RequestValidationError) -> ProblemDocument:
     """What FastAPI refuses before a route is called."""
     found = [
         {
@@ -131,7 +131,7 @@ def _said(item: Mapping[str, Any]) -> str:
     return str(item["msg"]) if words is None else f"must be {words}"
 
 
-def of_invalid_run(error: Invalid) -> Problem:
+def of_invalid_run(error: Invalid) -> ProblemDocument:
     """A run that breaks its contract."""
     found = [
         {"path": item.path, "value": item.value, "accepted": item.accepted} for item in error.problems[:MAX_PROBLEMS]
@@ -139,14 +139,14 @@ def of_invalid_run(error: Invalid) -> Problem:
     return of_service_error(InvalidContent(str(error), errors=found))
 
 
-def of_database_error(error: DBAPIError | postgres.Error) -> Problem:
+def of_database_error(error: DBAPIError | postgres.Error) -> ProblemDocument:
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, postgres.DataError):
         # Such as a NUL character: text that JSON allows and Postgres cannot keep.
         return of_service_error(BadRequest(f"a value cannot be stored: {_first_line(cause)}"))
     if isinstance(cause, postgres.IntegrityError):
         log.error("integrity error: %s", cause)
-        return Problem(
+        return ProblemDocument(
             status=409,
             slug="conflict",
             title="This contradicts what is stored",
@@ -167,7 +167,7 @@ def _first_line(error: BaseException | None) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
-UNEXPECTED = Problem(
+UNEXPECTED = ProblemDocument(
     status=500,
     slug="internal-error",
     title="Something failed inside the service",

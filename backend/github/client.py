@@ -1,8 +1,8 @@
 """Talking to GitHub: as an app (JWT, installation tokens) or with a plain token, with the retries GitHub asks for.
 
 A request that may succeed later (rate limit, secondary limit, 5xx, no connection) raises `Later` with the time to wait;
-one that will not (revoked permission, not found, refused body) raises `Refused` with GitHub's own words. Waiting is the
-caller's: the outbox keeps what is to be said and tries again until it gives up visibly.
+one that will not (revoked permission, not found, refused body) raises `GitHubRefused` with GitHub's own words. Waiting
+is the caller's: the outbox keeps what is to be said and tries again until it gives up visibly.
 """
 
 import time
@@ -39,7 +39,7 @@ class Later(GitHubError):
         self.after_s = min(max(after_s, 1.0), LONGEST_WAIT_S)
 
 
-class Refused(GitHubError):
+class GitHubRefused(GitHubError):
     """It will not work until somebody changes something; `status` is GitHub's."""
 
     def __init__(self, reason: str, status: int) -> None:
@@ -119,7 +119,7 @@ class About:
 
 
 def about_app(app_id: str, private_key: str, *, api_url: str = API_URL) -> About:
-    """Ask GitHub who this app is. Raises `Later`, `Refused` or, for a key that is none, ValueError."""
+    """Ask GitHub who this app is. Raises `Later`, `GitHubRefused` or, for a key that is none, ValueError."""
     token = app_jwt(app_id, private_key, time.time())
     api = GitHub(PlainToken(token), api_url=api_url)
     try:
@@ -132,7 +132,7 @@ def about_app(app_id: str, private_key: str, *, api_url: str = API_URL) -> About
 
 
 class GitHub:
-    """One connection to GitHub's REST API. Raises `Later` or `Refused`, and nothing of httpx."""
+    """One connection to GitHub's REST API. Raises `Later` or `GitHubRefused`, and nothing of httpx."""
 
     def __init__(
         self, credentials: Credentials, *, api_url: str = API_URL, clock: Callable[[], float] = time.time
@@ -172,7 +172,7 @@ class GitHub:
                 token = self._credentials.token(self._http)
                 response = self._http.request(method, path, json=body, headers={"Authorization": f"Bearer {token}"})
             except ValueError as error:
-                raise Refused(str(error), 401) from None
+                raise GitHubRefused(str(error), 401) from None
             except httpx.HTTPError as error:
                 raise Later(f"GitHub could not be reached: {error or type(error).__name__}", SERVER_ERROR_S) from error
             if response.status_code == 401 and not last:
@@ -203,7 +203,7 @@ class _Answer:
 
 
 def _raise_for(response: httpx.Response, now: float) -> None:
-    """Nothing for a success; else `Later` or `Refused` with GitHub's message."""
+    """Nothing for a success; else `Later` or `GitHubRefused` with GitHub's message."""
     status = response.status_code
     if status < 400:
         return
@@ -221,7 +221,7 @@ def _raise_for(response: httpx.Response, now: float) -> None:
         410: "gone",
         422: "GitHub refused the body",
     }.get(status, "refused")
-    raise Refused(f"{response.request.method} {response.request.url.path}: {status}, {what}: {said}", status)
+    raise GitHubRefused(f"{response.request.method} {response.request.url.path}: {status}, {what}: {said}", status)
 
 
 def _limit_wait(response: httpx.Response, now: float, said: str) -> float | None:

@@ -26,7 +26,7 @@ PULL_REQUEST_REF = re.compile(r"refs/pull/([0-9]{1,9})/(?:merge|head)")
 REQUIRED = ("iss", "aud", "exp", "iat", "sub", "repository", "ref")
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """The token is not accepted; the message says which claim, what it was and what is accepted."""
 
 
@@ -105,13 +105,15 @@ class KeySet:
         self._fetched_at: float | None = None
 
     def key(self, key_id: str) -> jwt.PyJWK:
-        """The key of that id; raises `Refused` when the issuer has none such or cannot be reached."""
+        """The key of that id; raises `TokenRefused` when the issuer has none such or cannot be reached."""
         with self._lock:
             age = float("inf") if self._fetched_at is None else self._clock() - self._fetched_at
             if age > KEYS_LIVE_S or (key_id not in self._keys and age > FETCH_AT_MOST_EVERY_S):
                 self._fetch()
             if key_id not in self._keys:
-                raise Refused(f"the token is signed with key {key_id[:64]!r}, which {self.issuer} does not publish")
+                raise TokenRefused(
+                    f"the token is signed with key {key_id[:64]!r}, which {self.issuer} does not publish"
+                )
             return self._keys[key_id]
 
     def _fetch(self) -> None:
@@ -123,7 +125,7 @@ class KeySet:
             keys = jwt.PyJWKSet.from_dict(found.json()).keys
         except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
             if not self._keys:
-                raise Refused(f"the keys of {self.issuer} could not be fetched: {error}") from error
+                raise TokenRefused(f"the keys of {self.issuer} could not be fetched: {error}") from error
             return
         self._keys = {key.key_id: key for key in keys if key.key_id}
 
@@ -144,13 +146,13 @@ def stated_repository(token: str) -> str | None:
 
 
 def verify(token: str, rules: Rules, keys: KeySet, *, audience: str) -> Workflow:
-    """Who speaks with this token; raises `Refused` when it is not genuine or not one the project accepts."""
+    """Who speaks with this token; raises `TokenRefused` when it is not genuine or not one the project accepts."""
     if len(token) > MAX_TOKEN_CHARACTERS:
-        raise Refused(f"the token has {len(token)} characters; accepted: at most {MAX_TOKEN_CHARACTERS}")
+        raise TokenRefused(f"the token has {len(token)} characters; accepted: at most {MAX_TOKEN_CHARACTERS}")
     try:
         header = jwt.get_unverified_header(token)
         if header.get("alg") not in ALGORITHMS:
-            raise Refused(f"the token's algorithm is {header.get('alg')!r}; accepted: {', '.join(ALGORITHMS)}")
+            raise TokenRefused(f"the token's algorithm is {header.get('alg')!r}; accepted: {', '.join(ALGORITHMS)}")
         claims = jwt.decode(
             token,
             keys.key(str(header.get("kid", ""))),
@@ -161,11 +163,11 @@ def verify(token: str, rules: Rules, keys: KeySet, *, audience: str) -> Workflow
             options={"require": list(REQUIRED)},
         )
     except jwt.InvalidAudienceError:
-        raise Refused(f"the token is for another audience; accepted: {audience!r}") from None
+        raise TokenRefused(f"the token is for another audience; accepted: {audience!r}") from None
     except jwt.ExpiredSignatureError:
-        raise Refused("the token has expired; ask for a new one in the step that uses it") from None
+        raise TokenRefused("the token has expired; ask for a new one in the step that uses it") from None
     except jwt.PyJWTError as error:
-        raise Refused(f"the token is not valid: {error}") from None
+        raise TokenRefused(f"the token is not valid: {error}") from None
     return _accepted(claims, rules)
 
 
@@ -173,13 +175,15 @@ def _accepted(claims: Mapping[str, Any], rules: Rules) -> Workflow:
     repository, ref = str(claims["repository"]), str(claims["ref"])
     environment = claims.get("environment")
     if repository.lower() != rules.repository.lower():
-        raise Refused(f"the token speaks for repository {repository!r}; accepted: {rules.repository!r}")
+        raise TokenRefused(f"the token speaks for repository {repository!r}; accepted: {rules.repository!r}")
     if rules.repository_id is not None and str(claims.get("repository_id")) != rules.repository_id:
-        raise Refused(f"repository id is {claims.get('repository_id')!r}; accepted: {rules.repository_id!r}")
+        raise TokenRefused(f"repository id is {claims.get('repository_id')!r}; accepted: {rules.repository_id!r}")
     if not any(fnmatchcase(ref, pattern) for pattern in rules.refs):
-        raise Refused(f"the token speaks for ref {ref!r}; accepted: {', '.join(rules.refs)}")
+        raise TokenRefused(f"the token speaks for ref {ref!r}; accepted: {', '.join(rules.refs)}")
     if rules.environments and not any(fnmatchcase(str(environment), pattern) for pattern in rules.environments):
-        raise Refused(f"the token speaks for environment {environment!r}; accepted: {', '.join(rules.environments)}")
+        raise TokenRefused(
+            f"the token speaks for environment {environment!r}; accepted: {', '.join(rules.environments)}"
+        )
     return Workflow(
         repository=repository,
         repository_id=str(claims.get("repository_id", "")),

@@ -7,7 +7,7 @@ from backend.contract import Invalid, Run, parse_run, to_json
 from backend.importers.assemble import CONTENT_ID, NOT_BELIEVED, assemble, content_id
 from backend.importers.file import ResultFile, Unreadable
 from backend.importers.formats import FORMATS, RUN_FORMAT, SUFFIXES, format_of, known
-from backend.importers.model import Context, Format, Imported, Problem, Reason, reasons
+from backend.importers.model import Context, Format, Imported, Problem, SkipReason, reasons
 
 __all__ = [
     "CONTENT_ID",
@@ -18,7 +18,7 @@ __all__ = [
     "Format",
     "Imported",
     "Problem",
-    "Reason",
+    "SkipReason",
     "Unreadable",
     "delivered_bytes",
     "detect_format",

@@ -36,7 +36,7 @@ def plain_reason(reason: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class SkipReason:
     """Why records were left out: how many for this reason, and the first of them."""
 
     reason: str
@@ -44,13 +44,13 @@ class Reason:
     first: str
 
 
-def reasons(problems: Sequence[Problem]) -> tuple[Reason, ...]:
+def reasons(problems: Sequence[Problem]) -> tuple[SkipReason, ...]:
     """The problems by their reason, the most frequent first: quotes and counts make no reason."""
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
         kinds.setdefault(plain_reason(problem.reason), []).append(problem)
     ordered = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    return tuple(Reason(reason=reason, count=len(found), first=str(found[0])) for reason, found in ordered)
+    return tuple(SkipReason(reason=reason, count=len(found), first=str(found[0])) for reason, found in ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BisectionStatus:
     """How far a bisection is."""
 
     probabilities: tuple[float, ...]
@@ -68,7 +68,7 @@ def stand(
     shift: float,
     error: float,
     unusable: Sequence[int] = (),
-) -> Standing:
+) -> BisectionStatus:
     """Where the bisection stands; `error` is what one more measurement would have, `unusable` cannot be measured."""
     probabilities = posterior(candidates, observations, shift)
     best = int(np.argmax(probabilities))
@@ -82,7 +82,7 @@ def stand(
     choice = int(np.argmax(information)) if information else 0
     worth = bool(information) and information[choice] > LEAST_INFORMATION
     over = confidence >= SURE or not worth
-    return Standing(
+    return BisectionStatus(
         probabilities=tuple(float(p) for p in probabilities),
         best=best,
         confidence=confidence,

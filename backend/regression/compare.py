@@ -32,7 +32,7 @@ class CompareReason(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ComparedMetric:
     """One metric of one result of a run. `key` names it across runs: benchmark, variant and metric."""
 
     key: str
@@ -47,7 +47,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricComparison:
     """One metric of both sides. Changes are fractions of cost; `insufficient` says how many more runs would tell."""
 
     key: str
@@ -80,7 +80,7 @@ class Failure:
 class Comparison:
     """Everything two commits have in common, and what they have not."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MetricComparison, ...]
     geometric_mean: float | None
     """Cost change over the gates that both sides measured; None where there are none."""
     covered: int
@@ -92,19 +92,19 @@ class Comparison:
     failed: tuple[Failure, ...]
 
     @property
-    def regressions(self) -> tuple[Row, ...]:
+    def regressions(self) -> tuple[MetricComparison, ...]:
         """Gates that got worse beyond doubt and past the policy."""
         return tuple(r for r in self.rows if r.verdict is Verdict.REGRESSION and r.role is Role.GATE)
 
     @property
-    def undecided(self) -> tuple[Row, ...]:
+    def undecided(self) -> tuple[MetricComparison, ...]:
         """Gates on which more runs are needed."""
         return tuple(r for r in self.rows if r.verdict is Verdict.INSUFFICIENT and r.role is Role.GATE)
 
 
 def compare(
-    base: Sequence[Measured],
-    head: Sequence[Measured],
+    base: Sequence[ComparedMetric],
+    head: Sequence[ComparedMetric],
     policy: Policy | Mapping[str, Policy],
     spread: Mapping[str, float] | None = None,
 ) -> Comparison:
@@ -137,15 +137,15 @@ def compare(
     )
 
 
-def _usable(m: Measured) -> bool:
+def _usable(m: ComparedMetric) -> bool:
     return bool(m.values) and all(math.isfinite(v) and (v > 0 or m.exact) for v in m.values)
 
 
-def _status(m: Measured) -> str:
+def _status(m: ComparedMetric) -> str:
     return m.status if m.status != "ok" or _usable(m) else "no usable value"
 
 
-def _exact_row(a: Measured, b: Measured, policy: Policy) -> Row:
+def _exact_row(a: ComparedMetric, b: ComparedMetric, policy: Policy) -> MetricComparison:
     base, head = statistics.median_low(a.values), statistics.median_low(b.values)
     change = exact_change(base, head, a.direction)
     verdict = Verdict.UNCHANGED
@@ -153,10 +153,12 @@ def _exact_row(a: Measured, b: Measured, policy: Policy) -> Row:
         verdict = Verdict.REGRESSION
     elif change < -policy.exact_min_change:
         verdict = Verdict.IMPROVEMENT
-    return Row(a.key, a.metric, a.unit, a.role, base, head, change, change, change, verdict, CompareReason.EXACT)
+    return MetricComparison(
+        a.key, a.metric, a.unit, a.role, base, head, change, change, change, verdict, CompareReason.EXACT
+    )
 
 
-def _row(a: Measured, b: Measured, policy: Policy, past: float | None) -> Row:
+def _row(a: ComparedMetric, b: ComparedMetric, policy: Policy, past: float | None) -> MetricComparison:
     """Two gates: the interval must exclude no change, and the estimate must be past the policy."""
     x, y = [[log_cost(v, m.direction) for v in m.values] for m in (a, b)]
     difference = typical(y) - typical(x)
@@ -176,7 +178,7 @@ def _row(a: Measured, b: Measured, policy: Policy, past: float | None) -> Row:
         verdict, reason = Verdict.INSUFFICIENT, CompareReason.CANNOT_TELL_YET
     base, head = statistics.median(a.values), statistics.median(b.values)
     ends = (math.expm1(difference), math.expm1(low), math.expm1(high))
-    return Row(a.key, a.metric, a.unit, a.role, base, head, *ends, verdict, reason, needed)
+    return MetricComparison(a.key, a.metric, a.unit, a.role, base, head, *ends, verdict, reason, needed)
 
 
 def _error(x: list[float], y: list[float], past: float | None, policy: Policy) -> tuple[float, float]:
@@ -202,7 +204,7 @@ def _needed(n: int, m: int, difference: float, error: float, gate: float) -> int
     return min(MOST_RUNS, max(1, math.ceil(wanted) - min(n, m)))
 
 
-def _with_trades(rows: list[Row], head: Mapping[str, Measured]) -> list[Row]:
+def _with_trades(rows: list[MetricComparison], head: Mapping[str, ComparedMetric]) -> list[MetricComparison]:
     """Faster at twice the memory is no improvement without saying so: name what was paid."""
     worse: dict[str, list[str]] = {}
     for row in rows:
@@ -214,5 +216,5 @@ def _with_trades(rows: list[Row], head: Mapping[str, Measured]) -> list[Row]:
     ]
 
 
-def _paid(row: Row, keys: list[str]) -> Row:
+def _paid(row: MetricComparison, keys: list[str]) -> MetricComparison:
     return replace(row, traded_for=tuple(keys))

@@ -32,7 +32,7 @@ class Decision(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SessionStatus:
     """What a session may say now, and how far it is. Changes are fractions of cost, the interval is 99 %."""
 
     decision: Decision
@@ -94,13 +94,13 @@ def process_spread(runs: Iterable[Sequence[float]], policy: Policy, *, latest_ru
 
 def next_step(
     base: Sequence[float], head: Sequence[float], direction: Direction, spread: float, policy: Policy
-) -> Step:
+) -> SessionStatus:
     """Judge the session so far; `spread` is the relative standard deviation of one process, learnt from the past."""
     pairs = min(len(base), len(head))
     limit = policy.session_max_processes
     needed = processes_needed(spread, policy)
     if pairs == 0:
-        return Step(Decision.CONTINUE, 0.0, -1.0, math.inf, 0, needed)
+        return SessionStatus(Decision.CONTINUE, 0.0, -1.0, math.inf, 0, needed)
     difference = fmean(log_cost(v, direction) for v in head) - fmean(log_cost(v, direction) for v in base)
     error = max(spread, 1e-6) * math.sqrt(1 / len(base) + 1 / len(head))
     normal = NormalDist()
@@ -119,7 +119,7 @@ def next_step(
             decision = Decision.WITHDRAWN
         elif pairs >= limit:
             decision = Decision.UNDECIDED
-    return Step(
+    return SessionStatus(
         decision, math.expm1(difference), math.expm1(difference - wide), math.expm1(difference + wide), pairs, needed
     )
 

@@ -100,7 +100,7 @@ TRANSITIONS: Mapping[Step, Mapping[RegressionState, RegressionState | Target]] =
 """Every step, the states it is possible in, and where it leads. What is not here is refused."""
 
 
-class Refused(ValueError):
+class StepRefused(ValueError):
     """A step that is not possible in this state."""
 
     def __init__(self, state: RegressionState, step: str) -> None:
@@ -263,7 +263,7 @@ Event = ChangeSeen | ShownAgain | SessionDecided | PersonDecided | AlarmEnded
 
 
 def apply(regression: TrackedRegression, points: Sequence[KnownPoint], event: Event) -> Applied:
-    """What an event makes of a regression. `points` are its change points as they are now. Raises `Refused`."""
+    """What an event makes of a regression. `points` are its change points as they are now. Raises `StepRefused`."""
     match event:
         case ChangeSeen():
             return _weigh(regression, points, event)
@@ -284,17 +284,17 @@ def apply(regression: TrackedRegression, points: Sequence[KnownPoint], event: Ev
 def is_possible(regression: TrackedRegression, step: Step) -> bool:
     try:
         _after(regression, step)
-    except Refused:
+    except StepRefused:
         return False
     return True
 
 
 def _after(regression: TrackedRegression, step: Step) -> RegressionState:
-    """The state that a step leads to. Raises `Refused`."""
+    """The state that a step leads to. Raises `StepRefused`."""
     target = TRANSITIONS[step].get(regression.state)
     match target:
         case None:
-            raise Refused(regression.state, step)
+            raise StepRefused(regression.state, step)
         case RegressionState():
             return target
         case Target.UNDECIDED:
@@ -304,7 +304,7 @@ def _after(regression: TrackedRegression, step: Step) -> RegressionState:
         case Target.AS_IT_WAS:
             undoable = regression.undoable
             if undoable is None or undoable.became["state"] != regression.state:
-                raise Refused(regression.state, step)
+                raise StepRefused(regression.state, step)
             return RegressionState(undoable.was["state"])
 
 
@@ -526,7 +526,7 @@ def _decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: 
         note = Notification(kind="note", state=regression.state, actor=event.actor, note=event.note)
         return Applied(regression=regression, notifications=(note,))
     if not _can(regression, event.action):
-        raise Refused(regression.state, event.action)
+        raise StepRefused(regression.state, event.action)
     decision = decides(regression, event.action)
     after = _as_decided(regression, event)
     detail: dict[str, Any] = {"was": _decision_of(regression), "became": _decision_of(after)}

@@ -33,7 +33,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class UnitRecord:
     """What became of a unit the last time it was begun."""
 
     ended: Ended
@@ -72,7 +72,7 @@ class Archive:
         """The folder of a unit."""
         return self.folder / unit
 
-    def record(self, unit: str, record: Record) -> None:
+    def record(self, unit: str, record: UnitRecord) -> None:
         """Notes how a unit ended, and keeps it."""
         self.records[unit] = record
         self.keep()
@@ -135,8 +135,8 @@ def _unpack(path: Path, folder: Path) -> None:
         raise UnreadableArchive(f"{path} is no archive of an acceptance: {error}; remove it to begin anew") from error
 
 
-def _record(raw: Mapping[str, Any]) -> Record:
-    return Record(**{**raw, "ended": Ended(raw["ended"])})
+def _record(raw: Mapping[str, Any]) -> UnitRecord:
+    return UnitRecord(**{**raw, "ended": Ended(raw["ended"])})
 
 
 def code_digest() -> str:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.acceptance import plan, sessions, targets
-from benchmarks.acceptance.archive import LONGEST_SHARE, Archive, Call, Ended, Record, code_digest, opened
-from benchmarks.acceptance.page import Measured, page
-from benchmarks.acceptance.plan import Part, Unit
+from benchmarks.acceptance.archive import LONGEST_SHARE, Archive, Call, Ended, UnitRecord, code_digest, opened
+from benchmarks.acceptance.page import PageContent, page
+from benchmarks.acceptance.plan import AcceptancePart, Unit
 from benchmarks.environment import accelerator_name
 from benchmarks.output.run_record import make_sure_writable
 from benchmarks.running.launch import PACKAGE_PARENT
@@ -50,7 +50,11 @@ def add_to(commands: Any) -> None:
     )
     accepting.add_argument("--minutes", type=float, default=9.0, help="of this call (default: 9); the next one goes on")
     accepting.add_argument(
-        "--part", action="append", default=[], choices=[str(part) for part in Part], help="only this; repeatable"
+        "--part",
+        action="append",
+        default=[],
+        choices=[str(part) for part in AcceptancePart],
+        help="only this; repeatable",
     )
     accepting.set_defaults(action=run)
 
@@ -79,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     preset = Preset(options.preset)
     out: Path = options.out or Path("docs", "results", f"{_name_of_the_machine(preset)}.md")
     make_sure_writable(out)
-    parts = [part for part in Part if not options.part or part in options.part]
+    parts = [part for part in AcceptancePart if not options.part or part in options.part]
     with opened(out.with_suffix(".tar.gz")) as archive, _ended_by_a_signal():
         archive.begin(Call(date=_now(), command=_command(options), seconds=0.0, ended="killed"))
         ended = _go_through(parts, preset, archive, watch)
@@ -125,7 +129,7 @@ def _ended_by_a_signal() -> Iterator[None]:
 # what is measured
 
 
-def _go_through(parts: Sequence[Part], preset: Preset, archive: Archive, watch: Watch) -> str:
+def _go_through(parts: Sequence[AcceptancePart], preset: Preset, archive: Archive, watch: Watch) -> str:
     """The parts in their order, until the time is up or a part that must be whole fails; returns how it ended."""
     units, wanted, code = plan.units(preset), plan.sessions(preset), code_digest()
     for part in parts:
@@ -133,12 +137,12 @@ def _go_through(parts: Sequence[Part], preset: Preset, archive: Archive, watch: 
         stopped = measure_units(of_part, archive, watch, code, lambda unit, s: _measure(unit, archive, s))
         if stopped is not None:
             return stopped
-        if part is Part.SESSIONS:
+        if part is AcceptancePart.SESSIONS:
             _measure_sessions(wanted, archive, watch)
     left = [unit for part in parts for unit in _still_to_do(plan.of_part(units, part), archive, code)]
     if left:
         return f"out of time, {len(left)} units are left"
-    unshown = Part.SESSIONS in parts and len(sessions.load(archive.folder / "sessions.json")) < wanted.count
+    unshown = AcceptancePart.SESSIONS in parts and len(sessions.load(archive.folder / "sessions.json")) < wanted.count
     return "sessions are left" if unshown else "all is measured"
 
 
@@ -152,7 +156,7 @@ def _measure_sessions(wanted: plan.Sessions, archive: Archive, watch: Watch) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UnitOutcome:
     """How one unit ended, with the sentence and the log of a failure."""
 
     ended: Ended
@@ -165,7 +169,7 @@ def measure_units(
     archive: Archive,
     watch: Watch,
     code: str,
-    measure: Callable[[Unit, float], Outcome],
+    measure: Callable[[Unit, float], UnitOutcome],
 ) -> str | None:
     """Measures what is missing and fits the time that is left; each unit is kept as soon as it ends.
 
@@ -183,7 +187,7 @@ def measure_units(
         seconds = round(time.monotonic() - began, 1)
         archive.record(
             unit.name,
-            Record(
+            UnitRecord(
                 ended=found.ended,
                 seconds=seconds,
                 call=len(archive.calls),
@@ -193,7 +197,7 @@ def measure_units(
             ),
         )
         _tell(f"{unit.name}: {found.ended} after {seconds:g} s{f': {found.said}' if found.said else ''}")
-        if found.ended is Ended.FAILED and unit.part is Part.FIRST:
+        if found.ended is Ended.FAILED and unit.part is AcceptancePart.FIRST:
             print("\n".join(found.log.splitlines()[-TAIL_LINES:]), file=sys.stderr)
             return f"stopped at {unit.name}, which failed"
     return None
@@ -202,7 +206,7 @@ def measure_units(
 def _still_to_do(units: Sequence[Unit], archive: Archive, code: str) -> list[Unit]:
     """Units that are not begun, were cut short and may fit a call, or failed by other code than this."""
 
-    def lacks(record: Record | None) -> bool:
+    def lacks(record: UnitRecord | None) -> bool:
         if record is None:
             return True
         if record.ended is Ended.CUT_SHORT:
@@ -212,7 +216,7 @@ def _still_to_do(units: Sequence[Unit], archive: Archive, code: str) -> list[Uni
     return [unit for unit in units if lacks(archive.records.get(unit.name))]
 
 
-def _measure(unit: Unit, archive: Archive, limit_s: float) -> Outcome:
+def _measure(unit: Unit, archive: Archive, limit_s: float) -> UnitOutcome:
     """One unit as a process of its own, its run and its log kept in the unit's folder."""
     folder = archive.of(unit.name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -223,12 +227,12 @@ def _measure(unit: Unit, archive: Archive, limit_s: float) -> Outcome:
     log = (folder / "log.txt").read_text(errors="replace")
     if not in_time:
         out.unlink(missing_ok=True)
-        return Outcome(Ended.CUT_SHORT, log=log)
+        return UnitOutcome(Ended.CUT_SHORT, log=log)
     if not unit.is_run:
         (folder / "answer.json").write_text(answer)
-        return Outcome(Ended.DONE) if status == 0 else Outcome(Ended.FAILED, f"exit status {status}", log)
+        return UnitOutcome(Ended.DONE) if status == 0 else UnitOutcome(Ended.FAILED, f"exit status {status}", log)
     problem = _problem_of(out, unit, status)
-    return Outcome(Ended.DONE) if problem is None else Outcome(Ended.FAILED, problem, log)
+    return UnitOutcome(Ended.DONE) if problem is None else UnitOutcome(Ended.FAILED, problem, log)
 
 
 def _problem_of(out: Path, unit: Unit, status: int) -> str | None:
@@ -269,13 +273,13 @@ def _end(process: subprocess.Popen[str]) -> int:
 # what the page is made of
 
 
-def _gather(preset: Preset, archive: Archive) -> Measured:
+def _gather(preset: Preset, archive: Archive) -> PageContent:
     units, wanted = plan.units(preset), plan.sessions(preset)
     runs = archive.runs([unit.name for unit in units])
     held = sessions.load(archive.folder / "sessions.json")
     verdicts = sessions.judged(held)
     failed = sum(record.ended is Ended.FAILED for record in archive.records.values())
-    return Measured(
+    return PageContent(
         calls=archive.calls,
         cpu=preset is Preset.CPU,
         runs=runs,
@@ -322,6 +326,6 @@ def _missing(units: Sequence[Unit], archive: Archive, runs: Mapping[str, Mapping
     return said
 
 
-def _missing_sessions(wanted: plan.Sessions, held: Sequence[sessions.Session]) -> list[str]:
+def _missing_sessions(wanted: plan.Sessions, held: Sequence[sessions.MeasuredArms]) -> list[str]:
     lacking = wanted.count - len(held)
     return [f"{lacking} of {wanted.count} sessions"] if lacking > 0 else []

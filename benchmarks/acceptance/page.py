@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.acceptance.archive import Call, Record
-from benchmarks.acceptance.sessions import Session, Verdicts
-from benchmarks.acceptance.targets import AttentionRow, Target, measured
-from benchmarks.acceptance.targets import Measured as Case
+from benchmarks.acceptance.archive import Call, UnitRecord
+from benchmarks.acceptance.sessions import MeasuredArms, Verdicts
+from benchmarks.acceptance.targets import AcceptanceTarget, AttentionRow, measured
+from benchmarks.acceptance.targets import MeasuredCase as Case
 
 NO_CLAIM = (
     "**Measured on a CPU.** It shows that the command works from end to end. The targets are for one H200; nothing on "
@@ -19,24 +19,24 @@ NO_CLAIM = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class PageContent:
     """All that a page is made of."""
 
     calls: Sequence[Call]
     cpu: bool
     runs: Mapping[str, Mapping[str, Any]]
-    records: Mapping[str, Record]
-    targets: Sequence[Target]
+    records: Mapping[str, UnitRecord]
+    targets: Sequence[AcceptanceTarget]
     attention: Sequence[AttentionRow]
     ceilings: Mapping[str, Sequence[float]]
-    sessions: Sequence[Session]
+    sessions: Sequence[MeasuredArms]
     verdicts: Verdicts
     archive: str
     missing: Sequence[str] = field(default=())
     """Units that were not measured, with the reason."""
 
 
-def page(found: Measured) -> str:
+def page(found: PageContent) -> str:
     """The page as Markdown."""
     environment: Mapping[str, Any] = next((run["environment"] for run in found.runs.values()), {})
     where = environment.get("accelerator") or environment.get("cpu", "a machine that told nothing")
@@ -48,14 +48,14 @@ def page(found: Measured) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _in_short(targets: Sequence[Target]) -> str:
+def _in_short(targets: Sequence[AcceptanceTarget]) -> str:
     met, missed = ([t for t in targets if t.met is wanted] for wanted in (True, False))
     rest = len(targets) - len(met) - len(missed)
     said = f"{len(met)} of {len(targets)} targets met, {len(missed)} missed, {rest} not measured."
     return said + (f" Missed: {', '.join(t.name for t in missed)}." if missed else "")
 
 
-def _facts(found: Measured, environment: Mapping[str, Any]) -> Iterator[str]:
+def _facts(found: PageContent, environment: Mapping[str, Any]) -> Iterator[str]:
     known = ("accelerator", "accelerator_count", "driver", "cuda", "rocm", "torch", "triton", "cudnn", "nccl", "python")
     told = [f"{name} {environment[name]}" for name in (*known, "cpu", "cpu_count") if environment.get(name)]
     yield f"- Machine: {', '.join(told) or 'nothing was measured'}"
@@ -66,7 +66,7 @@ def _facts(found: Measured, environment: Mapping[str, Any]) -> Iterator[str]:
     yield f"- Every run.json and log: `{found.archive}`"
 
 
-def _targets(found: Measured) -> Iterator[str]:
+def _targets(found: PageContent) -> Iterator[str]:
     yield "| target | wanted | found | |"
     yield "|---|---|---|---|"
     for target in found.targets:
@@ -74,7 +74,7 @@ def _targets(found: Measured) -> Iterator[str]:
         yield f"| {target.name} | {target.wanted} | {value} | {_verdict(target, claims=not found.cpu)} |"
 
 
-def _verdict(target: Target, *, claims: bool) -> str:
+def _verdict(target: AcceptanceTarget, *, claims: bool) -> str:
     if target.value is None:
         return "not measured"
     if not claims:
@@ -133,7 +133,7 @@ def _ceilings(ceilings: Mapping[str, Sequence[float]]) -> Iterator[str]:
     yield ""
 
 
-def _sessions(found: Measured) -> Iterator[str]:
+def _sessions(found: PageContent) -> Iterator[str]:
     if not found.sessions:
         return
     spread = (
@@ -171,7 +171,7 @@ def _calls(calls: Sequence[Call]) -> Iterator[str]:
     yield ""
 
 
-def _units(found: Measured) -> Iterator[str]:
+def _units(found: PageContent) -> Iterator[str]:
     """Every unit with what it took, so that the next plan knows; the first judged figure stands for all of them."""
     yield "## Units"
     yield ""

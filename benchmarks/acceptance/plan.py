@@ -15,7 +15,7 @@ from benchmarks.spec import Preset
 from benchmarks.tiers import MACHINE
 
 
-class Part(StrEnum):
+class AcceptancePart(StrEnum):
     """The parts of an acceptance, in their order; each is made for one call of nine minutes."""
 
     FIRST = "first"
@@ -32,7 +32,7 @@ class Part(StrEnum):
 class Unit:
     """One process of one case, or one experiment, kept under its name."""
 
-    part: Part
+    part: AcceptancePart
     name: str
     arguments: tuple[str, ...]
     expected_s: float
@@ -97,13 +97,13 @@ def _on_a_gpu() -> Iterator[Unit]:
     smoke = _one_of_each_benchmark()
     of_family = {one.benchmark.family: one for one in reversed(smoke)}
     first = [one for one in smoke if one is of_family[one.benchmark.family]]
-    yield from (_unit(Part.FIRST, f"gpt.ladder/{rung}", Preset.FULL) for rung in LADDER)
-    yield from (_of(Part.FIRST, one, Preset.SMOKE) for one in first)
-    yield from (_unit(Part.RUNGS, f"gpt.ladder/{rung}", Preset.FULL) for rung in RUNGS)
-    yield from (_unit(Part.RUNGS, case, Preset.FULL, n) for n in range(STEADY_PROCESSES) for case in STEADY)
-    yield from (_unit(Part.SHAPES, case, Preset.FULL) for case in SHAPES)
+    yield from (_unit(AcceptancePart.FIRST, f"gpt.ladder/{rung}", Preset.FULL) for rung in LADDER)
+    yield from (_of(AcceptancePart.FIRST, one, Preset.SMOKE) for one in first)
+    yield from (_unit(AcceptancePart.RUNGS, f"gpt.ladder/{rung}", Preset.FULL) for rung in RUNGS)
+    yield from (_unit(AcceptancePart.RUNGS, case, Preset.FULL, n) for n in range(STEADY_PROCESSES) for case in STEADY)
+    yield from (_unit(AcceptancePart.SHAPES, case, Preset.FULL) for case in SHAPES)
     yield _overhead("--preset", "smoke")
-    yield from (_of(Part.SHAPES, one, Preset.SMOKE) for one in smoke if one not in first)
+    yield from (_of(AcceptancePart.SHAPES, one, Preset.SMOKE) for one in smoke if one not in first)
 
 
 def _one_of_each_benchmark() -> list[Selected]:
@@ -120,20 +120,20 @@ def _one_of_each_benchmark() -> list[Selected]:
 def _on_a_cpu() -> Iterator[Unit]:
     """Each part by its cheapest cases: what is shown is that the command goes through all of them."""
     first = ("gpt.ladder/r00_fp32_from_scratch", "ceiling.launch/add_one")
-    yield from (_unit(Part.FIRST, case, Preset.CPU) for case in first)
-    yield from (_unit(Part.RUNGS, "moe.layer/grouped_mm-8-2-uniform-fp32", Preset.CPU, n) for n in range(2))
-    yield _unit(Part.SHAPES, "attn.train/sdpa_flash-causal-512-64", Preset.CPU)
+    yield from (_unit(AcceptancePart.FIRST, case, Preset.CPU) for case in first)
+    yield from (_unit(AcceptancePart.RUNGS, "moe.layer/grouped_mm-8-2-uniform-fp32", Preset.CPU, n) for n in range(2))
+    yield _unit(AcceptancePart.SHAPES, "attn.train/sdpa_flash-causal-512-64", Preset.CPU)
     yield _overhead()
 
 
-def _unit(part: Part, case: str, preset: Preset, process: int = 0) -> Unit:
+def _unit(part: AcceptancePart, case: str, preset: Preset, process: int = 0) -> Unit:
     chosen, _ = registry.choose([case], preset, {})
     if len(chosen) != 1:
         raise LookupError(f"{case} names {len(chosen)} cases of the {preset} preset, and a unit is one")
     return _of(part, chosen[0], preset, process)
 
 
-def _of(part: Part, one: Selected, preset: Preset, process: int = 0) -> Unit:
+def _of(part: AcceptancePart, one: Selected, preset: Preset, process: int = 0) -> Unit:
     seconds = expected.expected(one, preset, expected.load(), "cpu" if preset is Preset.CPU else MACHINE).seconds
     name = f"{one.name.replace('/', '.')}.{preset}.{process}"
     arguments = ("run", one.name, "--preset", preset, "--processes", "1", "--seed", str(1234 + process))
@@ -148,9 +148,9 @@ def _of(part: Part, one: Selected, preset: Preset, process: int = 0) -> Unit:
 
 def _overhead(*options: str) -> Unit:
     arguments = ("experiment", "overhead", "gpt.train", *options, "--json")
-    return Unit(part=Part.SHAPES, name="overhead", arguments=arguments, expected_s=30.0)
+    return Unit(part=AcceptancePart.SHAPES, name="overhead", arguments=arguments, expected_s=30.0)
 
 
-def of_part(all_units: Sequence[Unit], part: Part) -> list[Unit]:
+def of_part(all_units: Sequence[Unit], part: AcceptancePart) -> list[Unit]:
     """The units of one part."""
     return [unit for unit in all_units if unit.part is part]

@@ -33,7 +33,7 @@ FIRST_SESSION_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class MeasuredArms:
     """One session as it was measured: process values of both arms in the order they ran."""
 
     slow_down: float
@@ -96,7 +96,7 @@ def _spread(honest: Sequence[float]) -> float | None:
     return math.sqrt(sum(one * one for one in honest) / len(honest)) if len(honest) >= len(WAYS) else None
 
 
-def permuted(sessions: Sequence[Session]) -> list[tuple[float, ...]]:
+def permuted(sessions: Sequence[MeasuredArms]) -> list[tuple[float, ...]]:
     """Changes of the sessions in which nothing changed, a group of three for every four processes of one arm.
 
     Two neighbouring sessions of one call give four processes of each arm.
@@ -108,7 +108,7 @@ def permuted(sessions: Sequence[Session]) -> list[tuple[float, ...]]:
     ]
 
 
-def _neighbours(sessions: Sequence[Session]) -> Iterator[tuple[Session, Session]]:
+def _neighbours(sessions: Sequence[MeasuredArms]) -> Iterator[tuple[MeasuredArms, MeasuredArms]]:
     for call in dict.fromkeys(session.call for session in sessions):
         of_call = [session for session in sessions if session.call == call]
         yield from zip(of_call[::2], of_call[1::2], strict=False)
@@ -118,7 +118,7 @@ def _divided(four: Sequence[float], first: Sequence[int], second: Sequence[int])
     return median(four[n] for n in second) / median(four[n] for n in first) - 1
 
 
-def judged(sessions: Sequence[Session]) -> Verdicts:
+def judged(sessions: Sequence[MeasuredArms]) -> Verdicts:
     """Each slowed session against all honest ones; each honest one against those of other processes."""
     groups = permuted(sessions)
     honest = [change for group in groups for change in group]
@@ -139,7 +139,7 @@ def judged(sessions: Sequence[Session]) -> Verdicts:
 
 def measure(
     wanted: Sessions,
-    one_session: Callable[[int], Session | str],
+    one_session: Callable[[int], MeasuredArms | str],
     kept: Path,
     call: int,
     time_left_s: Callable[[], float],
@@ -165,20 +165,20 @@ def measure(
     return None
 
 
-def load(kept: Path) -> list[Session]:
+def load(kept: Path) -> list[MeasuredArms]:
     """The sessions measured so far."""
     if not kept.is_file():
         return []
     raw: list[dict[str, Any]] = json.loads(kept.read_text())
-    return [Session(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
+    return [MeasuredArms(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
 
 
-def of_case(wanted: Sessions) -> Callable[[int], Session | str]:
+def of_case(wanted: Sessions) -> Callable[[int], MeasuredArms | str]:
     """Measures sessions on the wanted case."""
     (selected,), _ = registry.choose([wanted.case], wanted.preset, {})
     launcher, config = Launcher(), selected.case.config
 
-    def one(call: int) -> Session | str:
+    def one(call: int) -> MeasuredArms | str:
         values: dict[str, list[float]] = {"base": [], "head": []}
         metric = ""
         for turn in abba(1):
@@ -193,6 +193,6 @@ def of_case(wanted: Sessions) -> Callable[[int], Session | str]:
             metric = first["metric"]
             values[turn.arm].append(first["value"])
         head = tuple(values["head"])
-        return Session(slow_down=wanted.injected, base=tuple(values["base"]), head=head, metric=metric, call=call)
+        return MeasuredArms(slow_down=wanted.injected, base=tuple(values["base"]), head=head, metric=metric, call=call)
 
     return one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.acceptance.sessions import WANTED, Session, Verdicts
+from benchmarks.acceptance.sessions import WANTED, MeasuredArms, Verdicts
 from benchmarks.analysis.summary import coefficient_of_variation
 from benchmarks.spec import Preset
 
@@ -24,7 +24,7 @@ RIDGE_FLOP_PER_BYTE = 206.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AcceptanceTarget:
     """One target: what was wanted and found. `value` is None where it was not measured."""
 
     name: str
@@ -54,7 +54,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCase:
     """One case with all of its processes, and what the runs around it found the machine to do at most."""
 
     result: Result
@@ -73,7 +73,7 @@ class Measured:
         return variant
 
 
-def measured(runs: Mapping[str, Run], benchmark: str) -> list[Measured]:
+def measured(runs: Mapping[str, Run], benchmark: str) -> list[MeasuredCase]:
     """Every case of a benchmark that ran well, in the order of the plan; smoke runs are never judged."""
     by_case: dict[str, list[tuple[Result, Run]]] = {}
     for run in runs.values():
@@ -83,22 +83,28 @@ def measured(runs: Mapping[str, Run], benchmark: str) -> list[Measured]:
     return [_of_processes(pairs) for pairs in by_case.values()]
 
 
-def _of_processes(pairs: Sequence[tuple[Result, Run]]) -> Measured:
+def _of_processes(pairs: Sequence[tuple[Result, Run]]) -> MeasuredCase:
     values: dict[str, list[float]] = {}
     for result, _ in pairs:
         for m in result["measurements"]:
             values.setdefault(m["metric"], []).append(float(m["value"]))
-    return Measured(pairs[0][0], values, pairs[0][1]["ceilings"])
+    return MeasuredCase(pairs[0][0], values, pairs[0][1]["ceilings"])
 
 
 def targets(
-    runs: Mapping[str, Run], held: Sequence[Session], verdicts: Verdicts | None, overhead: float | None, failed: int
-) -> list[Target]:
+    runs: Mapping[str, Run],
+    held: Sequence[MeasuredArms],
+    verdicts: Verdicts | None,
+    overhead: float | None,
+    failed: int,
+) -> list[AcceptanceTarget]:
     """Every target, measured or not, in the order of the plan; `failed` counts units that failed."""
     counted = float(failed) if runs or failed else None
     found = [
-        Target(name="failed units", wanted="none", limit=0, value=counted, higher=False),
-        Target(name="harness overhead", wanted="< 0.5 % of a step", limit=OVERHEAD, value=overhead, higher=False),
+        AcceptanceTarget(name="failed units", wanted="none", limit=0, value=counted, higher=False),
+        AcceptanceTarget(
+            name="harness overhead", wanted="< 0.5 % of a step", limit=OVERHEAD, value=overhead, higher=False
+        ),
     ]
     found += _of_the_ladder(measured(runs, "gpt.ladder"))
     found.append(_steady("gpt.train", [value for session in held for value in session.base]))
@@ -109,13 +115,13 @@ def targets(
     return found
 
 
-def _of_the_ladder(rungs: Sequence[Measured]) -> list[Target]:
+def _of_the_ladder(rungs: Sequence[MeasuredCase]) -> list[AcceptanceTarget]:
     speed = {str(rung.variant["rung"])[:3]: rung["tokens_per_s"] for rung in rungs}
     first, last = speed.get("r00"), speed.get("r10")
     gain = last / first if first and last else None
     return [
-        Target(name="ladder, r10 over r00", wanted="≥ 11.35 times", limit=LADDER_GAIN, value=gain),
-        Target(
+        AcceptanceTarget(name="ladder, r10 over r00", wanted="≥ 11.35 times", limit=LADDER_GAIN, value=gain),
+        AcceptanceTarget(
             name="ladder, r10 tokens/s",
             wanted="≥ 500,000 on one H200 (43 % MFU)",
             limit=LADDER_TOKENS_PER_S,
@@ -132,8 +138,8 @@ def _processes(runs: Mapping[str, Run], benchmark: str) -> Sequence[float]:
     return max(judged, key=len, default=())
 
 
-def _steady(name: str, values: Sequence[float]) -> Target:
-    return Target(
+def _steady(name: str, values: Sequence[float]) -> AcceptanceTarget:
+    return AcceptanceTarget(
         name=f"{name}, spread between {len(values)} processes" if len(values) > 1 else f"{name}, spread of processes",
         wanted="CV ≤ 0.3 %",
         limit=SPREAD,
@@ -143,14 +149,14 @@ def _steady(name: str, values: Sequence[float]) -> Target:
     )
 
 
-def _of_sessions(verdicts: Verdicts | None) -> list[Target]:
+def _of_sessions(verdicts: Verdicts | None) -> list[AcceptanceTarget]:
     """Both are met only by as many sessions of their own as the target speaks of."""
     share = verdicts.found / verdicts.slowed if verdicts and verdicts.slowed else None
     raised = float(verdicts.raised) if verdicts and verdicts.honest else None
     permuted = "permutations of the slowed sessions' processes" if raised is not None else ""
     few = f"{verdicts.found} of {verdicts.slowed}" if verdicts and verdicts.slowed < WANTED else ""
     return [
-        Target(
+        AcceptanceTarget(
             name="sessions in which nothing changed that raise something",
             wanted=f"none of {WANTED}",
             limit=0,
@@ -158,13 +164,13 @@ def _of_sessions(verdicts: Verdicts | None) -> list[Target]:
             higher=False,
             not_shown=permuted,
         ),
-        Target(
+        AcceptanceTarget(
             name="slowed sessions found", wanted=f"{WANTED} of {WANTED} at 2 %", limit=1, value=share, not_shown=few
         ),
     ]
 
 
-def _of_moe(layers: Sequence[Measured]) -> Iterator[Target]:
+def _of_moe(layers: Sequence[MeasuredCase]) -> Iterator[AcceptanceTarget]:
     """Per shape: grouped products against the product ceiling, and against the loop over experts."""
     for shape in dict.fromkeys(layer.variant.get("shape", "") for layer in layers):
         by_impl = {layer.variant["impl"]: layer for layer in layers if layer.variant.get("shape", "") == shape}
@@ -177,7 +183,7 @@ def _of_moe(layers: Sequence[Measured]) -> Iterator[Target]:
             grouped.result.get("roofline"),
         )
         if gemm and roof and roof["flop_per_byte"] > RIDGE_FLOP_PER_BYTE:
-            yield Target(
+            yield AcceptanceTarget(
                 name=f"{name}, grouped products over the product ceiling",
                 wanted="≥ 70 %, compute-bound shapes",
                 limit=SHARE_OF_GEMM,
@@ -186,17 +192,17 @@ def _of_moe(layers: Sequence[Measured]) -> Iterator[Target]:
             )
         fast, slow = grouped["tokens_per_s"], loop["tokens_per_s"] if loop else None
         faster = fast / slow if fast and slow else None
-        yield Target(name=f"{name}, grouped over the loop", wanted="≥ 2 times", limit=OVER_LOOP, value=faster)
+        yield AcceptanceTarget(name=f"{name}, grouped over the loop", wanted="≥ 2 times", limit=OVER_LOOP, value=faster)
 
 
-def _best_backends(rows: Sequence[AttentionRow]) -> Iterator[Target]:
+def _best_backends(rows: Sequence[AttentionRow]) -> Iterator[AcceptanceTarget]:
     """`best` against the fastest of the forced backends, where both were measured at a length."""
     for length in dict.fromkeys(row.length for row in rows):
         both = {row.chosen is not None: row for row in rows if row.length == length}
         others = [_both_ways(row) for row in rows if row.length == length and row.chosen is None and row.forward]
         if True not in both or not others:
             continue
-        yield Target(
+        yield AcceptanceTarget(
             name=f"attention at S {length}, `best` over the fastest backend",
             wanted="≥ 0.97: found by itself",
             limit=BEST_FOUND,

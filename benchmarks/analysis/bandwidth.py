@@ -66,7 +66,7 @@ def bus_gb_per_s(operation: Operation, ranks: int, total_bytes: float, seconds: 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LatencyFit:
     """t = alpha + S / bandwidth."""
 
     alpha_s: float
@@ -78,7 +78,7 @@ class Line:
         return self.alpha_s * self.bytes_per_s
 
 
-def fit_line(seconds_by_bytes: Mapping[float, float]) -> Line:
+def fit_line(seconds_by_bytes: Mapping[float, float]) -> LatencyFit:
     """Least squares in relative terms, so that the small sizes fix alpha and the large ones the bandwidth."""
     points: Sequence[tuple[float, float]] = sorted(seconds_by_bytes.items())
     if len(points) < 2:
@@ -91,4 +91,4 @@ def fit_line(seconds_by_bytes: Mapping[float, float]) -> Line:
     above = sum(w * (s - mean_s) * (t - mean_t) for w, (s, t) in zip(weights, points, strict=True))
     below = sum(w * (s - mean_s) ** 2 for w, (s, _) in zip(weights, points, strict=True))
     slope = max(above / below, 1e-18)
-    return Line(alpha_s=max(mean_t - slope * mean_s, 0.0), bytes_per_s=1 / slope)
+    return LatencyFit(alpha_s=max(mean_t - slope * mean_s, 0.0), bytes_per_s=1 / slope)

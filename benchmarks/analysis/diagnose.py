@@ -110,7 +110,7 @@ def _answers(result: Result, total_memory: float | None, link: float | None) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseChange:
+class PhaseDelta:
     """One phase in two results: its change with an interval, and its share of the step's change."""
 
     phase: str
@@ -133,13 +133,13 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class DifferenceReport:
     """What explains the difference of two results."""
 
     metric: str
     base: float
     head: float
-    phases: tuple[PhaseChange, ...]
+    phases: tuple[PhaseDelta, ...]
     kernels: tuple[KernelChange, ...]
     counters: tuple[tuple[str, float, float], ...]
     explained: float | None
@@ -160,7 +160,7 @@ def explain(
     head_kernels: Mapping[str, Any] | None = None,
     base_run: Mapping[str, Any] | None = None,
     head_run: Mapping[str, Any] | None = None,
-) -> Explanation:
+) -> DifferenceReport:
     """Compares two results of one variant by the best metric of both: the quotient to the yardstick, else the step."""
     ours, theirs = _by_metric(head), _by_metric(base)
     shared = [name for name in ("step_over_yardstick", "step_ms") if name in ours and name in theirs]
@@ -188,7 +188,7 @@ def explain(
             profiled=bool(base_kernels and head_kernels),
         )
     )
-    return Explanation(
+    return DifferenceReport(
         metric=metric,
         base=before["value"],
         head=after["value"],
@@ -207,7 +207,7 @@ def _by_metric(result: Result) -> dict[str, Mapping[str, Any]]:
 
 def _phases(
     before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]], suffix: str, step_change: float
-) -> tuple[PhaseChange, ...]:
+) -> tuple[PhaseDelta, ...]:
     """Every phase of the step's own unit, ranked by how much of the step's change it carries."""
     found = []
     for name in dict.fromkeys([*before, *after]):
@@ -219,7 +219,7 @@ def _phases(
         low, high = interval_of_difference(base, head)
         change = median(head) - median(base)
         found.append(
-            PhaseChange(
+            PhaseDelta(
                 phase=name.removesuffix(suffix),
                 unit=parts[0]["unit"],
                 base=median(base),
@@ -264,7 +264,7 @@ def _counters(
 class _Evidence:
     """What the rules look at."""
 
-    phases: Sequence[PhaseChange]
+    phases: Sequence[PhaseDelta]
     kernels: Sequence[KernelChange]
     moved: Mapping[str, tuple[float, float]]
     base_run: Mapping[str, Any]
@@ -272,7 +272,7 @@ class _Evidence:
     profiled: bool
 
     @property
-    def leading(self) -> PhaseChange | None:
+    def leading(self) -> PhaseDelta | None:
         """The phase that surely grew most."""
         return next((phase for phase in self.phases if phase.significant and phase.change > 0), None)
 
@@ -394,7 +394,7 @@ def _scaled_alike(kernels: Sequence[KernelChange]) -> bool:
     return sum(abs(f - middle) <= SCALED_ALIKE * abs(middle - 1) for f in factors) >= 0.9 * len(factors)
 
 
-def as_text(explanation: Explanation) -> str:
+def as_text(explanation: DifferenceReport) -> str:
     """For a person: percent, a table of phases, the kernels that moved most."""
     e = explanation
     lines = [f"{e.metric}: {e.base:.4g} → {e.head:.4g} ({e.change:+.1%})", f"cause: {e.cause}: {e.reason}"]

@@ -12,7 +12,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KernelCall:
     """One call of one kernel."""
 
     phase: str
@@ -32,7 +32,7 @@ def normalised(name: str) -> str:
     return re.sub(r"(?:_\d+)+$", "", plain).strip() or name
 
 
-def table(rows: Iterable[Row], steps: int) -> dict[str, Any]:
+def table(rows: Iterable[KernelCall], steps: int) -> dict[str, Any]:
     """Columns of a typical step, the costliest first: small, and quick to read.
 
     A call counts as long as the median of its kind: one that a neighbour's time slice fell into says nothing of it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 CPU_SHAPE = {
     "batch_size": 1,
@@ -129,12 +129,12 @@ BENCHMARKS = (
         bound="Matrix units from S of about 1k on; below that launch latency. The math backend writes the S×S matrix "
         "and is bound by memory.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="H100, fp16, D 128, causal forward TFLOP/s at S 512·1k·2k·4k·8k·16k: FlashAttention-3 "
                 "292·423·521·579·602·616; cuDNN 315·410·484·518·529·539; FlashAttention-2 191·260·298·319·333·335",
                 source="FlashAttention-3 paper, figures read through a third-party extraction",
             ),
-            Reference(
+            PublishedFigure(
                 figure="H100, fp16, D 128, backward TFLOP/s: FlashAttention-3 316·424·501·542·559·561; cuDNN "
                 "305·408·465·499·518·516; FlashAttention-2 214·260·291·310·318·322",
                 source="FlashAttention-3 paper, as above",
@@ -155,7 +155,7 @@ BENCHMARKS = (
         formula="bytes = 2·B·S·G·D·width, the cache read once; cache_gb_per_s = bytes / time.",
         bound="Memory bandwidth: 4.8 TB/s on one H200, of which 80 % is a good kernel; small batches leave most of the "
         "chip idle unless the sequence is split over it.",
-        references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
+        references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=DECODE_SIGNATURE,
         builtin="torch.nn.functional.scaled_dot_product_attention",
     ),

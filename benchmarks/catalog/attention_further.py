@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 ONLY_CUDA = "torch has this kernel for GPUs only"
 COMPILED = "FlexAttention and compiled decoding are made for accelerators; a CPU would compile for seconds a plain loop"
-HBM = Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet")
-PEAK = Reference(figure="989.5 TFLOP/s bf16 dense", source="H200 SXM data sheet")
+HBM = PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet")
+PEAK = PublishedFigure(figure="989.5 TFLOP/s bf16 dense", source="H200 SXM data sheet")
 
 
 def _case(preset: Preset, variant: dict[str, Any], config: dict[str, Any], way: str, reason: str | None = None) -> Case:

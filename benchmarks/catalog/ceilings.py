@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 MIB, GIB = 2**20, 2**30
 
@@ -54,8 +54,10 @@ BENCHMARKS = (
         bound="Power before arithmetic on H100 and H200: 989.5 TFLOP/s bf16 is the data sheet's, 650 to 780 is what "
         "random numbers allow.",
         references=(
-            Reference(figure="A100, 8192³ bf16: 295 TFLOP/s on zeros, 257 on random numbers", source="thonking.ai"),
-            Reference(figure="780 TFLOP/s on H100 for 4224×8192×2048", source="a public gist of Horace He"),
+            PublishedFigure(
+                figure="A100, 8192³ bf16: 295 TFLOP/s on zeros, 257 on random numbers", source="thonking.ai"
+            ),
+            PublishedFigure(figure="780 TFLOP/s on H100 for 4224×8192×2048", source="a public gist of Horace He"),
         ),
         builtin="torch.mm",
     ),
@@ -63,13 +65,13 @@ BENCHMARKS = (
         id="ceiling.memory",
         title="Memory traffic: copy, triad, transfers",
         mode="ceiling",
-        workload="benchmarks.workloads.ceilings:Memory",
+        workload="benchmarks.workloads.ceilings:MemoryTraffic",
         cases=_memory_cases,
         meaning="Bytes per second that memory really moves: a copy, a triad a = b + 2.5·c, and pinned transfers to and "
         "from the device. Memory-bound kernels are held against the copy.",
         formula="copy 2·S bytes, triad 3·S, transfers S, over the median time; decimal GB.",
         bound="HBM: 4.8 TB/s on H200, of which some 4.2 can be had; PCIe gen 5 ×16: 64 GB/s a direction.",
-        references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
+        references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         builtin="torch.Tensor.copy_",
     ),
     Benchmark(
@@ -83,7 +85,7 @@ BENCHMARKS = (
         formula="time of 400 additions to one element, over 400.",
         bound="The host's single-thread speed.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="for scale: a whole 0.5 MB all_reduce of two GPUs takes 7 us as one kernel of its own, 11 us by "
                 "NCCL, so a launch of some microseconds is a large part of it",
                 source="vllm-project/vllm pull request 24111",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.analysis.bandwidth import Operation, least_elements
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import Benchmark, Case, Preset, PublishedFigure
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = {
@@ -43,13 +43,15 @@ _WHAT = {
     Operation.ALL_TO_ALLV: "as all_to_all, with 1, 2, … n parts for the ranks: experts that are not equally liked",
 }
 _REFERENCES = (
-    Reference(figure="8×H100 without NVLS: 360–370 GB/s busbw at 1 GB and up", source="NVIDIA/nccl-tests issue 326"),
-    Reference(
+    PublishedFigure(
+        figure="8×H100 without NVLS: 360–370 GB/s busbw at 1 GB and up", source="NVIDIA/nccl-tests issue 326"
+    ),
+    PublishedFigure(
         figure="8×H100 or H200 all_reduce with NVLS: 475–480 GB/s", source="NVIDIA/nccl-tests issues 272 and 290"
     ),
 )
 _SMALL = (
-    Reference(
+    PublishedFigure(
         figure="0.5 MB on two GPUs: 7 us in one shot on symmetric memory, 11 us by NCCL",
         source="vllm-project/vllm pull request 24111",
     ),

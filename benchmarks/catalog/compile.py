@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.catalog.gpt import GPT2, TINY
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import Benchmark, Case, Preset, PublishedFigure
 
 
 def _cases(preset: Preset) -> tuple[Case, ...]:
@@ -39,11 +39,11 @@ BENCHMARKS = (
         "torch counts them.",
         bound="The host's single-thread speed, and the compilers it calls.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="30 minutes of untimed initialisation, compiling included (4 hours in the open division)",
                 source="mlcommons/training_policies, training_rules.adoc",
             ),
-            Reference(
+            PublishedFigure(
                 figure="what it buys: 250 → 135 ms an iteration of GPT-2 with torch.compile",
                 source="karpathy/nanoGPT, README",
             ),

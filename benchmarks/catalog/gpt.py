@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 from benchmarks.workloads.gpt.config import Rung, ladder
 
 GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 1024, "vocab_size": 50304}
@@ -137,11 +137,11 @@ BENCHMARKS = (
         bound="Compute on a GPU once attention is fused and shapes are padded; below that, memory traffic of unfused "
         "element-wise work. On a CPU: single-thread matrix products and the traffic of the attention matrix.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="463k tokens/s per GPU, 40 % MFU, 8×H100",
                 source="llm.c, in the README of KellerJordan/modded-nanogpt, record 1",
             ),
-            Reference(
+            PublishedFigure(
                 figure="303k tokens/s per GPU at 216.33 ms a step, 8×H100",
                 source="KellerJordan/modded-nanogpt, record of 2024-10-10",
             ),
@@ -163,7 +163,7 @@ BENCHMARKS = (
         bound="r00 to r06: the memory traffic of the attention matrix and of unfused layers; from r07 on matrix "
         "products; r10 the compute ceiling. H200 at 100 % of 989.5 TFLOP/s: 1,157,000 tokens/s.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="one A100, tokens/s: r00 12,525 · r01 12,526 · r02 27,648 · r03 28,399 · r04 28,402 · "
                 "r05 45,486 · r06 55,256 · r07 91,901 · r08 112,046 · r09 127,345 · r10 142,156 (38.9 % MFU)",
                 source="the published A100 ladder for GPT-2 124M; up to r07 averages over a run, from r08 single steps",
@@ -187,10 +187,10 @@ BENCHMARKS = (
         bound="The link, once the backward pass is too short to hide 2(n−1)/n bytes of gradients per byte of weights. "
         "Below 80 % efficiency is worth a look, below 70 % a fault.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="4×A100: 419,259 tokens/s, 73.7 % of four single ones", source="the published A100 ladder"
             ),
-            Reference(
+            PublishedFigure(
                 figure="8×H100: 463k tokens/s per GPU", source="llm.c, in the README of KellerJordan/modded-nanogpt"
             ),
         ),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 COMPILING = "compiling takes seconds on a CPU for a kernel of milliseconds; compile.cold measures it"
 NO_FP8 = "fp8 products are made for GPUs of compute capability 8.9 and up"
-HBM = Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet")
+HBM = PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet")
 
 
 def case(variant: dict[str, Any], config: dict[str, Any], *, reason: str | None = None) -> Case:
@@ -121,7 +121,7 @@ BENCHMARKS = (
         formula="FLOP = 6·R·C·V: one product forward, two backward; nothing is recomputed by any of them.",
         bound="Matrix products; `plain` moves some 12 bytes per logit besides.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="R 8192, C 4096, V 128,256: logits of 2.1 GB in bf16, 4.2 GB in fp32",
                 source="counted from the sizes of Llama 3",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 LLAMA_8B = {"width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "context": 8192, "batch_size": 1}
 
@@ -75,11 +75,11 @@ BENCHMARKS = (
         "1.510 causal.",
         bound="Matrix products; element-wise work is a sixth of the time until it is fused.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="8B on 8×H100: 33.7 % MFU with FSDP, 39.0 % compiled (recomputed from tokens/s)",
                 source="pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md",
             ),
-            Reference(
+            PublishedFigure(
                 figure="8B on 8×H100, tokens/s per GPU: FSDP 5,762, compiled 6,667, compiled with float8 8,532",
                 source="pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md",
             ),
@@ -101,7 +101,7 @@ BENCHMARKS = (
         "compare. `none` does a third more.",
         bound="Matrix products.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="`none` makes 1 forward pass again for 1 forward and 1 backward pass: 4/3 of the FLOP",
                 source="counted: a backward pass has two products for each of the forward pass",
             ),

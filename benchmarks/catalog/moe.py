@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import FEW, Benchmark, Case, Preset, Reference
+from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 CPU_SIZES = {
     "width": 128,
@@ -144,11 +144,11 @@ BENCHMARKS = (
         "the memory traffic of the experts' weights: DeepSeek-V3-like shapes are compute-bound at 16k tokens (414) and "
         "memory-bound at 4k (121).",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="grouped GEMM up to 2.62× a loop over experts on H100",
                 source="PyTorch blog on persistent Triton grouped GEMM",
             ),
-            Reference(
+            PublishedFigure(
                 figure="30B MoE, 8×H100 bf16: 328 model TFLOP/s per GPU (33 %)",
                 source="NeMo AutoModel performance summary",
             ),
@@ -168,7 +168,7 @@ BENCHMARKS = (
         formula="T·(2·C·E + 6·K·C·F) FLOP; 3·C·F·width bytes for each expert that is touched, of which there are "
         "E·(1 − (1 − K/E)^T) on average: of 64 experts, 8 chosen, 8 by one token and 56 by 16.",
         bound="Memory bandwidth of the touched weights; with one token the launches, a dozen of them.",
-        references=(Reference(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
+        references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=SIGNATURE,
         builtin="benchmarks.workloads.moe.layer:grouped, loop_over_experts",
     ),
@@ -184,7 +184,7 @@ BENCHMARKS = (
         formula=f"6·N_active + 12·L·C·T per token; N_active counts the K experts a token visits. {_FORMULA}",
         bound="The optimizer's traffic over all experts' weights when batches are small; matrix products otherwise.",
         references=(
-            Reference(
+            PublishedFigure(
                 figure="16B DeepSeek-V3-like: 13.5 → 21 % MFU on 8×B200", source="pytorch/torchtitan pull request 1993"
             ),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.spec import Benchmark, Case, Preset, Reference
+from benchmarks.spec import Benchmark, Case, Preset, PublishedFigure
 
 RANKS = {Preset.CPU: (2,), Preset.SMOKE: (2,), Preset.FULL: (2, 4, 8)}
 STEPS = {Preset.CPU: 12, Preset.SMOKE: 20, Preset.FULL: 60}
@@ -63,7 +63,7 @@ def _context_cases(preset: Preset) -> tuple[Case, ...]:
     return tuple(_case(preset, {"length": S}, {"kind": "context", **sizes}, n, flop / n, S // n) for n in RANKS[preset])
 
 
-_LINKS = Reference(figure="NVLink 450 GB/s a direction", source="H200 SXM data sheet")
+_LINKS = PublishedFigure(figure="NVLink 450 GB/s a direction", source="H200 SXM data sheet")
 
 BENCHMARKS = (
     Benchmark(

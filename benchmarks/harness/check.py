@@ -16,7 +16,7 @@ ALLOWANCE = {"fp64": 2.0**-50, "fp32": 2.0**-21, "tf32": 2.0**-10, "fp16": 2.0**
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One check: its value must not exceed its limit (NaN never passes). `inputs` says what broke it."""
 
     name: str
@@ -43,14 +43,14 @@ class Correctness:
     """All checks of one variant against one reference."""
 
     reference: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckResult] = field(default_factory=list)
 
     def require(self, name: str, value: float, limit: float, inputs: str = "") -> None:
         """Adds a check."""
-        self.findings.append(Finding(name=name, value=float(value), limit=float(limit), inputs=inputs))
+        self.findings.append(CheckResult(name=name, value=float(value), limit=float(limit), inputs=inputs))
 
     @property
-    def failed(self) -> Finding | None:
+    def failed(self) -> CheckResult | None:
         """The first check that failed, or None."""
         return next((finding for finding in self.findings if not finding.passed), None)
 

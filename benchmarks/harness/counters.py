@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.harness.timing.start_up import graphs_compiled
-from benchmarks.harness.workload import Counter as Figure
+from benchmarks.harness.workload import StepCounter as Figure
 
 _FREE = frozenset(
     "detach alias view _unsafe_view t transpose permute expand as_strided unsqueeze squeeze slice select split "

@@ -17,7 +17,7 @@ from benchmarks.harness.check import Correctness, norm_error, relative_limit, wo
 from benchmarks.harness.counters import count_activation_bytes, count_operations, host_syncs
 from benchmarks.harness.plugin import PluginError
 from benchmarks.harness.timing.marks import Marks, NoMarks
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work, fact
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -102,7 +102,7 @@ class Differentiable(ABC):
         """Inputs to check with; the first is also checked for its gradients."""
         return [Scene(name="seeded normal inputs", inputs=self.inputs(reduced=True))]
 
-    def further_counters(self, inputs: Tensors) -> list[Counter]:
+    def further_counters(self, inputs: Tensors) -> list[StepCounter]:
         """What the family counts besides."""
         return []
 
@@ -134,16 +134,16 @@ class Differentiable(ABC):
             else "the output is not finite after the timed steps"
         )
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         operations = count_operations(lambda: self.step(NoMarks()))
         found = [
-            Counter(metric="ops_per_step", value=operations.total),
+            StepCounter(metric="ops_per_step", value=operations.total),
             host_syncs(operations, self.device, lambda: self.step(NoMarks())),
             fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
         ]
         if not self.forward_only:
             kept = count_activation_bytes(lambda: self.function(self.tensors), self.tensors.learned.values())
-            found.append(Counter(metric="activation_bytes", value=kept, unit="B", role="gate"))
+            found.append(StepCounter(metric="activation_bytes", value=kept, unit="B", role="gate"))
         return found + self.further_counters(self.tensors)
 
     def check(self) -> Correctness:

@@ -13,7 +13,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.analysis.kernels import Row, busy_share, normalised, table
+from benchmarks.analysis.kernels import KernelCall, busy_share, normalised, table
 from benchmarks.harness.timing.marks import Marks, NoMarks
 
 STEPS = 6
@@ -79,7 +79,7 @@ def _on_host(event: Any) -> bool:
     return bool(event.device_type == DeviceType.CPU)
 
 
-def _rows(events: Any, device: str) -> list[Row]:
+def _rows(events: Any, device: str) -> list[KernelCall]:
     """One row per call: on a CPU the operation's own time; on a GPU the kernels that the operation launched."""
     # The profiler gives each range twice: as the host passed it, and as its kernels ran on the device. An operation
     # belongs to the phase in which the host called it, however far ahead of the device that was.
@@ -88,7 +88,7 @@ def _rows(events: Any, device: str) -> list[Row]:
         for event in events
         if event.name.startswith(PHASE) and _on_host(event)
     )
-    rows: list[Row] = []
+    rows: list[KernelCall] = []
     for event in events:
         if event.name.startswith((PHASE, "Optimizer.step")) or event.name == "step" or not _on_host(event):
             continue
@@ -97,9 +97,11 @@ def _rows(events: Any, device: str) -> list[Row]:
             continue
         shape = str([list(shape) for shape in event.input_shapes if shape]) if event.input_shapes else ""
         if device == "cuda":
-            rows += [Row(phase, normalised(kernel.name), shape, float(kernel.duration)) for kernel in event.kernels]
+            rows += [
+                KernelCall(phase, normalised(kernel.name), shape, float(kernel.duration)) for kernel in event.kernels
+            ]
         elif event.self_cpu_time_total > 0:
-            rows.append(Row(phase, normalised(event.name), shape, float(event.self_cpu_time_total)))
+            rows.append(KernelCall(phase, normalised(event.name), shape, float(event.self_cpu_time_total)))
     return rows
 
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from benchmarks.harness.workload import NotApplicable
-from benchmarks.running.torchrun import Place, place_of
+from benchmarks.running.torchrun import RankPlace, place_of
 
 Body = Callable[[int, int, dict[str, Any]], Any]
 
@@ -164,12 +164,12 @@ def _entry(body: Body, rank: int, ranks: int, argument: dict[str, Any], backend:
 def _joined(body: Body, rank: int, ranks: int, argument: dict[str, Any], backend: str, port: int) -> Any:
     os.environ["LOCAL_RANK"] = str(rank)
     store = dist.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0, timeout=timedelta(seconds=TIMEOUT_S))
-    with _group(Place(rank, ranks, rank, ranks), backend, store):
+    with _group(RankPlace(rank, ranks, rank, ranks), backend, store):
         return body(rank, ranks, argument)
 
 
 @contextlib.contextmanager
-def _group(place: Place, backend: str, store: Any) -> Iterator[None]:
+def _group(place: RankPlace, backend: str, store: Any) -> Iterator[None]:
     torch.set_num_threads(1)
     if backend == "nccl":
         torch.cuda.set_device(place.rank_here)
@@ -190,7 +190,7 @@ def _free_port() -> int:
 # ranks started by torchrun
 
 
-def _as_one_of(place: Place, body: Body, argument: dict[str, Any], backend: str, key: str) -> list[Any]:
+def _as_one_of(place: RankPlace, body: Body, argument: dict[str, Any], backend: str, key: str) -> list[Any]:
     """Joins the others by torchrun's store, or by one that rank 0 keeps where torchrun keeps none."""
     limit = timedelta(seconds=TIMEOUT_S)
     keeper = place.rank == 0 and not place.store_is_kept
@@ -223,7 +223,7 @@ def _as_one_of(place: Place, body: Body, argument: dict[str, Any], backend: str,
     return [found[rank]["value"] for rank in range(place.ranks)]
 
 
-def _answers(place: Place, store: Any, *, failed: bool) -> dict[int, dict[str, Any]]:
+def _answers(place: RankPlace, store: Any, *, failed: bool) -> dict[int, dict[str, Any]]:
     """Every rank's answer; once one has failed, the rest is waited for only a little."""
     found: dict[int, dict[str, Any]] = {}
     for rank in range(place.ranks):

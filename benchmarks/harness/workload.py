@@ -11,7 +11,7 @@ from benchmarks.harness.timing.marks import Marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class StepCounter:
     """An exact figure of one step, or a fact of the variant."""
 
     metric: str
@@ -23,9 +23,9 @@ class Counter:
     formula: str | None = None
 
 
-def fact(metric: str, value: float, unit: str, formula: str | None = None, *, direction: str = "lower") -> Counter:
+def fact(metric: str, value: float, unit: str, formula: str | None = None, *, direction: str = "lower") -> StepCounter:
     """A figure that follows from the configuration: shown, never judged."""
-    return Counter(metric=metric, value=value, unit=unit, direction=direction, role="derived", formula=formula)
+    return StepCounter(metric=metric, value=value, unit=unit, direction=direction, role="derived", formula=formula)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Workload(Protocol):
         """The timed step."""
         ...
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         """Exact counters, from steps of their own."""
         ...
 

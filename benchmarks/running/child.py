@@ -148,11 +148,11 @@ def _count_compiled_regions(workload: Any, report: dict[str, Any]) -> None:
     """What the compiler had a part in says so in every process; a variant that should be compiled and is not fails."""
     from benchmarks.harness.counters import count_compiled_regions
     from benchmarks.harness.timing.marks import NoMarks
-    from benchmarks.harness.workload import Counter
+    from benchmarks.harness.workload import StepCounter
 
     regions = count_compiled_regions(lambda: workload.step(NoMarks()))
     if regions:
-        _add_counters(report, [Counter(metric="compiled_regions", value=regions)])
+        _add_counters(report, [StepCounter(metric="compiled_regions", value=regions)])
     elif workload.compiles:
         report |= {"status": Status.FAILED, "error": RAN_EAGERLY}
 

@@ -23,7 +23,7 @@ BATCH_FACTORS = (0.5, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ArmOutcome:
     """One arm of an experiment."""
 
     name: str
@@ -31,7 +31,7 @@ class Outcome:
     error: str | None = None
 
 
-def run_experiment(name: str, selected: Selected, implementation: str | None) -> list[Outcome]:
+def run_experiment(name: str, selected: Selected, implementation: str | None) -> list[ArmOutcome]:
     """Runs every arm in a fresh process of its own."""
     arms = _arms(name, selected)
     launcher = Launcher()
@@ -92,16 +92,16 @@ def environment_of(config: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _outcome(
     arm: str, config: Mapping[str, Any], selected: Selected, implementation: str | None, launcher: Launcher, name: str
-) -> Outcome:
+) -> ArmOutcome:
     case = selected.case
     job = job_of(selected, config, ["overhead" if name == "overhead" else "time"], implementation=implementation)
     report = launcher.run(job, case.timeout_s, environment_of(config)).report
     if report["status"] != Status.OK:
-        return Outcome(name=arm, figures={}, error=f"{report['status']}: {report['error']}")
+        return ArmOutcome(name=arm, figures={}, error=f"{report['status']}: {report['error']}")
     if "overhead" in report:
-        return Outcome(name=arm, figures=report["overhead"])
+        return ArmOutcome(name=arm, figures=report["overhead"])
     value = {m["metric"]: m["value"] for m in measurements.of_reports([report])}
-    return Outcome(name=arm, figures=_figures(name, value, report))
+    return ArmOutcome(name=arm, figures=_figures(name, value, report))
 
 
 def _figures(name: str, value: Mapping[str, float], report: Mapping[str, Any]) -> dict[str, float]:

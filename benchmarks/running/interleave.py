@@ -17,20 +17,20 @@ from benchmarks.running.launch import PACKAGE_PARENT
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ArmTurn:
     """One run of one arm."""
 
     arm: str
     number: int
 
 
-def abba(rounds: int) -> tuple[Turn, ...]:
+def abba(rounds: int) -> tuple[ArmTurn, ...]:
     """ABBA, then BAAB, and so on: a linear drift of the machine falls on both arms alike."""
     order = "".join("ABBA" if number % 2 == 0 else "BAAB" for number in range(rounds))
     seen = {"A": 0, "B": 0}
     turns = []
     for letter in order:
-        turns.append(Turn("base" if letter == "A" else "head", seen[letter]))
+        turns.append(ArmTurn("base" if letter == "A" else "head", seen[letter]))
         seen[letter] += 1
     return tuple(turns)
 
@@ -46,7 +46,7 @@ class Interleaved:
     """Options and patterns of `run`, alike for both arms; one process each turn."""
 
 
-def measure(request: Interleaved, folder: Path) -> Iterator[tuple[Turn, Path]]:
+def measure(request: Interleaved, folder: Path) -> Iterator[tuple[ArmTurn, Path]]:
     """Runs every turn in its checkout, each a run of its own; yields where each wrote its run."""
     session, order = f"S-{new_ulid()}", "".join("A" if turn.arm == "base" else "B" for turn in abba(request.rounds))
     base_commit = _commit(request.base)
@@ -74,7 +74,7 @@ def _commit(checkout: Path) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def compare(runs: Sequence[tuple[Turn, dict[str, Any]]]) -> list[dict[str, Any]]:
+def compare(runs: Sequence[tuple[ArmTurn, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Per variant and judged metric: the change in cost from base to head, with an interval over processes."""
     values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     facts: dict[tuple[str, str, str], tuple[dict[str, Any], str]] = {}

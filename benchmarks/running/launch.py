@@ -49,7 +49,7 @@ CPU_ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProcessOutcome:
     """What a process reported, or what became of it."""
 
     report: dict[str, Any]
@@ -65,7 +65,7 @@ class Launcher:
         self._running: subprocess.Popen[bytes] | None = None
         self.stopped = False
 
-    def run(self, job: Mapping[str, Any], timeout_s: float, environment: Mapping[str, str]) -> Outcome:
+    def run(self, job: Mapping[str, Any], timeout_s: float, environment: Mapping[str, str]) -> ProcessOutcome:
         """One fresh process for one job."""
         with tempfile.TemporaryDirectory(prefix="tidemark-benchmark-") as folder:
             job_file, report_file = Path(folder, "job.json"), Path(folder, "report.json")
@@ -96,7 +96,7 @@ class Launcher:
             reader.join(timeout=2)
             text, seconds = "".join(tail)[-4000:], time.monotonic() - began
             report = _report(report_file, process.returncode, timed_out, timeout_s, text, self.stopped)
-            return Outcome(report, text, seconds)
+            return ProcessOutcome(report, text, seconds)
 
     def stop(self) -> None:
         """Ends the running process and its children; safe in a signal handler."""

@@ -13,7 +13,7 @@ _WIDTH = 24
 
 
 @dataclass(slots=True)
-class Progress:
+class ProgressBar:
     """Counts processes done out of all planned; the time left is reckoned from those done."""
 
     total: int

@@ -19,7 +19,7 @@ from benchmarks.analysis.peaks import link_gb_per_s
 from benchmarks.registry import Selected
 from benchmarks.running.launch import CPU_ENVIRONMENT, Launcher
 from benchmarks.running.plan import SCALED_DOWN, Repetition, needs_more, processes_of, repetitions, tasks_of
-from benchmarks.running.progress import Progress
+from benchmarks.running.progress import ProgressBar
 from benchmarks.running.torchrun import place_of
 from benchmarks.spec import Direction, Preset, Status, slug_of
 
@@ -63,7 +63,7 @@ def _key(selected: Selected) -> tuple[str, str]:
     return selected.benchmark.id, str(sorted(selected.case.variant.items()))
 
 
-class Session:
+class SuiteSession:
     """One run of the suite in progress."""
 
     def __init__(self, request: Request, launcher: Launcher) -> None:
@@ -73,7 +73,7 @@ class Session:
             if state.selected.case.not_applicable:
                 state.status, state.error = Status.NOT_APPLICABLE, state.selected.case.not_applicable
         self.plan = repetitions(request.selection, request.processes, request.seed)
-        self.progress = Progress(total=len(self.plan), quiet=request.following)
+        self.progress = ProgressBar(total=len(self.plan), quiet=request.following)
         self.order: list[str] = []
         self.artifacts: dict[tuple[str, str], dict[str, str]] = {}
         self.device_busy: dict[tuple[str, str], float] = {}

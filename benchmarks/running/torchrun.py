@@ -18,7 +18,7 @@ class BadPlace(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """One process among the ranks."""
 
     rank: int
@@ -30,7 +30,7 @@ class Place:
     attempt: str = "0"
 
 
-def place_of(environ: Mapping[str, str]) -> Place | None:
+def place_of(environ: Mapping[str, str]) -> RankPlace | None:
     """The place that torchrun gave this process, or None where it did not start it."""
     if not all(name in environ for name in NEEDED):
         return None
@@ -46,7 +46,7 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     here = environ.get("LOCAL_WORLD_SIZE", str(ranks))
     kept = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Place(rank, ranks, numbers["LOCAL_RANK"], int(here) if here.isdigit() else ranks, kept, attempt)
+    return RankPlace(rank, ranks, numbers["LOCAL_RANK"], int(here) if here.isdigit() else ranks, kept, attempt)
 
 
 def for_ranks(selection: Sequence[Selected], ranks: int) -> tuple[Selected, ...]:

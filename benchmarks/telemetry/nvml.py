@@ -27,7 +27,7 @@ STRANGERS_EVERY_S = 1.0
 """Between two looks for strangers: who is ours is read from all of /proc, too much for every reading."""
 
 
-class Process(ctypes.Structure):
+class NvmlProcess(ctypes.Structure):
     """`nvmlProcessInfo_t`."""
 
     _fields_ = (
@@ -103,7 +103,7 @@ class NvmlProbe:
         now = time.monotonic()
         if now - self._looked_at < STRANGERS_EVERY_S:
             return self._strangers
-        count, buffer = ctypes.c_uint(128), (Process * 128)()
+        count, buffer = ctypes.c_uint(128), (NvmlProcess * 128)()
         try:
             self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._device, ctypes.byref(count), buffer)
         except (OSError, AttributeError):

@@ -17,7 +17,7 @@ from benchmarks.harness.timing import events
 from benchmarks.harness.timing.clock import HostClock
 from benchmarks.harness.timing.yardstick import Yardstick
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work
 from benchmarks.workloads import fp8
 
 CPU_SECONDS = 0.8
@@ -42,7 +42,7 @@ class _Ceiling(ABC):
     def prepare(self) -> None:  # noqa: B027 -- not to be filled in: everything is drawn at the start
         """Nothing to build."""
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         return []
 
     def after(self) -> str | None:
@@ -157,7 +157,7 @@ class Gemm(_Ceiling):
         return self.rated("tflops", "TFLOP/s", 2 * self.side**3 / 1e12, self.product)
 
 
-class Memory(_Ceiling):
+class MemoryTraffic(_Ceiling):
     """`ceiling.memory`: bytes moved by a copy (read, write), a triad (two reads, one write), or a transfer."""
 
     def __init__(self, job: Job) -> None:
@@ -240,4 +240,4 @@ class Launch(_Ceiling):
         return [Value(metric="launch_us", unit="us", value=median(samples), samples=samples, role="gate")]
 
 
-__all__ = ["Gemm", "Launch", "Memory"]
+__all__ = ["Gemm", "Launch", "MemoryTraffic"]

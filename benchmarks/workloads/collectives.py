@@ -27,7 +27,7 @@ from benchmarks.harness.check import Correctness
 from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.ranks import gpus_needed, require_gpus, run_ranks
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work
 
 WARM_UP, LEAST_ITERATIONS = 3, 10
 NVLS = {"nvls_on": "1", "nvls_off": "0"}
@@ -74,7 +74,7 @@ class Collective:
     def prepare(self) -> None:
         """Ranks are started by `measure`."""
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         return []
 
     def after(self) -> str | None:

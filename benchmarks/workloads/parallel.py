@@ -17,8 +17,8 @@ from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.ranks import require_gpus, run_ranks
 from benchmarks.harness.timing.start_up import spare_the_compiler_import
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, Work
-from benchmarks.workloads.parts import KINDS, Named, Part
+from benchmarks.harness.workload import Job, StepCounter, Work
+from benchmarks.workloads.parts import KINDS, Named, RankPart
 
 WARM_UP = 3
 COLLECTIVES = ("allreduce", "all_reduce", "allgather", "all_gather", "reduce_scatter", "alltoall", "all_to_all")
@@ -41,7 +41,7 @@ class DividedLayer:
     def prepare(self) -> None:
         """Ranks are started by `measure`."""
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         return []
 
     def after(self) -> str | None:
@@ -115,7 +115,7 @@ def run_part(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def errors_of(part: Part, dtype: str) -> dict[str, tuple[float, float]]:
+def errors_of(part: RankPart, dtype: str) -> dict[str, tuple[float, float]]:
     """Name -> error and limit: twice that of the whole layer in the same precision, both against double precision."""
     drawn = {name: tensor.to(DTYPES[dtype]) for name, tensor in part.whole(reduced=True).items()}
     exact, naive = _leaves(drawn, torch.float64), _leaves(drawn, DTYPES[dtype])

@@ -22,7 +22,7 @@ Named = dict[str, Tensor]
 CHECK_TOKENS, CHECK_SEQUENCE = 64, 128
 
 
-class Part(ABC):
+class RankPart(ABC):
     """One rank's share of a layer, and the whole layer in one process that it must agree with."""
 
     partial: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Part(ABC):
         return whole.chunk(self.ranks)[self.rank]
 
 
-class ExpertParallel(Part):
+class ExpertParallel(RankPart):
     """Tokens travel to the ranks that hold their experts, and back."""
 
     partial = frozenset({"router"})
@@ -131,7 +131,7 @@ class ExpertParallel(Part):
             exchanged(rows, [each] * self.ranks, [each] * self.ranks)
 
 
-class TensorParallel(Part):
+class TensorParallel(RankPart):
     """A SwiGLU MLP whose inner width is divided; its input is the same on all ranks, or divided by tokens."""
 
     def __init__(self, rank: int, ranks: int, config: Mapping[str, Any], seed: int) -> None:
@@ -178,7 +178,7 @@ class TensorParallel(Part):
                 dist.all_reduce(x.clone())
 
 
-class ContextParallel(Part):
+class ContextParallel(RankPart):
     """Causal attention over a sequence that is divided: queries stay, keys and values are gathered.
 
     Each rank has one piece from the front and its mirror from the back, so that all see equally many keys.
@@ -243,4 +243,4 @@ class ContextParallel(Part):
             scattered(gathered(tensors[name].detach()))
 
 
-KINDS: Mapping[str, type[Part]] = {"experts": ExpertParallel, "tensor": TensorParallel, "context": ContextParallel}
+KINDS: Mapping[str, type[RankPart]] = {"experts": ExpertParallel, "tensor": TensorParallel, "context": ContextParallel}

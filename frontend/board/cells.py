@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.services.board.cells import CODE_OF, STATES, Cell, CellState, RowCells
-from backend.services.board.model import Board, Row
+from backend.services.board.model import Board, BoardRow
 from backend.services.reports.columns import Column
 from frontend import numbers
 from frontend.links import link
@@ -44,7 +44,7 @@ class CellMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ColumnGroup:
     """Neighbouring columns of one suite; folded, only the roll-up is shown."""
 
     suite: str
@@ -64,7 +64,7 @@ class Layout:
 
     lens: Lens
     mode: CellMode
-    groups: tuple[Group, ...]
+    groups: tuple[ColumnGroup, ...]
     moved: frozenset[int]
     pull_requests: bool
     largest: Mapping[int, float]  # the largest value of each column, where cells are wide enough for a meter
@@ -99,7 +99,7 @@ class Face(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CellPlace:
     """A place in every row. `column`: None for a suite's roll-up, `wide` where it stands for folded columns."""
 
     key: str
@@ -159,7 +159,7 @@ def plan_layout(
     }
     # However the columns were chosen: more than a browser draws at once stand folded, each with its worst verdict.
     folded = chosen is Lens.SUITES or sum(map(len, kept.values())) > FOLD_FROM
-    groups = tuple(Group(suite, tuple(indices)) for suite, indices in kept.items() if indices)
+    groups = tuple(ColumnGroup(suite, tuple(indices)) for suite, indices in kept.items() if indices)
     if folded:
         groups = fold(tuple(part for group in groups for part in parts_of(group)), opened)
     prs = any(row.pull_request for row in board.rows)
@@ -167,7 +167,7 @@ def plan_layout(
     return replace(layout, largest=largest_values(sheet, layout)) if layout.size == "few" else layout
 
 
-def parts_of(group: Group) -> list[Group]:
+def parts_of(group: ColumnGroup) -> list[ColumnGroup]:
     """A suite that a browser could not draw at once, in parts."""
     if len(group.columns) <= FOLD_FROM:
         return [group]
@@ -178,7 +178,7 @@ def parts_of(group: Group) -> list[Group]:
     ]
 
 
-def fold(groups: Sequence[Group], opened: Sequence[str]) -> tuple[Group, ...]:
+def fold(groups: Sequence[ColumnGroup], opened: Sequence[str]) -> tuple[ColumnGroup, ...]:
     """All folded but those opened last, as many as a browser draws at once."""
     by_name, room, kept = {group.name: group for group in groups}, FOLD_FROM, set[str]()
     for name in reversed(opened):
@@ -221,7 +221,7 @@ def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
 LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 
-def face_of(cell: Cell, column: Column, row: Row, mode: CellMode, largest: float | None = None) -> Face:
+def face_of(cell: Cell, column: Column, row: BoardRow, mode: CellMode, largest: float | None = None) -> Face:
     """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter."""
     css, text = LOOKS[cell.state].css, _content(cell, mode)
     if largest is not None and mode is CellMode.VERDICT:
@@ -329,7 +329,7 @@ def spoken(cell: Cell) -> str:
     return words
 
 
-def cell_href(cell: Cell, row: Row) -> str:
+def cell_href(cell: Cell, row: BoardRow) -> str:
     """Where Enter and a click lead: the case, where there is one; else the run; else the series at this commit."""
     if cell.regression_id is not None:
         return f"/regressions/{cell.regression_id}"
@@ -349,7 +349,7 @@ class Rolls:
     columns: list[int]
 
 
-def rolls_of(sheet: Sheet, group: Group) -> Rolls:
+def rolls_of(sheet: Sheet, group: ColumnGroup) -> Rolls:
     """The worst of a group in every row: the order of `CellState` is the precedence of a roll-up."""
     mine = sheet.codes[:, list(group.columns)]
     worst = mine.min(axis=1)
@@ -358,7 +358,7 @@ def rolls_of(sheet: Sheet, group: Group) -> Rolls:
     return Rolls(worst.tolist(), having.tolist(), columns.tolist())
 
 
-def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, row: Row) -> Face:
+def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, row: BoardRow) -> Face:
     look = LOOKS[state]
     if state in SILENT:
         return QUIET[look.css]
@@ -377,13 +377,13 @@ def _roll_face(suite: str, state: CellState, number: int, worst: Cell | None, ro
     return Face(look.css, text, label, cell_href(worst, row) if worst is not None else "", state in LOUD, _about(worst))
 
 
-def places_of(board: Board, layout: Layout) -> list[Place]:
+def places_of(board: Board, layout: Layout) -> list[CellPlace]:
     """The places of a row in the order of the table: each shown column, and per suite its roll-up."""
     places = []
     for group in layout.groups:
         if not group.folded:
-            places += [Place(board.columns[index].key, index) for index in group.columns]
-        places.append(Place(f"suite:{group.name}", None, group.folded))
+            places += [CellPlace(board.columns[index].key, index) for index in group.columns]
+        places.append(CellPlace(f"suite:{group.name}", None, group.folded))
     return places
 
 
@@ -415,7 +415,7 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
         yield faces
 
 
-def _face_at(cell: Cell | None, index: int, board: Board, row: Row, layout: Layout) -> Face:
+def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout) -> Face:
     if cell is None:
         return QUIET["e"]
     return face_of(cell, board.columns[index], row, layout.mode, layout.largest.get(index))

@@ -14,10 +14,10 @@ import numpy as np
 from markupsafe import Markup
 
 from backend.services.board.cells import CellState
-from backend.services.board.model import Board, Row
+from backend.services.board.model import Board, BoardRow
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice, NoticeKind
-from frontend.board.cells import Face, Layout, Place, Sheet, codes_of, faces_of, places_of, wanted_columns
+from frontend.board.cells import CellPlace, Face, Layout, Sheet, codes_of, faces_of, places_of, wanted_columns
 from frontend.links import Here, pull_request_url
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
@@ -190,7 +190,7 @@ def slower_now(sheet: Sheet) -> frozenset[int]:
 
 
 def _row(
-    row: Row,
+    row: BoardRow,
     faces: Sequence[Face],
     layout: Layout,
     places: Sequence[str],
@@ -220,7 +220,7 @@ def _row(
     return "".join(parts)
 
 
-def _place_css(place: Place, edges: Mapping[int, str]) -> str:
+def _place_css(place: CellPlace, edges: Mapping[int, str]) -> str:
     if place.column is None:
         return " roll wide g1" if place.wide else " roll"
     return " vc" + edges.get(place.column, "")

@@ -13,7 +13,7 @@ WIDTH, LEFT, RIGHT, ROW = 520, 124, 104, 44
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSession:
     """One session: who measured and when, the processes of both arms, and what came of it."""
 
     title: str
@@ -32,7 +32,7 @@ def _middle(values: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def sessions_svg(sessions: Sequence[Measured], unit: str) -> Markup:
+def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
     """A row for each session; nothing where no process has ended yet."""
     every = [value for each in sessions for value in (*each.base, *each.head)]
     if not every:

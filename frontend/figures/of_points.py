@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from backend.regression.regression_state import OPEN
-from backend.services.reports.history import ChangePoint, Points
+from backend.services.reports.history import LevelChange, SeriesPoints
 from frontend import numbers
-from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text
+from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text
 from frontend.links import links_to
 
 TOLD_STATES = ("confirmed", "acknowledged")
 
 
-def trend_of(points: Points, *, gate_change: float | None = None) -> Trend:
+def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend:
     """The figure's columns. `gate_change` is the policy's smallest regression, drawn above the newest baseline."""
     series, by_commit = points.series, points.granularity == "commit"
     baseline = _known(points.baseline)
@@ -76,7 +76,7 @@ def moment_of(value: Any) -> datetime:
     return datetime.fromtimestamp(int(value.astype("int64")) / 1e6, UTC)
 
 
-def ticks_of(points: Points, moments: list[datetime]) -> list[str]:
+def ticks_of(points: SeriesPoints, moments: list[datetime]) -> list[str]:
     """A date where commits are days apart; the sha where they are minutes apart."""
     if not points.sha:
         return [numbers.day(moment) for moment in moments]
@@ -84,7 +84,7 @@ def ticks_of(points: Points, moments: list[datetime]) -> list[str]:
     return [numbers.day(moment) for moment in moments] if days >= 3 else [sha[:7] for sha in points.sha]
 
 
-def hovers_of(points: Points, moments: list[datetime]) -> list[str]:
+def hovers_of(points: SeriesPoints, moments: list[datetime]) -> list[str]:
     """What is said of each point. Whole columns are escaped at once: a page may have thousands of points."""
     unit = points.series.unit
     values: list[float] = np.asarray(points.value, dtype=float).tolist()
@@ -115,18 +115,18 @@ def first_words(message: str) -> str:
     return f"{line[:70]}…" if len(line) > 70 else line
 
 
-def told(change: ChangePoint) -> bool:
+def told(change: LevelChange) -> bool:
     """Change points that were told, and improvements; what was taken back is part of the story, not of the picture."""
     taken_back = change.state == "withdrawn" or change.regression_state in ("withdrawn", "invalid")
     return not taken_back and (change.direction == "improvement" or change.regression_id is not None)
 
 
-def step_of(change: ChangePoint) -> Step:
+def step_of(change: LevelChange) -> ChangeMark:
     worse = change.direction == "regression"
     accepted = worse and change.regression_state == "expected"
     doubtful = worse and "suspect" in (change.state, change.regression_state)
     glyph = "new baseline" if accepted else "?" if doubtful else "▼" if worse else "▲"
-    return Step(
+    return ChangeMark(
         at=float(change.position),
         range_from=float(change.position if change.last_good_position is None else change.last_good_position),
         label=f"{glyph} {numbers.percent(change.change)} {(change.sha or '')[:7]}".strip(),
@@ -138,7 +138,7 @@ def step_of(change: ChangePoint) -> Step:
     )
 
 
-def open_onset(changes: Iterable[ChangePoint]) -> float | None:
+def open_onset(changes: Iterable[LevelChange]) -> float | None:
     """Where a regression began that people were told of, and that is not over."""
     starts = [
         float(change.position)
@@ -148,7 +148,7 @@ def open_onset(changes: Iterable[ChangePoint]) -> float | None:
     return min(starts, default=None)
 
 
-def standing(changes: Iterable[ChangePoint]) -> ChangePoint | None:
+def standing(changes: Iterable[LevelChange]) -> LevelChange | None:
     """The change for the worse that the series is in: told or suspect, else the one that is its new baseline."""
     left = [change for change in changes if change.fixed_position is None and told(change)]
     for states in (OPEN, ("expected",)):

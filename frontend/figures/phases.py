@@ -16,7 +16,7 @@ CHARACTER = 6.7  # px, the widest of usual fonts; pieces narrower than their nam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseBar:
     """One part of a step, in milliseconds (or yardsticks). `before` is None where there is nothing to compare with."""
 
     name: str
@@ -42,13 +42,13 @@ def milliseconds(value: float, total: float) -> str:
     return numbers.grouped(f"{value:.{decimals}f}") if round(value, decimals) != 0 else f"{0:.{decimals}f}"
 
 
-def in_order(phases: Sequence[Phase]) -> list[Phase]:
+def in_order(phases: Sequence[PhaseBar]) -> list[PhaseBar]:
     """The order of a step: data first, the rest last."""
     known = list(PHASES)
     return sorted(phases, key=lambda phase: known.index(phase.name) if phase.name in known else len(known))
 
 
-def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
+def growth(phases: Sequence[PhaseBar]) -> list[tuple[PhaseBar, float]]:
     """Each phase with its share of what the step lost in total, where it lost anything."""
     lost = sum(phase.change for phase in phases if phase.before is not None)
     return [
@@ -56,7 +56,7 @@ def growth(phases: Sequence[Phase]) -> list[tuple[Phase, float]]:
     ]
 
 
-def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: float, after: str) -> tuple[str, float]:
+def _bar(phases: Sequence[tuple[PhaseBar, float]], y: int, scale: float, total: float, after: str) -> tuple[str, float]:
     parts, x = [], float(LEFT)
     for phase, size_ms in phases:
         size = size_ms * scale
@@ -72,7 +72,7 @@ def _bar(phases: Sequence[tuple[Phase, float]], y: int, scale: float, total: flo
     return "".join(parts), x
 
 
-def phases_svg(phases: Sequence[Phase], before: str, after: str, unit: str = "ms") -> Markup:
+def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = "ms") -> Markup:
     """Two bars and what lies between them; one bar where there is no before."""
     written = escape(f" {unit}") if unit else ""
     ordered = in_order(phases)

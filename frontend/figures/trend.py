@@ -36,7 +36,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ChangeMark:
     """A change point: where it begins, how big, and the range in which it may have begun."""
 
     at: float
@@ -69,7 +69,7 @@ class Trend:
     anchor: float | None = None
     reference: tuple[float, str] | None = None  # the value at the commit that the reader holds it against, its name
     gate: float | None = None
-    steps: Sequence[Step] = ()
+    steps: Sequence[ChangeMark] = ()
     markers: Sequence[Marker] = ()
     after: float | None = None  # from here on the smoothed line is red: the open regression's onset
     low: Sequence[float | None] = field(default=())  # spread of a bucket, for hours, days and weeks

@@ -9,14 +9,14 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services.base.metric_words import change_word, common_word
-from backend.services.base.scope import LAST_GOOD, Scope, find_commit, find_scope
+from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.reports import comparison as service
-from backend.services.reports.comparison import Comparison, PhaseDifference, Row
+from backend.services.reports.comparison import CommitComparison, ComparisonRow, PhaseDifference
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
 from frontend import numbers
 from frontend.evidence import KernelPanel, kernel_panel
-from frontend.figures.phases import Phase, phases_svg
+from frontend.figures.phases import PhaseBar, phases_svg
 from frontend.figures.small import coverage, forest
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url
@@ -28,10 +28,10 @@ PHASE_PANELS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class ShownMetric:
     """A metric of both sides as a row."""
 
-    row: Row
+    row: ComparisonRow
     name: str
     look: tuple[str, str]
     words: str
@@ -42,7 +42,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class SuiteRow:
     """A suite's mean as a row. Speed is the inverse of cost: + is faster."""
 
     name: str
@@ -119,7 +119,7 @@ def compare_page(visit: Visiting) -> Response:
     )
 
 
-def before(visit: Visit, scope: Scope, head: str) -> str:
+def before(visit: Visit, scope: QueryScope, head: str) -> str:
     """What one compares with when one does not say: the nearest earlier run; else the parent; else the last good."""
     name = scope.testbed.name if scope.testbed else None
     side = service.compare_commits(visit.c, scope.project.slug, head, head, name).head
@@ -131,11 +131,11 @@ def before(visit: Visit, scope: Scope, head: str) -> str:
     return parents[0] if parents else LAST_GOOD
 
 
-def short(side: service.Side) -> str:
+def short(side: service.ComparisonSide) -> str:
     return f"#{side.pull_request}" if side.pull_request and side.name.startswith("#") else side.sha[:7]
 
 
-def sentence_of(result: Comparison) -> Markup:
+def sentence_of(result: CommitComparison) -> Markup:
     """The answer with counts."""
     slower = [row for row in result.rows if row.verdict == "regression" and row.role == "gate"]
     faster = [row for row in result.rows if row.verdict == "improvement" and row.role == "gate"]
@@ -182,28 +182,28 @@ def sentence_of(result: Comparison) -> Markup:
     )
 
 
-def word_of(rows: list[Row]) -> str:
+def word_of(rows: list[ComparisonRow]) -> str:
     return common_word(change_word(row.unit, row.direction, row.change) for row in rows)
 
 
-def counted(rows: list[Row]) -> str:
+def counted(rows: list[ComparisonRow]) -> str:
     return plural(len(rows), "metric")
 
 
-def span(rows: list[Row]) -> str:
+def span(rows: list[ComparisonRow]) -> str:
     sizes = sorted(abs(row.change) for row in rows)
     if len(sizes) == 1 or numbers.bare_percent(sizes[0]) == numbers.bare_percent(sizes[-1]):
         return numbers.percent(sizes[-1])
     return f"{numbers.bare_percent(sizes[0])} to {numbers.percent(sizes[-1])}"
 
 
-def paid_with(key: str, row: Row) -> str:
+def paid_with(key: str, row: ComparisonRow) -> str:
     """A metric that got worse meanwhile, by its name; with its variant where that is another one."""
     *_, benchmark, variant, _preset, metric = key.split("|")
     return metric if variant == row.variant_key else f"{metric} of {benchmark} {variant.replace(',', ', ')}".strip()
 
 
-def metric_row(row: Row, gate: float) -> Metric:
+def metric_row(row: ComparisonRow, gate: float) -> ShownMetric:
     word = change_word(row.unit, row.direction, row.change)
     words = word if row.verdict in ("regression", "improvement") else row.verdict
     note = ""
@@ -213,7 +213,7 @@ def metric_row(row: Row, gate: float) -> Metric:
         note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
     mark = Markup("▼ {}") if row.change > 0 else Markup("▲ {}")
     css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(row.verdict, "mut")
-    return Metric(
+    return ShownMetric(
         row=row,
         name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
         look=VERDICTS[row.verdict],
@@ -225,11 +225,11 @@ def metric_row(row: Row, gate: float) -> Metric:
     )
 
 
-def suite_row(mean: service.SuiteMean, gate: float) -> Suite:
+def suite_row(mean: service.SuiteMean, gate: float) -> SuiteRow:
     """Cost turned into speed: what people say of a suite."""
     speed = None if mean.change is None else 1 / (1 + mean.change) - 1
     ends = () if mean.low is None or mean.high is None else (1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
-    return Suite(
+    return SuiteRow(
         name=mean.suite or "all",
         coverage=coverage(mean.compared, mean.gates),
         speed=numbers.signed_percent(speed),
@@ -244,7 +244,7 @@ def milliseconds(phases: Sequence[PhaseDifference]) -> list[PhaseDifference]:
     return [phase for phase in phases if phase.unit == "ms"]
 
 
-def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
+def phase_panels(result: CommitComparison) -> list[tuple[str, Markup]]:
     """Phases of the variants that changed most."""
     changed = [(row.benchmark, row.variant_key) for row in result.rows if row.verdict in ("regression", "improvement")]
     by_variant: dict[tuple[str, str], list[PhaseDifference]] = {}
@@ -253,13 +253,13 @@ def phase_panels(result: Comparison) -> list[tuple[str, Markup]]:
     panels: list[tuple[str, Markup]] = []
     for key in dict.fromkeys(changed):
         if key in by_variant and len(panels) < PHASE_PANELS:
-            pieces = [Phase(name=each.phase, before=each.base, after=each.head) for each in by_variant[key]]
+            pieces = [PhaseBar(name=each.phase, before=each.base, after=each.head) for each in by_variant[key]]
             picture = phases_svg(pieces, result.base.sha[:7], result.head.sha[:7])
             panels.append((f"{key[0]} {key[1].replace(',', ', ')}".strip(), picture))
     return panels
 
 
-def kernel_panels(visit: Visit, result: Comparison) -> list[KernelPanel]:
+def kernel_panels(visit: Visit, result: CommitComparison) -> list[KernelPanel]:
     """Kernels of the variants that changed most, where both sides were profiled."""
     changed = [row for row in result.rows if row.verdict in ("regression", "improvement")]
     panels: list[KernelPanel] = []
@@ -280,7 +280,7 @@ def kernel_panels(visit: Visit, result: Comparison) -> list[KernelPanel]:
     return panels
 
 
-def markdown(result: Comparison) -> str:
+def markdown(result: CommitComparison) -> str:
     """The comparison as a table for a pull request."""
     lines = [
         f"{sentence_of(result).striptags()}",

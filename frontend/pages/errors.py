@@ -11,7 +11,7 @@ from frontend.links import Here
 from frontend.render import html_response, render, visible
 
 
-class Problem(Protocol):
+class ShownProblem(Protocol):
     """What the service says of an error."""
 
     @property
@@ -31,7 +31,7 @@ class NoSuchAddress:
     status: int = 404
 
 
-def problem_page(request: Request, problem: Problem) -> Response:
+def problem_page(request: Request, problem: ShownProblem) -> Response:
     """The error as a person sees it. It reads nothing: the database may be what failed."""
     if problem.status == 422 and problem.detail.startswith("path."):
         problem = NoSuchAddress(f"nothing is at {visible(request.url.path)[:120]!r}: a number belongs at its end")

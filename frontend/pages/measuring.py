@@ -21,7 +21,7 @@ LOOKS = {"slower": "bad", "faster": "ok", "same": "mut", "unclear": "warn", "con
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class SetupSide:
     """One arm of a comparison: its commit, and what it installs or sets."""
 
     sha: str
@@ -29,12 +29,12 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class SetupComparison:
     """A comparison of two environments, or of two commits, as the page shows it."""
 
     it: SessionView
-    base: Side
-    head: Side
+    base: SetupSide
+    head: SetupSide
     gates: tuple[confirm.SessionSeries, ...]
 
 
@@ -63,11 +63,11 @@ def _project_of(visit: Visit, slug: str | None) -> int | None:
     return None if slug is None else find_project(visit.c, slug).id
 
 
-def _comparison(it: SessionView) -> Comparison:
-    return Comparison(
+def _comparison(it: SessionView) -> SetupComparison:
+    return SetupComparison(
         it=it,
-        base=Side(sha=it.base_sha, extra=_extra(it.base_setup)),
-        head=Side(sha=it.head_sha, extra=_extra(it.head_setup)),
+        base=SetupSide(sha=it.base_sha, extra=_extra(it.base_setup)),
+        head=SetupSide(sha=it.head_sha, extra=_extra(it.head_setup)),
         gates=tuple(series for series in it.series if series.role == "gate") or it.series,
     )
 

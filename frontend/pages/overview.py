@@ -52,7 +52,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class OpenCase:
     """Regressions of one onset, the largest first."""
 
     lead: Regression
@@ -69,13 +69,13 @@ class Case:
 class CaseGroup:
     title: str
     note: str
-    cases: list[Case]
+    cases: list[OpenCase]
     more: int = 0
     folded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class OnsetFlag:
     """Onsets of a strip that stand too close for a label each."""
 
     left: float
@@ -95,7 +95,7 @@ class DrawnStrip:
     band: str
     lines: list[tuple[str, str, str]]
     """(path, class, name) of each; the mean last, above the others."""
-    flags: list[Flag]
+    flags: list[OnsetFlag]
     gate: float | None
 
 
@@ -326,7 +326,7 @@ def _passes(each: Regression, chosen: dict[str, tuple[str, ...]]) -> bool:
     return passes(chosen, each.suite or "", each.metric or "", {name: value for name, _, value in pairs})
 
 
-def by_onset(trends: Trends, items: Sequence[Regression]) -> list[Case]:
+def by_onset(trends: Trends, items: Sequence[Regression]) -> list[OpenCase]:
     """One case for all regressions that began at one commit, the newest onset first."""
     groups: dict[tuple[str, object], list[Regression]] = {}
     for each in items:
@@ -340,14 +340,14 @@ def _since(each: Regression) -> datetime:
     return each.first_bad.committed_at if each.first_bad and each.first_bad.committed_at else each.opened_at
 
 
-def _case(trends: Trends, found: list[Regression]) -> Case:
+def _case(trends: Trends, found: list[Regression]) -> OpenCase:
     found.sort(key=lambda each: -(each.change or 0.0))
     lead = found[0]
     onset = lead.first_bad.position if lead.first_bad else None
     index = None
     if onset is not None:
         index = next((at for at, position in enumerate(trends.positions) if position >= onset), None)
-    return Case(
+    return OpenCase(
         lead=lead,
         headline=name_of(lead),
         items=tuple(found),
@@ -385,7 +385,7 @@ def drawn(trends: Trends, strip: Strip, here: Here) -> DrawnStrip:
     )
 
 
-def flags(trends: Trends, onsets: Sequence[Onset]) -> list[Flag]:
+def flags(trends: Trends, onsets: Sequence[Onset]) -> list[OnsetFlag]:
     """One label for all onsets that stand close together: ▼7.4, or ▼3 for three of them."""
     placed = [(left, onset) for onset in onsets if (left := place_of(onset.at, trends.at)) is not None]
     clusters: list[list[tuple[float, Onset]]] = []
@@ -400,7 +400,7 @@ def flags(trends: Trends, onsets: Sequence[Onset]) -> list[Flag]:
 OPEN_STATES = frozenset({"confirmed", "acknowledged"})
 
 
-def _flag(cluster: Sequence[tuple[float, Onset]]) -> Flag:
+def _flag(cluster: Sequence[tuple[float, Onset]]) -> OnsetFlag:
     def weight(onset: Onset) -> tuple[bool, bool, float]:
         return onset.direction == "regression", onset.state in OPEN_STATES, abs(onset.change)
 
@@ -421,7 +421,7 @@ def _flag(cluster: Sequence[tuple[float, Onset]]) -> Flag:
     what = "better" if better else "worse"
     name = f"{size:.1f} % {what} in {plural(worst.series, 'series', 'series')} since {worst.sha[:7]}"
     href = f"/regressions/{worst.regression_id}" if worst.regression_id else f"/compare?head={worst.sha}"
-    return Flag(left=left, css=css, text=text, href=href, name=name)
+    return OnsetFlag(left=left, css=css, text=text, href=href, name=name)
 
 
 def environments(trends: Trends) -> list[tuple[float, str]]:

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from backend.services.base.access import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.github import pull_requests
-from backend.services.github.pull_requests import Standing
+from backend.services.github.pull_requests import PullRequestStatus
 from backend.services.reports.commit_verdict import CommitVerdict
 from backend.store.github.outbox import OutboxRow
 from frontend.frame import Visit, Visiting
@@ -33,10 +33,10 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PullRequestLine:
     """One pull request as the page shows it."""
 
-    it: Standing
+    it: PullRequestStatus
     css: str
     words: str
     compare: str
@@ -65,10 +65,10 @@ def pull_requests_page(visit: Visiting) -> Response:
     )
 
 
-def _row(visit: Visit, slug: str, it: Standing) -> Row:
+def _row(visit: Visit, slug: str, it: PullRequestStatus) -> PullRequestLine:
     css, words = ("warn", "waits for an approval") if it.waits_for_approval else WORDS[it.verdict]
     web = pull_request_url(visit.repository_url(slug), it.row.number)
-    return Row(
+    return PullRequestLine(
         it=it,
         css=css,
         words=words,

@@ -48,7 +48,7 @@ LIVE = ("suspect", "confirmed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRow:
+class RangeCommit:
     sha: str
     message: str
     author: str
@@ -59,7 +59,7 @@ class CommitRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class HistoryLine:
     at: datetime
     actor: str
     text: Markup
@@ -316,7 +316,7 @@ def profiles_of(visit: Visit, it: Regression, face: AffectedSeries | None) -> pr
     return profiles.around(visit.c, visit.config, face.series_id, variant, face.onset_position, face.fixed_position)
 
 
-def gate_of(visit: Visit, it: Regression, points: history.Points) -> float | None:
+def gate_of(visit: Visit, it: Regression, points: history.SeriesPoints) -> float | None:
     """The smallest regression of the policy that judged the first bad point."""
     if it.commit is None or it.commit not in points.sha:
         return None
@@ -384,14 +384,14 @@ def bisection_says(it: BisectionView) -> str:
     return f"bisection {it.state.replace('_', ' ')}{f': {visible(it.reason)}' if it.reason else ''}"
 
 
-def commits_of(detail: RegressionDetail, it: Regression, bisected: BisectionView | None) -> list[CommitRow]:
+def commits_of(detail: RegressionDetail, it: Regression, bisected: BisectionView | None) -> list[RangeCommit]:
     steps = {} if bisected is None else {step.sha: step for step in bisected.steps}
     odds = {} if bisected is None or bisected.state != "running" else dict(bisected.candidates)
     rows = [commit_row(each, it, steps.get(each.sha), odds.get(each.sha)) for each in detail.suspects]
     good = it.last_good
     if good is not None:
         rows.append(
-            CommitRow(
+            RangeCommit(
                 sha=good.sha,
                 message=good.message,
                 author=good.author,
@@ -427,7 +427,7 @@ def step_mark(step: BisectionStep) -> Markup:
 
 def commit_row(
     commit: SuspectCommit, it: Regression, step: BisectionStep | None = None, odds: float | None = None
-) -> CommitRow:
+) -> RangeCommit:
     mark = Markup('<span class="dim">not benchmarked</span>')
     if commit.first_bad:
         mark = Markup('<span class="v r">▼ {}</span>').format(numbers.percent(it.change))
@@ -439,7 +439,7 @@ def commit_row(
         mark += Markup(' <span class="t1 mut nw" title="how likely it is the first bad one">{}</span>').format(
             numbers.percent(odds)
         )
-    return CommitRow(
+    return RangeCommit(
         sha=commit.sha,
         message=commit.message,
         author=commit.author,
@@ -470,7 +470,7 @@ EVENT_WORDS = {
 }
 
 
-def line_of(event: RegressionEvent) -> Line:
+def line_of(event: RegressionEvent) -> HistoryLine:
     words, place = EVENT_WORDS.get(event.kind, event.kind.replace("_", " ").capitalize()), "at"
     if event.kind == "relocated":
         place = "to"
@@ -483,7 +483,7 @@ def line_of(event: RegressionEvent) -> Line:
     if event.note:
         text += Markup(" <bdi>“{}”</bdi>").format(visible(event.note))
     person = event.actor not in ("", "tidemark", "Tidemark")
-    return Line(
+    return HistoryLine(
         at=event.at,
         actor=event.actor or "Tidemark",
         text=text,

@@ -60,7 +60,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RegressionGroup:
     title: str
     note: str
     items: list[Item]
@@ -236,7 +236,7 @@ def picture_of(visit: Visit, regression: Regression) -> Markup:
     return sparkline([float(value) for value in points.value], split=split)
 
 
-def grouped(items: list[Item]) -> list[Group]:
+def grouped(items: list[Item]) -> list[RegressionGroup]:
     """What needs a person first."""
     unowned, in_hand, machine, suspected, over = [], [], [], [], []
     for each in items:
@@ -252,11 +252,13 @@ def grouped(items: list[Item]) -> list[Group]:
         else:
             unowned.append(each)
     groups = (
-        Group(title="Nobody on it", note="confirmed, not taken", items=unowned),
-        Group(title="In hand", note="", items=in_hand),
-        Group(title="Suspects", note="more runs will tell; nobody was told", items=suspected),
-        Group(title="The machine or its environment, not the code", note="no cell is red because of it", items=machine),
-        Group(title="Recovered and closed", note="", items=over),
+        RegressionGroup(title="Nobody on it", note="confirmed, not taken", items=unowned),
+        RegressionGroup(title="In hand", note="", items=in_hand),
+        RegressionGroup(title="Suspects", note="more runs will tell; nobody was told", items=suspected),
+        RegressionGroup(
+            title="The machine or its environment, not the code", note="no cell is red because of it", items=machine
+        ),
+        RegressionGroup(title="Recovered and closed", note="", items=over),
     )
     return [group for group in groups if group.items]
 

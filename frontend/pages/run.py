@@ -15,9 +15,9 @@ from backend.services.base.metric_words import worse_word
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
 from backend.services.runs.reproducing import Subject, at_commit
-from backend.services.runs.view import LogPage, Result, RunView
+from backend.services.runs.view import LogPage, RunResult, RunView
 from frontend import numbers
-from frontend.figures.phases import Phase, phases_svg
+from frontend.figures.phases import PhaseBar, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.frame import Visiting
 from frontend.links import series_name
@@ -139,23 +139,23 @@ def log_html(page: LogPage) -> Markup:
     )
 
 
-def tells(it: run_view.Measured) -> bool:
+def tells(it: run_view.RunMetric) -> bool:
     """A gate, or a metric that moved."""
     return it.role == "gate" or it.verdict in ("regression", "improvement", "suspect")
 
 
-def moved_most(result: Result) -> float:
+def moved_most(result: RunResult) -> float:
     """For sorting: what got most expensive comes first; where nothing was judged, the order of the run."""
     return -max((it.change or 0.0 for it in result.measurements if it.verdict == "regression"), default=0.0)
 
 
-def milliseconds_of(result: Result) -> list[run_view.Phase]:
+def milliseconds_of(result: RunResult) -> list[run_view.RunPhase]:
     """The phases in milliseconds; the same relative to a yardstick are metrics of their own, not further phases."""
     return [phase for phase in result.phases if phase.unit == "ms"]
 
 
-def phase_picture(result: Result, run: RunView) -> Markup:
-    pieces = [Phase(name=phase.name, before=phase.before, after=phase.value) for phase in milliseconds_of(result)]
+def phase_picture(result: RunResult, run: RunView) -> Markup:
+    pieces = [PhaseBar(name=phase.name, before=phase.before, after=phase.value) for phase in milliseconds_of(result)]
     return phases_svg(pieces, run.previous.sha[:7] if run.previous else "", run.sha[:7])
 
 
@@ -219,7 +219,7 @@ def listed(value: Any) -> str:
     return str(value)
 
 
-def metric_tag(measured: run_view.Measured) -> Markup:
+def metric_tag(measured: run_view.RunMetric) -> Markup:
     """The verdict of a metric; what is no gate got worse without an alarm."""
     if measured.verdict == "regression" and not measured.red:
         return tag(("k", "▽"), "worse, no gate")

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 
 from backend.services.base.scope import SHA
-from backend.services.reports.search import Found, Hit, HitKind, search
+from backend.services.reports.search import Hit, HitKind, SearchHits, search
 from frontend.frame import Visiting
 from frontend.links import link
 from frontend.words import plural
@@ -24,7 +24,7 @@ TITLES = {
 @router.get("/search")
 def search_page(visit: Visiting) -> Response:
     query, project = visit.here.get("q").strip(), visit.project()
-    found = search(visit.c, query, project, per_kind=PER_KIND) if project else Found(text=query, hits=(), more=())
+    found = search(visit.c, query, project, per_kind=PER_KIND) if project else SearchHits(text=query, hits=(), more=())
     meant = the_one(found)
     if meant is not None and not visit.here.get("stay"):
         return RedirectResponse(address_of(meant), status_code=303)
@@ -45,7 +45,7 @@ def search_page(visit: Visiting) -> Response:
     )
 
 
-def the_one(found: Found) -> Hit | None:
+def the_one(found: SearchHits) -> Hit | None:
     """What the text can only mean: the one thing found, or the one commit whose sha it begins."""
     if len(found.hits) == 1:
         return found.hits[0]

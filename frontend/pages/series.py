@@ -16,7 +16,7 @@ from backend.services.base.metric_words import worse_word
 from backend.services.reports import explanations, history
 from backend.services.reports.explanations import Explanation, Sampled
 from backend.services.reports.facets import passes
-from backend.services.reports.history import Points, SeriesQuery
+from backend.services.reports.history import SeriesPoints, SeriesQuery
 from backend.services.reports.trends import recent_values
 from frontend import numbers
 from frontend.board.details import gates
@@ -27,7 +27,7 @@ from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import long_parameters, series_name
 from frontend.pages.board import GRANULARITIES, moment
-from frontend.reference import Reference, reference_of, since
+from frontend.reference import ChosenReference, reference_of, since
 from frontend.render import script_json, verdict_tag
 from frontend.words import plural
 
@@ -173,7 +173,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     )
 
 
-def figure_json(points: Points, gate: float | None, reference: Reference | None = None) -> Markup:
+def figure_json(points: SeriesPoints, gate: float | None, reference: ChosenReference | None = None) -> Markup:
     """The figure as a data block; `</` cannot end it early."""
     if not len(points):
         return Markup("")
@@ -183,7 +183,7 @@ def figure_json(points: Points, gate: float | None, reference: Reference | None 
     return script_json(trend_figure(trend, 360))
 
 
-def chosen_sha(points: Points, asked: str) -> str | None:
+def chosen_sha(points: SeriesPoints, asked: str) -> str | None:
     """The point that the page is about: the one asked for, else the newest."""
     if asked:
         if not scope.SHA.match(asked.lower()):
@@ -192,7 +192,7 @@ def chosen_sha(points: Points, asked: str) -> str | None:
     return points.sha[-1] if len(points.sha) else None
 
 
-def describe(name: str, points: Points) -> str:
+def describe(name: str, points: SeriesPoints) -> str:
     """What the chart shows, in a sentence."""
     series = points.series
     if not len(points):
@@ -208,7 +208,7 @@ def describe(name: str, points: Points) -> str:
     return f"{said}, {points.verdict[-1] if points.verdict else 'not judged'}; {len(points)} points."
 
 
-def rows_of(points: Points, chosen: str | None) -> list[PointRow]:
+def rows_of(points: SeriesPoints, chosen: str | None) -> list[PointRow]:
     """The newest points first."""
     rows, gained = [], {it.sha: it.change for it in points.change_points if it.change < 0}
     for index in range(len(points.sha) - 1, max(-1, len(points.sha) - 1 - TABLE_ROWS), -1):
@@ -252,7 +252,7 @@ def would_not(why: Explanation | None, direction: str, unit: str) -> str:
     return f"Would be looked at again if the value were {other} {numbers.quantity(edge, unit, 4)}."
 
 
-def profile_rows(series: history.Series) -> list[tuple[str, str]]:
+def profile_rows(series: history.NamedSeries) -> list[tuple[str, str]]:
     """The noise of a series as the judge knows it, and how often it was right, in words."""
     noise = series.profile
     assert noise is not None  # the page loads it
@@ -281,14 +281,14 @@ def profile_rows(series: history.Series) -> list[tuple[str, str]]:
     return rows
 
 
-def slider_end(points: Points) -> int:
+def slider_end(points: SeriesPoints) -> int:
     """Where the slider of the gate ends, in percent: at 30, or past the largest change for the worse that is drawn."""
     changes = np.asarray(points.change, dtype=float)
     largest = float(np.nanmax(changes, initial=0.0, where=np.isfinite(changes)))
     return max(SLIDER_ENDS, min(SLIDER_MOST, ceil(largest * 10) * 10))
 
 
-def whatif_json(points: Points, direction: str) -> Markup:
+def whatif_json(points: SeriesPoints, direction: str) -> Markup:
     """The changes of the points in range: the slider counts those at or past the gate, and where they begin."""
     if points.granularity != "commit" or not len(points):
         return Markup("")

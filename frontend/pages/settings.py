@@ -24,7 +24,7 @@ def settings_page(visit: Visiting) -> Response:
 
 
 def render_settings(
-    visit: Visit, slug: str | None, made: NewToken | None, policy: policy_panel.Panel | None = None
+    visit: Visit, slug: str | None, made: NewToken | None, policy: policy_panel.PolicyPanel | None = None
 ) -> Response:
     project = projects.find_project(visit.c, slug) if slug else None
     administers = visit.principal.may(Scope.ADMIN)
@@ -53,7 +53,7 @@ def render_settings(
     )
 
 
-def _policy_panel(visit: Visit, project: ProjectRow | None) -> policy_panel.Panel | None:
+def _policy_panel(visit: Visit, project: ProjectRow | None) -> policy_panel.PolicyPanel | None:
     return None if project is None else policy_panel.panel_of(policies.policy_of(visit.c, project.slug))
 
 
@@ -75,8 +75,8 @@ class PolicyForm:
     csrf_token: Annotated[str, Form(max_length=200)] = ""
 
     @property
-    def wanted(self) -> policy_panel.Wanted:
-        return policy_panel.Wanted(name=self.name, value=self.value, place=self.place, pattern=self.pattern)
+    def wanted(self) -> policy_panel.WantedThreshold:
+        return policy_panel.WantedThreshold(name=self.name, value=self.value, place=self.place, pattern=self.pattern)
 
 
 @router.post("/settings/policy/preview")

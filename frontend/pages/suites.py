@@ -13,7 +13,7 @@ from backend.regression.policy import PolicyBook
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.joint.status import standing
 from backend.services.reports import suites as service
-from backend.services.reports.suites import Machine, Standing, SuiteView, Sweep
+from backend.services.reports.suites import Machine, SeriesStatus, SuiteView, Sweep
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title, width_of
 from frontend.figures.references import beside
@@ -32,7 +32,7 @@ LONG = 120  # rows of a benchmark; a longer table opens with what is not unchang
 class MetricRow:
     """A metric of a variant where it stands."""
 
-    it: Standing
+    it: SeriesStatus
     variant: str
     change: str
     interval: str
@@ -56,7 +56,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class BenchmarkPanel:
     """One benchmark."""
 
     benchmark: str
@@ -103,10 +103,10 @@ def suite_href(project: str, suite: str, benchmark: str | None = None) -> str:
     return link(f"/suites/{quote(suite)}", project=project, benchmark=benchmark)
 
 
-def panels(view: SuiteView, whole: bool, policies: PolicyBook) -> list[Panel]:
+def panels(view: SuiteView, whole: bool, policies: PolicyBook) -> list[BenchmarkPanel]:
     """Each benchmark with its curve and its table."""
     curves = {sweep.benchmark: sweep for sweep in view.sweeps}
-    by_benchmark: dict[str, list[Standing]] = {}
+    by_benchmark: dict[str, list[SeriesStatus]] = {}
     for each in view.standings:
         by_benchmark.setdefault(each.benchmark, []).append(each)
     found = []
@@ -117,7 +117,7 @@ def panels(view: SuiteView, whole: bool, policies: PolicyBook) -> list[Panel]:
         same = service.in_common(mine)
         chart = chart_of(curves[benchmark], view.machines, number) if benchmark in curves else None
         found.append(
-            Panel(
+            BenchmarkPanel(
                 benchmark=benchmark,
                 href=suite_href(view.project, view.suite, benchmark),
                 shared=", ".join(f"{name}={value}" for name, value in same.items() if value != ""),
@@ -183,14 +183,14 @@ def ceilings_of(sweep: Sweep, machines: tuple[Machine, ...], largest: float) -> 
     return found
 
 
-def telling(each: Standing, of: Sequence[Standing]) -> bool:
+def telling(each: SeriesStatus, of: Sequence[SeriesStatus]) -> bool:
     """Gates; and where nothing with noise is one, as of a collective on a CPU, the figure that people quote."""
     if each.role == "gate":
         return True
     return each.metric in service.QUOTED and all(other.exact for other in of if other.role == "gate")
 
 
-def metric_row(it: Standing, same: Mapping[str, Any], gate: float) -> MetricRow:
+def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> MetricRow:
     varying = [(name, value) for name, value in it.variant.items() if name not in same]
     own = [str(value) if isinstance(value, str) else f"{name}={value}" for name, value in varying]
     own += [] if service.PRESET in same else [it.preset]

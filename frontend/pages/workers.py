@@ -17,7 +17,7 @@ from backend.services.board import board as boards
 from backend.services.board.model import BoardQuery, Summary
 from backend.services.queue import dispatch
 from backend.services.reports import overview
-from backend.services.reports.overview import Canary, Worker, WorkerState
+from backend.services.reports.overview import Canary, ListedWorker, WorkerState
 from frontend import numbers
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
@@ -48,8 +48,8 @@ DEEDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
-    worker: Worker
+class WorkerLine:
+    worker: ListedWorker
     look: tuple[str, str]
     words: str
     now: str
@@ -138,14 +138,14 @@ def describe(listed: overview.WorkerOverview) -> str:
     return ", ".join(parts)
 
 
-def worker_row(worker: Worker) -> WorkerRow:
+def worker_row(worker: ListedWorker) -> WorkerLine:
     run = worker.current
     progress: Mapping[str, Any] = run.progress if run else {}
     eta = progress.get("eta_s")
     text, drifted = canary_words(worker.canary)
     telemetry = worker.telemetry
     throttle = telemetry.get("throttle")
-    return WorkerRow(
+    return WorkerLine(
         worker=worker,
         look=LOOKS[worker.state],
         words=WORDS[worker.state] if worker.state is not WorkerState.HELD else worker.wanted_state,

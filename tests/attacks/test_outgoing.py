@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from backend.outgoing import Refused, Way, target_of, way_to
+from backend.outgoing import AddressRefused, Way, target_of, way_to
 from backend.services.repository.mirror import GitFailure, Mirror
 from worker.execution.checkout import CheckoutError, Mirrors
 
@@ -75,13 +75,13 @@ OPTIONS = [
 
 @pytest.mark.parametrize("url", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_refused(url: str) -> None:
-    with pytest.raises(Refused, match=r"not public|has no address"):
+    with pytest.raises(AddressRefused, match=r"not public|has no address"):
         way_to(url)
 
 
 @pytest.mark.parametrize("url", OPTIONS)
 def test_what_could_become_an_option_or_a_command_is_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         target_of(url)
     with pytest.raises(CheckoutError, match="not usable"):
         Mirrors(tmp_path / "mirrors").check_out(url, "a" * 40, tmp_path / "target")
@@ -93,7 +93,7 @@ def test_what_could_become_an_option_or_a_command_is_refused(url: str, tmp_path:
 def test_what_an_operator_allows_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert way_to("https://127.0.0.1/a", ["127.0.0.0/8"]).settings["http.followRedirects"] == "false"
     assert way_to("https://git.corp.example/a", ["git.corp.example"])
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         way_to("https://127.0.0.1/a", ["10.0.0.0/8", "git.corp.example"])
     assert way_to("file:///srv/a.git") == Way()
 
@@ -110,7 +110,7 @@ def test_a_name_that_answers_otherwise_a_moment_later_gains_nothing(monkeypatch:
     pinned = ("-oHostName=192.0.43.8", "-oHostKeyAlias=rebind.example")
     assert way_to("ssh://git@rebind.example/a").ssh_options == way_to("git@rebind.example:a").ssh_options == pinned
     answers.append("169.254.169.254")
-    with pytest.raises(Refused, match=r"169\.254\.169\.254, an address that is not public"):
+    with pytest.raises(AddressRefused, match=r"169\.254\.169\.254, an address that is not public"):
         way_to("https://rebind.example/a")
 
 

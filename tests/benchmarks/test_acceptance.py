@@ -16,11 +16,11 @@ import pytest
 
 from benchmarks import registry
 from benchmarks.acceptance import plan, sessions, targets
-from benchmarks.acceptance.archive import Call, Ended, Record, UnreadableArchive, code_digest, opened
-from benchmarks.acceptance.command import Outcome, Watch, measure_units
-from benchmarks.acceptance.page import NO_CLAIM, Measured, page
-from benchmarks.acceptance.plan import Part, Sessions, Unit
-from benchmarks.acceptance.sessions import Session, Verdicts
+from benchmarks.acceptance.archive import Call, Ended, UnitRecord, UnreadableArchive, code_digest, opened
+from benchmarks.acceptance.command import UnitOutcome, Watch, measure_units
+from benchmarks.acceptance.page import NO_CLAIM, PageContent, page
+from benchmarks.acceptance.plan import AcceptancePart, Sessions, Unit
+from benchmarks.acceptance.sessions import MeasuredArms, Verdicts
 from benchmarks.registry import BY_ID
 from benchmarks.spec import Preset
 
@@ -38,11 +38,11 @@ def test_a_unit_is_one_process_of_one_registered_case_and_no_two_share_a_name(pr
 
 
 def test_the_first_call_begins_with_the_ends_and_last_rungs_of_the_ladder_then_one_case_of_every_family():
-    first = [unit.arguments[1] for unit in plan.of_part(plan.units(Preset.FULL), Part.FIRST)]
+    first = [unit.arguments[1] for unit in plan.of_part(plan.units(Preset.FULL), AcceptancePart.FIRST)]
     assert [case.removeprefix("gpt.ladder/")[:3] for case in first[:5]] == ["r00", "r10", "r09", "r08", "r07"]
     families = [case.partition(".")[0] for case in first[5:]]
     assert sorted(families) == sorted({b.family for b in BY_ID.values()})
-    assert sum(unit.expected_s for unit in plan.of_part(plan.units(Preset.FULL), Part.FIRST)) < 540 - 15
+    assert sum(unit.expected_s for unit in plan.of_part(plan.units(Preset.FULL), AcceptancePart.FIRST)) < 540 - 15
 
 
 def test_every_benchmark_is_measured_at_some_time_and_of_the_collectives_one():
@@ -69,8 +69,10 @@ def test_forty_processes_of_a_small_batch_are_asked_for_half_of_them_slowed_by_t
 
 # what is measured, call by call
 
-UNITS = [Unit(part=Part.FIRST, name=name, arguments=("run", name), expected_s=30.0) for name in ("a", "b", "c")]
-LATER = [replace(unit, part=Part.SHAPES) for unit in UNITS]
+UNITS = [
+    Unit(part=AcceptancePart.FIRST, name=name, arguments=("run", name), expected_s=30.0) for name in ("a", "b", "c")
+]
+LATER = [replace(unit, part=AcceptancePart.SHAPES) for unit in UNITS]
 
 
 class Script:
@@ -81,10 +83,10 @@ class Script:
 
     def __call__(self, unit, left_s):
         self.begun.append(unit.name)
-        return self.ended.get(unit.name, Outcome(Ended.DONE))
+        return self.ended.get(unit.name, UnitOutcome(Ended.DONE))
 
 
-FAILS = Outcome(Ended.FAILED, "failed: no such kernel", "line\n" * 99 + "no such kernel")
+FAILS = UnitOutcome(Ended.FAILED, "failed: no such kernel", "line\n" * 99 + "no such kernel")
 
 
 def call(path, units, script, *, code="c0", seconds=540.0, spent=0.0):
@@ -129,7 +131,7 @@ def test_what_does_not_fit_the_rest_of_a_call_is_left_for_the_next_and_what_fits
 
 
 def test_a_unit_that_was_cut_short_is_begun_again_until_it_had_a_whole_call(tmp_path):
-    kept, cut = tmp_path / "a.tar.gz", {"a": Outcome(Ended.CUT_SHORT)}
+    kept, cut = tmp_path / "a.tar.gz", {"a": UnitOutcome(Ended.CUT_SHORT)}
     begun = []
     for spent in (300.0, 0.0, 0.0):
         script = Script(**cut)
@@ -150,7 +152,7 @@ def test_a_call_that_is_killed_leaves_every_unit_that_had_ended(tmp_path):
     def dies_at_b(unit, left_s):
         if unit.name == "b":
             raise KeyboardInterrupt
-        return Outcome(Ended.DONE)
+        return UnitOutcome(Ended.DONE)
 
     with pytest.raises(KeyboardInterrupt):
         call(kept, UNITS, dies_at_b)
@@ -167,7 +169,7 @@ def test_the_archive_is_one_file_with_every_run_and_what_became_of_each_unit(tmp
     with opened(kept) as archive:
         archive.of("a").mkdir()
         (archive.of("a") / "run.json").write_text('{"results": []}')
-        archive.record("a", Record(ended=Ended.DONE, seconds=12.5, call=1, code="c0"))
+        archive.record("a", UnitRecord(ended=Ended.DONE, seconds=12.5, call=1, code="c0"))
         unpacked = archive.folder
     assert not unpacked.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.tar.gz"]
@@ -175,7 +177,7 @@ def test_the_archive_is_one_file_with_every_run_and_what_became_of_each_unit(tmp
         assert "gpu/a/run.json" in packed.getnames()
     with opened(kept) as archive:
         assert archive.runs(["a", "b"]) == {"a": {"results": []}}
-        assert archive.records["a"] == Record(ended=Ended.DONE, seconds=12.5, call=1, code="c0")
+        assert archive.records["a"] == UnitRecord(ended=Ended.DONE, seconds=12.5, call=1, code="c0")
 
 
 def test_a_file_that_is_no_archive_is_told_and_left_alone(tmp_path):
@@ -215,7 +217,7 @@ def session(change, noise=(0.0, 0.0), call=1):
     """Two processes of each arm, the head's slower by `change`; the noise falls on the second of either."""
     base = (1.0, 1.0 + noise[0])
     head = ((1 + change), (1 + change) * (1 + noise[1]))
-    return Session(slow_down=0.02, base=base, head=head, metric="step_ms", call=call)
+    return MeasuredArms(slow_down=0.02, base=base, head=head, metric="step_ms", call=call)
 
 
 NOISE = [(0.002, -0.002), (-0.001, 0.001), (0.001, 0.002), (-0.002, -0.001), (0.0, 0.001)] * 2
@@ -409,11 +411,11 @@ def test_a_memory_bound_shape_is_not_held_against_the_product_ceiling():
 
 def measured(runs, seen, *, cpu=False):
     calls = [Call(date="2026-11-20 10:00 UTC", command="python -m benchmarks acceptance", seconds=531.2, ended="whole")]
-    return Measured(
+    return PageContent(
         calls=calls,
         cpu=cpu,
         runs=runs,
-        records={"r00": Record(ended=Ended.DONE, seconds=41.5, call=1, code="c0")},
+        records={"r00": UnitRecord(ended=Ended.DONE, seconds=41.5, call=1, code="c0")},
         targets=targets.targets(runs, HELD, seen, 0.004, 0),
         attention=targets.attention(runs),
         ceilings=targets.ceilings(runs),

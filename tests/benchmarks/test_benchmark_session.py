@@ -13,7 +13,7 @@ from benchmarks.environment import fingerprint
 from benchmarks.registry import find, select
 from benchmarks.running.launch import Launcher
 from benchmarks.running.plan import MOST_PROCESSES, needs_more, tasks_of
-from benchmarks.running.session import Request, Session
+from benchmarks.running.session import Request, SuiteSession
 from benchmarks.spec import Preset
 from benchmarks.telemetry.nvml import NvmlProbe
 from benchmarks.telemetry.readings import CpuProbe
@@ -114,7 +114,7 @@ def test_the_log_of_a_result_ends_when_that_result_was_measured(tmp_path):
     """It ended with the session: one result's log claimed the hours of all that were measured after it."""
     selection = select(find("ceiling.launch") + find("ceiling.gemm"), Preset.CPU, {})
     request = Request(selection=selection, preset=Preset.CPU, implementation=None, processes=1, seed=1)
-    session = Session(request, Launcher())
+    session = SuiteSession(request, Launcher())
     for number, state in enumerate(session.states.values()):
         window = {"measured_from_ms": 1000 * number + 100, "measured_to_ms": 1000 * number + 900}
         state.reports = [{"status": "ok", **window}, {"status": "ok", **window, "measured_to_ms": 1000 * number + 950}]

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.analysis.trust import why_not
 from benchmarks.environment import _driver
 from benchmarks.telemetry.amd import SysfsAmdProbe
-from benchmarks.telemetry.nvml import NvmlProbe, Process
+from benchmarks.telemetry.nvml import NvmlProbe, NvmlProcess
 from benchmarks.telemetry.readings import CpuProbe
 from benchmarks.telemetry.sampler import INTERVAL_S, Telemetry, amd_probes, of_the_measured_gpu
 
@@ -230,7 +230,7 @@ class Nvml:
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, device, count, buffer):
         for number, pid in enumerate(self.running):
-            buffer[number] = Process(pid=pid)
+            buffer[number] = NvmlProcess(pid=pid)
         count._obj.value = len(self.running)
         return 0
 

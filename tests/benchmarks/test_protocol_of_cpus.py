@@ -36,7 +36,7 @@ INPUTS = {
     "llama.block": lambda job: list(llama.LlamaBlock(job).inputs(reduced=True).learned.values()),
     "moe.layer": lambda job: list(moe.MoeLayer(job).inputs(reduced=True).learned.values()),
     "ceiling.gemm": lambda job: [ceilings.Gemm(job).left, ceilings.Gemm(job).right],
-    "ceiling.memory": lambda job: [ceilings.Memory(job).source],
+    "ceiling.memory": lambda job: [ceilings.MemoryTraffic(job).source],
 }
 
 

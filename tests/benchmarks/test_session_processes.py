@@ -11,7 +11,7 @@ pytestmark = pytest.mark.torch
 
 from benchmarks.registry import Selected  # noqa: E402
 from benchmarks.running.launch import Launcher  # noqa: E402
-from benchmarks.running.session import Request, Session  # noqa: E402
+from benchmarks.running.session import Request, SuiteSession  # noqa: E402
 from benchmarks.spec import Benchmark, Case, Preset  # noqa: E402
 
 WORKLOAD = '''
@@ -70,7 +70,7 @@ def session(tmp_path, monkeypatch):
         )  # fmt: skip
         asked = {"processes": 2, "seed": 5, **request}
         selection = tuple(Selected(benchmark, case) for case in variants)
-        made = Session(Request(selection=selection, preset=Preset.CPU, implementation=None, **asked), Launcher())
+        made = SuiteSession(Request(selection=selection, preset=Preset.CPU, implementation=None, **asked), Launcher())
         made.run()
         return made, [json.loads(line) for line in log.read_text().splitlines()]
 

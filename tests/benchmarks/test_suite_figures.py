@@ -14,7 +14,7 @@ from benchmarks.analysis.peaks import link_gb_per_s
 from benchmarks.registry import BY_ID, Selected
 from benchmarks.running.experiments import job_of
 from benchmarks.running.launch import Launcher
-from benchmarks.running.session import Request, Session
+from benchmarks.running.session import Request, SuiteSession
 from benchmarks.spec import Preset, Status
 
 
@@ -80,7 +80,7 @@ def test_ranks_without_gpus_are_not_applicable_as_soon_as_one_process_has_counte
     case = BY_ID["coll.all_reduce"].cases(Preset.FULL)[0]
     selected = Selected(BY_ID["coll.all_reduce"], replace(case, world_size=8))
     request = Request(selection=(selected,), preset=Preset.FULL, implementation=None, processes=1, seed=1)
-    session = Session(request, Launcher())
+    session = SuiteSession(request, Launcher())
     state = next(iter(session.states.values()))
     state.reports.append({"environment": {"accelerator_count": 1}})
     session.run()

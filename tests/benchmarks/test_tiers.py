@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import expected, tiers
-from benchmarks.acceptance.archive import Ended, Record, opened
+from benchmarks.acceptance.archive import Ended, UnitRecord, opened
 from benchmarks.cli import main
 from benchmarks.registry import BY_ID
 from benchmarks.spec import Preset
@@ -112,7 +112,7 @@ def test_times_are_learnt_from_runs_and_from_the_archive_of_an_acceptance(tmp_pa
     with opened(kept) as archive:
         archive.of("one").mkdir()
         (archive.of("one") / "run.json").write_text(json.dumps(run_of(NAME, 21.0)))
-        archive.record("one", Record(ended=Ended.DONE, seconds=30.0, call=1, code="c0"))
+        archive.record("one", UnitRecord(ended=Ended.DONE, seconds=30.0, call=1, code="c0"))
     assert main(["learn", str(run), str(kept), f"--into={into}"]) == 0
     assert "2 results of 2 runs read" in capsys.readouterr().out
     assert expected.load(into) == {MACHINE: {"full": {"gpt.ladder/r10_largest_batch": 61.0, NAME: 21.0}}}

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from frontend_site import Site
 
 from backend.services.board.cells import Cell, CellState
-from backend.services.board.model import Row
+from backend.services.board.model import BoardRow
 from backend.services.reports.columns import Column
 from frontend.board.cells import CellMode, face_of
 
@@ -25,7 +25,7 @@ def rows_of_every_state(mode: CellMode, largest: float | None) -> str:
     column = Column(
         key="moe/layer", suite="moe", benchmark="layer", variant={}, label="layer", preset="cpu", series=(7,)
     )
-    row = Row(
+    row = BoardRow(
         sha="9f3c2e1" + "0" * 33, short="9f3c2e1", position=4, message="m", author="a", committed_at=None,
         pull_request=None, benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
     )  # fmt: skip

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from backend.services.reports.history import ChangePoint
+from backend.services.reports.history import LevelChange
 from frontend.figures.of_points import open_onset, standing, step_of, told
 
 
-def change(**more: Any) -> ChangePoint:
+def change(**more: Any) -> LevelChange:
     known = {
         "kind": "step",
         "direction": "regression",
@@ -28,7 +28,7 @@ def change(**more: Any) -> ChangePoint:
         "owner": None,
         "cause": "code",
     }
-    return ChangePoint(**(known | more))
+    return LevelChange(**(known | more))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 
 from plotly import graph_objects
 
-from backend.services.reports.suites import Standing, Sweep, in_common, sweeps_of
+from backend.services.reports.suites import SeriesStatus, Sweep, in_common, sweeps_of
 from frontend.figures.curves import Ceiling, curves_figure
 from frontend.figures.references import PUBLISHED, beside
 
 
-def standing(benchmark: str, variant: dict[str, Any], metric: str, value: float, **more: Any) -> Standing:
+def standing(benchmark: str, variant: dict[str, Any], metric: str, value: float, **more: Any) -> SeriesStatus:
     shape: dict[str, Any] = {
         "series_id": 7, "testbed": "h200-sxm", "preset": "full", "unit": "1/s", "direction": "higher",
         "role": "derived",
@@ -22,10 +22,10 @@ def standing(benchmark: str, variant: dict[str, Any], metric: str, value: float,
     }  # fmt: skip
     key = ",".join(f"{name}={value}" for name, value in sorted(variant.items()))
     names = {"benchmark": benchmark, "variant": variant, "variant_key": key, "metric": metric, "value": value}
-    return Standing(**(shape | names | more))
+    return SeriesStatus(**(shape | names | more))
 
 
-def only(standings: list[Standing]) -> Sweep:
+def only(standings: list[SeriesStatus]) -> Sweep:
     (sweep,) = sweeps_of(standings)
     return sweep
 

@@ -13,13 +13,13 @@ from frontend_site import Site
 from playwright.sync_api import expect
 
 from backend.services.base.errors import BadRequest
-from frontend.policy_panel import Wanted, change_of
+from frontend.policy_panel import WantedThreshold, change_of
 
 PROJECT = "a/policy"
 
 
-def wanted(name: str = "min_change", value: str = "3 %", place: str = "", pattern: str = "") -> Wanted:
-    return Wanted(name=name, value=value, place=place, pattern=pattern)
+def wanted(name: str = "min_change", value: str = "3 %", place: str = "", pattern: str = "") -> WantedThreshold:
+    return WantedThreshold(name=name, value=value, place=place, pattern=pattern)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def wanted(name: str = "min_change", value: str = "3 %", place: str = "", patter
         (wanted(place="metric", pattern="peak_*"), {"override": [{"metric": "peak_*", "min_change": 0.03}]}),
     ],
 )
-def test_a_threshold_is_read_as_people_write_it(asked: Wanted, change: dict[str, Any]) -> None:
+def test_a_threshold_is_read_as_people_write_it(asked: WantedThreshold, change: dict[str, Any]) -> None:
     assert change_of({}, asked) == change
 
 
@@ -52,7 +52,7 @@ def test_a_scope_that_is_there_already_gets_one_threshold_more_or_less() -> None
         (wanted(place="metric"), "pattern"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_field(asked: Wanted, field: str) -> None:
+def test_what_cannot_be_is_refused_by_its_field(asked: WantedThreshold, field: str) -> None:
     with pytest.raises(BadRequest) as refused:
         change_of({}, asked)
     assert refused.value.extra["field"] == field

@@ -9,7 +9,7 @@ from typing import Any
 from backend.services.plans.bisection_views import BisectionStep, BisectionView
 from backend.services.runs.kernels import difference, read_table
 from backend.services.runs.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
-from frontend.figures.confirming import Measured, sessions_svg
+from frontend.figures.confirming import MeasuredSession, sessions_svg
 from frontend.figures.roofline import Dot, roofline_figure
 from frontend.pages.regression import bisection_says, step_mark
 
@@ -100,13 +100,13 @@ def test_a_roofline_without_ceilings_shows_the_steps_alone() -> None:
 
 def test_every_process_of_a_session_is_a_dot() -> None:
     shape: dict[str, Any] = {"title": "C1 h200-02", "sub": "18 Nov", "verdict": "▼ 7.2 %", "interval": "6.3 … 8.2"}
-    judged = Measured(base=(24.1, 24.2), head=(25.9, 26.0, 26.1), counts=True, worse=True, **shape)
-    held = Measured(base=(25.0,), head=(26.4,), counts=False, worse=False, **shape)
+    judged = MeasuredSession(base=(24.1, 24.2), head=(25.9, 26.0, 26.1), counts=True, worse=True, **shape)
+    held = MeasuredSession(base=(25.0,), head=(26.4,), counts=False, worse=False, **shape)
     picture = sessions_svg([judged, held], "ms")
     assert picture.count("<circle") == 7
     assert picture.count('fill="none" stroke="var(--qua-line)"') == 2
     assert "base 24.1" in picture
-    assert sessions_svg([Measured(base=(), head=(), counts=True, worse=False, **shape)], "ms") == ""
+    assert sessions_svg([MeasuredSession(base=(), head=(), counts=True, worse=False, **shape)], "ms") == ""
 
 
 # --- bisection in words ----------------------------------------------------------------------------------------------

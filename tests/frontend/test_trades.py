@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.services.reports.comparison import Row
+from backend.services.reports.comparison import ComparisonRow
 from backend.services.triage.views import ImprovedSeries
 from frontend.pages.compare import metric_row
 from frontend.pages.regression import gained
@@ -22,7 +22,7 @@ from frontend.pages.regression import gained
     ],
 )
 def test_a_faster_metric_names_what_got_worse_meanwhile(traded_for: tuple[str, ...], note: str) -> None:
-    row = Row(
+    row = ComparisonRow(
         suite="s",
         benchmark="net.step",
         variant_key="dtype=bf16",

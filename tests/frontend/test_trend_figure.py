@@ -1,8 +1,8 @@
 """The trend as data."""
 
-from frontend.figures.phases import Phase, growth, phases_svg
+from frontend.figures.phases import PhaseBar, growth, phases_svg
 from frontend.figures.small import distribution, forest, sparkline
-from frontend.figures.trend import Marker, Step, Trend, escaped_all, hover_text, trend_figure
+from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text, trend_figure
 from frontend.render import script_json
 
 
@@ -22,7 +22,7 @@ def trend(**changes: object) -> Trend:
         "baseline": [None, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0],
         "band_low": [None] + [98.0] * 7,
         "band_high": [None] + [102.0] * 7,
-        "steps": [Step(at=4.0, range_from=3.0, label="▼ 20 % sha4", worse=True, before=100.0, after=120.0)],
+        "steps": [ChangeMark(at=4.0, range_from=3.0, label="▼ 20 % sha4", worse=True, before=100.0, after=120.0)],
         "after": 4.0,
         "gate": 105.0,
         "anchor": 99.0,
@@ -107,9 +107,9 @@ def test_a_series_without_anything_but_points_still_has_a_chart() -> None:
 
 
 PHASES = [
-    Phase(name="other", before=0.1, after=0.1),
-    Phase(name="forward", before=8.0, after=10.0),
-    Phase(name="backward", before=12.0, after=12.5),
+    PhaseBar(name="other", before=0.1, after=0.1),
+    PhaseBar(name="forward", before=8.0, after=10.0),
+    PhaseBar(name="backward", before=12.0, after=12.5),
 ]
 
 

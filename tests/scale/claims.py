@@ -25,7 +25,7 @@ from backend.contract import new_run_id
 from backend.services.base.errors import ServiceError
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind
-from backend.services.queue.scheduling import PRIORITY, Group, share_out
+from backend.services.queue.scheduling import PRIORITY, RunGroup, share_out
 from backend.store.queue import groups as queue_groups
 from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile
@@ -112,7 +112,7 @@ def _plan(engine: Engine) -> dict[str, Any]:
         ((rows, used_s),) = queue_groups.read_groups(
             c, [(1, 5)], again_before=now - timedelta(seconds=10), now=now, halves_after_s=3600, a_run_s=300
         )
-    share_out([Group(**asdict(row)) for row in rows], used_s, slots=5, isolated=5, now=now)
+    share_out([RunGroup(**asdict(row)) for row in rows], used_s, slots=5, isolated=5, now=now)
     return {"groups": len(rows), **plan}
 
 

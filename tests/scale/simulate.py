@@ -221,7 +221,7 @@ class Day:
             self.seen.used_s[row.project_id] += (now - began).total_seconds()
             if row.kind == Kind.MAIN and self.dice.random() < SUSPECTS:
                 project = next(project for project in self.world.projects if project.id == row.project_id)
-                wish = dispatch.Wanted(commit_id=row.commit_id, suite=row.suite, testbed=hello.testbed, spec={})
+                wish = dispatch.WantedRun(commit_id=row.commit_id, suite=row.suite, testbed=hello.testbed, spec={})
                 dispatch.request_runs(
                     c, project.id, [wish], kind=Kind.CONFIRM, requested_by="simulator", now=now, branch="main",
                     again=True,

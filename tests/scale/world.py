@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, text
 
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 
 MORNING = datetime(2026, 11, 20, 0, 0, tzinfo=UTC)
 SUITES = (("moe", 300.0), ("gpt", 480.0), ("attention", 150.0), ("comm", 240.0))
@@ -122,9 +122,9 @@ class World:
             if self.dice.random() < 0.15 + 0.85 * math.sin(math.pi * share) ** 2:
                 return MORNING + timedelta(seconds=share * seconds)
 
-    def wanted(self, project: Project, commits: list[int]) -> list[Wanted]:
+    def wanted(self, project: Project, commits: list[int]) -> list[WantedRun]:
         return [
-            Wanted(commit_id=commit, suite=suite, testbed=testbed, spec={})
+            WantedRun(commit_id=commit, suite=suite, testbed=testbed, spec={})
             for commit in commits
             for testbed in project.testbeds
             for suite, _ in SUITES

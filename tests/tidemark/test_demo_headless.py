@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tidemark.demo.headless import Found, Outcome
+from tidemark.demo.headless import DemoOutcome, FoundRegression
 
 PLANTED, FIX, OTHER = "a" * 40, "b" * 40, "c" * 40
-HIT = Found(commit=PLANTED, cause="code", state="fixed", change=0.31, title="gpt.train", fixed_by=FIX)
-RIGHT = Outcome(
+HIT = FoundRegression(commit=PLANTED, cause="code", state="fixed", change=0.31, title="gpt.train", fixed_by=FIX)
+RIGHT = DemoOutcome(
     planted=PLANTED, fix=FIX, measured=12, wanted=12, confirmed=(HIT,), failed=(), seconds=118.0,
     subjects={PLANTED: "Return attention weights"},
 )  # fmt: skip
@@ -43,7 +43,7 @@ def test_exactly_the_planted_regression_its_cause_and_its_fix_is_right() -> None
         (replace(RIGHT, measured=11), "measured 11 of 12 commits"),
     ],
 )  # fmt: skip
-def test_anything_else_is_wrong_and_said(wrong: Outcome, line: str) -> None:
+def test_anything_else_is_wrong_and_said(wrong: DemoOutcome, line: str) -> None:
     assert not wrong.right
     assert line in wrong.report()
     assert wrong.report().endswith("wrong: see above")
@@ -55,5 +55,5 @@ def test_what_the_api_says_is_read_by_its_names() -> None:
         "commit": PLANTED, "cause": "code", "state": "fixed", "change": 0.31, "title": "gpt.train",
         "fixed_by": {"sha": FIX, "position": 10}, "confirmed_at": "2026-11-20T10:00:00Z",
     }  # fmt: skip
-    assert Found.of(item) == HIT
-    assert Found.of({**item, "fixed_by": None}).fixed_by is None
+    assert FoundRegression.of(item) == HIT
+    assert FoundRegression.of({**item, "fixed_by": None}).fixed_by is None

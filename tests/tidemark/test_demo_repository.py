@@ -13,7 +13,7 @@ import pytest
 from helpers_tidemark import ROOT, environment
 
 from tidemark.demo import repository
-from tidemark.demo.repository import DemoRepository, Part
+from tidemark.demo.repository import DemoRepository, StoryPart
 from tidemark.refusal import Refusal
 
 
@@ -32,15 +32,22 @@ def test_it_is_the_same_to_the_last_byte_every_time(longest: DemoRepository, tmp
 
 
 def test_the_longest_tells_the_whole_story(longest: DemoRepository) -> None:
-    counts = {part: len(longest.of(part)) for part in Part}
+    counts = {part: len(longest.of(part)) for part in StoryPart}
     assert len(longest.measured) == repository.MOST_COMMITS == 20
-    assert counts[Part.CLIMB] == 6
-    assert counts[Part.PLATEAU] >= 6
-    assert counts[Part.DOCUMENTATION] == counts[Part.GUILTY] == counts[Part.FIX] == 1
-    assert counts[Part.ON_TOP] >= 3
-    assert counts[Part.AFTER] >= 2
-    order = [part for part in dict.fromkeys(c.part for c in longest.commits) if part is not Part.DOCUMENTATION]
-    assert order == [Part.CLIMB, Part.PLATEAU, Part.GUILTY, Part.ON_TOP, Part.FIX, Part.AFTER]
+    assert counts[StoryPart.CLIMB] == 6
+    assert counts[StoryPart.PLATEAU] >= 6
+    assert counts[StoryPart.DOCUMENTATION] == counts[StoryPart.GUILTY] == counts[StoryPart.FIX] == 1
+    assert counts[StoryPart.ON_TOP] >= 3
+    assert counts[StoryPart.AFTER] >= 2
+    order = [part for part in dict.fromkeys(c.part for c in longest.commits) if part is not StoryPart.DOCUMENTATION]
+    assert order == [
+        StoryPart.CLIMB,
+        StoryPart.PLATEAU,
+        StoryPart.GUILTY,
+        StoryPart.ON_TOP,
+        StoryPart.FIX,
+        StoryPart.AFTER,
+    ]
 
 
 def test_several_people_wrote_it_one_after_another(longest: DemoRepository) -> None:
@@ -54,10 +61,10 @@ def test_several_people_wrote_it_one_after_another(longest: DemoRepository) -> N
 def test_a_shorter_one_keeps_the_story_and_the_code(count: int, longest: DemoRepository, tmp_path: Path) -> None:
     demo = repository.build(tmp_path / "demo", count)
     assert len(demo.measured) == count
-    plateau = [commit.part for commit in demo.commits].count(Part.PLATEAU)
+    plateau = [commit.part for commit in demo.commits].count(StoryPart.PLATEAU)
     assert plateau + 1 >= 5  # with the commit that reached the level
-    assert len(demo.of(Part.ON_TOP)) + 1 >= 3
-    assert len(demo.of(Part.AFTER)) + 1 >= 3
+    assert len(demo.of(StoryPart.ON_TOP)) + 1 >= 3
+    assert len(demo.of(StoryPart.AFTER)) + 1 >= 3
     for pick in (lambda d: d.guilty, lambda d: d.fix, lambda d: d.commits[-1]):
         mine, theirs = (git(d, "rev-parse", f"{pick(d).sha}^{{tree}}") for d in (demo, longest))
         assert mine == theirs
@@ -70,7 +77,7 @@ def test_a_length_that_cannot_tell_the_story_is_refused(count: int) -> None:
 
 
 def test_the_documentation_commit_touches_nothing_that_is_measured(longest: DemoRepository) -> None:
-    (documentation,) = longest.of(Part.DOCUMENTATION)
+    (documentation,) = longest.of(StoryPart.DOCUMENTATION)
     assert git(longest, "show", "--format=", "--name-only", documentation.sha).split() == ["README.md"]
     for commit in longest.measured:
         paths = git(longest, "show", "--format=", "--name-only", commit.sha).split()
@@ -96,12 +103,12 @@ def test_every_commit_costs_what_its_part_says(longest: DemoRepository) -> None:
     )
     assert done.returncode == 0, done.stderr
     counted = {sha: (operations, kept) for sha, operations, kept in map(json.loads, done.stdout.splitlines())}
-    climb = [counted[commit.sha] for commit in longest.of(Part.CLIMB)]
+    climb = [counted[commit.sha] for commit in longest.of(StoryPart.CLIMB)]
     level = climb[-1]
     for before, after in itertools.pairwise(climb):
         assert after[0] <= before[0] and after[1] <= before[1] and after != before
-    for part in (Part.PLATEAU, Part.DOCUMENTATION, Part.FIX, Part.AFTER):
+    for part in (StoryPart.PLATEAU, StoryPart.DOCUMENTATION, StoryPart.FIX, StoryPart.AFTER):
         assert {counted[commit.sha] for commit in longest.of(part)} == {level}, part
     slow = counted[longest.guilty.sha]
     assert slow[0] > 1.2 * level[0] and slow[1] > 1.2 * level[1]
-    assert {counted[commit.sha] for commit in longest.of(Part.ON_TOP)} == {slow}
+    assert {counted[commit.sha] for commit in longest.of(StoryPart.ON_TOP)} == {slow}

@@ -29,7 +29,7 @@ from worker.delivery.spool import Spool
 from worker.execution.rundir import remove_stale
 from worker.isolation.processes import Interrupt, end_strays
 from worker.isolation.protection import Sandbox, establish
-from worker.job import Job
+from worker.job import JobRunner
 
 TOKEN = "tm_worker-token-for-tests"
 NEXT = re.compile(r"/api/v1/workers/[^/]+/next$")
@@ -280,7 +280,7 @@ class Bench:
     config: WorkerConfig
     service: Service
     repository: Repository
-    job: Job
+    job: JobRunner
     spool: Spool
     deliverer: Deliverer
     interrupt: Interrupt
@@ -312,7 +312,7 @@ def make_bench(
         spool = Spool(chosen.spool_dir)
         deliverer = Deliverer(client, spool)
         deliverer.start()
-        job = Job(chosen, client, sandbox, spool, deliverer, dict)
+        job = JobRunner(chosen, client, sandbox, spool, deliverer, dict)
         made.append(Bench(chosen, service, repository, job, spool, deliverer, Interrupt()))
         return made[-1]
 

@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from worker.isolation.output import Stream
-from worker.isolation.processes import Command, Ending, Interrupt, Outcome, run_command
+from worker.isolation.output import OutputStream
+from worker.isolation.processes import Command, CommandOutcome, Ending, Interrupt, run_command
 
-Said = list[tuple[Stream, str]]
+Said = list[tuple[OutputStream, str]]
 
 
-def carry_out(program: str, directory: Path, **other: Any) -> tuple[Outcome, Said]:
+def carry_out(program: str, directory: Path, **other: Any) -> tuple[CommandOutcome, Said]:
     said: Said = []
     options: dict[str, Any] = {"timeout_s": 20.0, "kill_grace_s": 0.3} | other
     interrupt = options.pop("interrupt", Interrupt())
@@ -46,7 +46,7 @@ def test_a_command_that_ignores_sigterm_is_killed_at_its_time_limit(tmp_path: Pa
     outcome, said = carry_out(program, tmp_path, timeout_s=0.5)
     assert outcome.ending is Ending.TIMED_OUT
     assert outcome.exit_code == -9
-    assert said == [(Stream.STDOUT, "deaf")]
+    assert said == [(OutputStream.STDOUT, "deaf")]
     assert time.monotonic() - began < 60
 
 
@@ -82,7 +82,7 @@ def test_an_orphan_that_keeps_the_output_open_does_not_hold_up_the_end(tmp_path:
     program = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('done')"
     began = time.monotonic()
     outcome, said = carry_out(program, tmp_path)
-    assert outcome.succeeded and said == [(Stream.STDOUT, "done")]
+    assert outcome.succeeded and said == [(OutputStream.STDOUT, "done")]
     assert time.monotonic() - began < 60
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from worker.client import Unreachable
+from worker.client import ApiUnreachable
 from worker.events import EventStream
-from worker.isolation.output import MAX_LINE_BYTES, Lines, LogFile, Progress, Stream, clean, parse_progress
+from worker.isolation.output import MAX_LINE_BYTES, Lines, LogFile, OutputStream, SuiteProgress, clean, parse_progress
 
 
 def lines_of(*chunks: bytes) -> list[str]:
@@ -51,8 +51,8 @@ def test_bad_bytes_do_not_make_a_line_longer_than_the_service_takes() -> None:
 
 def test_progress_is_read_and_what_is_malformed_is_not() -> None:
     stated = parse_progress('::tidemark-progress {"done": 2, "total": 4, "note": "moe", "eta_s": 1.5}')
-    assert stated == Progress(done=2, total=4, note="moe", eta_s=1.5)
-    assert parse_progress('::tidemark-progress {"done": 1}') == Progress(done=1, total=None, note="", eta_s=None)
+    assert stated == SuiteProgress(done=2, total=4, note="moe", eta_s=1.5)
+    assert parse_progress('::tidemark-progress {"done": 1}') == SuiteProgress(done=1, total=None, note="", eta_s=None)
     for malformed in ("{}", "[]", "{", '{"done": "1"}', '{"done": true}', '{"done": -1}', '{"done": 1e99}', "[" * 9999):
         assert parse_progress(f"::tidemark-progress {malformed}") is None
     assert parse_progress("done: 1") is None
@@ -86,7 +86,7 @@ class Collector:
     def __call__(self, events: Any) -> None:
         self.blocked.wait()
         if self.away:
-            raise Unreachable("away")
+            raise ApiUnreachable("away")
         self.batches.append(list(events))
 
     def lines(self) -> list[str]:
@@ -98,7 +98,7 @@ def test_reporting_never_waits_for_the_service() -> None:
     collector.blocked.clear()
     with EventStream(collector, 0.01) as stream:
         for number in range(10_000):
-            stream.line(Stream.STDOUT, f"line {number}")
+            stream.line(OutputStream.STDOUT, f"line {number}")
         collector.blocked.set()
     lines = collector.lines()
     assert lines[-1] == "line 9999"
@@ -111,12 +111,12 @@ def test_what_was_said_while_the_service_was_away_is_told_later() -> None:
     collector.away = True
     stream = EventStream(collector, 60.0)
     stream.state("checkout")
-    stream.line(Stream.STDERR, "first")
-    stream.progress(Progress(done=1, total=2, note="", eta_s=None))
+    stream.line(OutputStream.STDERR, "first")
+    stream.progress(SuiteProgress(done=1, total=2, note="", eta_s=None))
     stream._flush()
     collector.away = False
-    stream.line(Stream.STDERR, "second")
-    stream.progress(Progress(done=2, total=2, note="", eta_s=None))
+    stream.line(OutputStream.STDERR, "second")
+    stream.progress(SuiteProgress(done=2, total=2, note="", eta_s=None))
     with stream:
         pass
     (batch,) = collector.batches
@@ -129,6 +129,6 @@ def test_alternating_streams_stay_in_order_and_within_a_batch() -> None:
     collector = Collector()
     with EventStream(collector, 60.0) as stream:
         for number in range(190):
-            stream.line(Stream.STDOUT if number % 2 else Stream.STDERR, str(number))
+            stream.line(OutputStream.STDOUT if number % 2 else OutputStream.STDERR, str(number))
     assert collector.lines() == [str(number) for number in range(190)]
     assert all(len(batch) <= 200 for batch in collector.batches)

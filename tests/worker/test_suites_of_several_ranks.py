@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worker.execution.suite import BadSpec, Suite
+from worker.execution.suite import BadSpec, SuiteSpec
 
 RANKS = """
     import json, os, sys
@@ -29,8 +29,8 @@ RANKS = """
 """
 
 
-def suite(**spec: Any) -> Suite:
-    return Suite.from_spec(spec, default_timeout_s=60)
+def suite(**spec: Any) -> SuiteSpec:
+    return SuiteSpec.from_spec(spec, default_timeout_s=60)
 
 
 @pytest.mark.torch

@@ -22,7 +22,7 @@ from sqlalchemy import make_url, text
 from backend.contract import new_run_id
 from backend.services import housekeeping
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 
 RESULT = """
 import json, os, time
@@ -73,7 +73,7 @@ def queue_runs(live_server: Any, repository: Any, project: int) -> Callable[...,
                 for sha in shas
             ]
             spec = {"command": f"{sys.executable} bench.py"}
-            wanted = [Wanted(commit_id=int(each), suite="moe", testbed="cpu", spec=spec) for each in ids]
+            wanted = [WantedRun(commit_id=int(each), suite="moe", testbed="cpu", spec=spec) for each in ids]
             asked = dispatch.request_runs(
                 c, project, wanted, kind=Kind.MAIN, requested_by="test", now=datetime.now(UTC), branch="main"
             )

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.queue.publishing import CeleryBroker, Nudge
 
 RESULT = """
@@ -56,7 +56,7 @@ def queue_run(live_server: Any, repository: Any) -> Callable[..., str]:
                 text("INSERT INTO commit (project_id, sha, parents) VALUES (:p, :s, '{}') RETURNING id"),
                 {"p": project, "s": sha},
             )
-            wish = Wanted(
+            wish = WantedRun(
                 commit_id=commit, suite="moe", testbed="cpu", spec=spec or {"command": f"{sys.executable} bench.py"}
             )
             (requested,) = dispatch.request_runs(

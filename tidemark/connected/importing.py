@@ -19,7 +19,7 @@ from backend.importers import (
     SUFFIXES,
     Context,
     Imported,
-    Reason,
+    SkipReason,
     Unreadable,
     delivered_bytes,
     read_file,
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Found:
+class FoundRuns:
     """Everything the files hold. `unreadable` are files as a whole, `problems` records within files."""
 
     files: int = 0
@@ -108,7 +108,7 @@ class Report:
     duplicates: int
     refused: tuple[str, ...]
     records: Mapping[str, int]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[SkipReason, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     verdicts: dict[str, int]
@@ -165,11 +165,11 @@ def _may_hold_results(file: Path) -> bool:
     return named and file.name not in ASV_NO_RESULTS
 
 
-def read_files(files: Sequence[Path], context: Context, format_name: str | None, say: Say) -> Found:
+def read_files(files: Sequence[Path], context: Context, format_name: str | None, say: Say) -> FoundRuns:
     """Read every file; one that cannot be read does not keep the others from being read."""
     if format_name is not None and format_name not in (*FORMATS, RUN_FORMAT):
         raise Refusal(f"unknown --format {format_name!r}; known: {', '.join((*FORMATS, RUN_FORMAT))}")
-    found = Found(files=len(files))
+    found = FoundRuns(files=len(files))
     beside: dict[Path, Context] = {}
     for number, file in enumerate(files, start=1):
         try:
@@ -210,7 +210,7 @@ def _bytes_of(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def deliver(found: Found, service: Service, say: Say, *, dry_run: bool = False) -> Report:
+def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = False) -> Report:
     """Deliver the runs, oldest first, many at once. What the service refuses is reported; the rest goes on. With
     `dry_run` the service does all that and takes it back."""
     told = _Told(list(found.unreadable))
@@ -292,7 +292,7 @@ def refusal_concerns_this_run(refusal: Refusal) -> bool:
     return str(refusal).startswith(("400:", "409:", "413:", "422:"))
 
 
-def preview(found: Found) -> Report:
+def preview(found: FoundRuns) -> Report:
     """What would be delivered, as far as the files say it."""
     found.notes.append(
         "no service was asked, so this does not say what is stored already and which units do not fit (see --url)"
@@ -300,7 +300,7 @@ def preview(found: Found) -> Report:
     return _report(found, _Told(list(found.unreadable), stored=len(found.runs)))
 
 
-def _report(found: Found, told: _Told) -> Report:
+def _report(found: FoundRuns, told: _Told) -> Report:
     problems = [*found.problems, *told.left_out]
     there = told.records_there + found.doubled
     return Report(
@@ -323,7 +323,7 @@ def _report(found: Found, told: _Told) -> Report:
     )
 
 
-def describe(report: Report, found: Found, *, dry_run: bool) -> str:
+def describe(report: Report, found: FoundRuns, *, dry_run: bool) -> str:
     """The report for a person; it ends with the table of what became of the records."""
     counts = ((report.files, "file"), (report.runs, "run"), (report.measurements, "measurement"))
     files, runs, measurements = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)

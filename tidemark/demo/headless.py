@@ -28,7 +28,7 @@ WAITING = {"queued", "running", "empty"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundRegression:
     """One regression that the service confirmed."""
 
     commit: str
@@ -39,7 +39,7 @@ class Found:
     fixed_by: str | None
 
     @classmethod
-    def of(cls, item: Mapping[str, Any]) -> Found:
+    def of(cls, item: Mapping[str, Any]) -> FoundRegression:
         return cls(
             commit=str(item.get("commit") or ""),
             cause=item.get("cause"),
@@ -51,24 +51,24 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """What was planted, what was found, and how long it took."""
 
     planted: str
     fix: str
     measured: int
     wanted: int
-    confirmed: Sequence[Found]
+    confirmed: Sequence[FoundRegression]
     failed: Sequence[str]
     seconds: float
     subjects: Mapping[str, str] = field(repr=False)
 
     @property
-    def hits(self) -> list[Found]:
+    def hits(self) -> list[FoundRegression]:
         return [found for found in self.confirmed if found.commit == self.planted]
 
     @property
-    def false(self) -> list[Found]:
+    def false(self) -> list[FoundRegression]:
         """Everything confirmed that was not planted, and whatever names the planted commit a second time."""
         return [found for found in self.confirmed if found.commit != self.planted] + self.hits[1:]
 
@@ -117,14 +117,14 @@ class Outcome:
         )
         return "\n".join(lines)
 
-    def _line(self, found: Found) -> str:
+    def _line(self, found: FoundRegression) -> str:
         change = "" if found.change is None else f"{found.change:+.0%} "
         fixed = f", by {found.fixed_by[:10]}" if found.fixed_by else ""
         subject = self.subjects.get(found.commit, found.title)
         return f"{found.commit[:10]} {change}cause {found.cause}, {found.state}{fixed}: {subject}"
 
 
-def run(commits: int, *, keep: Path | None = None, timeout_s: float = 600.0, say: Say = print) -> Outcome:
+def run(commits: int, *, keep: Path | None = None, timeout_s: float = 600.0, say: Say = print) -> DemoOutcome:
     """Measures the demo from nothing and ends everything again; the directory is removed unless it is to be kept."""
     place = keep or Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
     began = time.monotonic()
@@ -158,19 +158,19 @@ class _Watcher:
         self._told = -1
         self._states: dict[str, str] = {}
         self._busy = 1
-        self.outcome: Outcome | None = None
+        self.outcome: DemoOutcome | None = None
 
     def __call__(self, running: Up, supervisor: Supervisor) -> None:
         service = Service(url=running.url, token=running.data.read_private(ADMIN_TOKEN))
         supervisor.watch(until=lambda: self._is_over(service))
         supervisor.check_stop()
         confirmed = [
-            Found.of(item)
+            FoundRegression.of(item)
             for item in service.regressions(500, project=SLUG)["items"]
             if item.get("confirmed_at") is not None
         ]
         states = self._states
-        self.outcome = Outcome(
+        self.outcome = DemoOutcome(
             planted=self._expected.guilty.sha,
             fix=self._expected.fix.sha,
             measured=self._measured,
@@ -213,7 +213,7 @@ class _Watcher:
         self._busy = int(summary.get("queued") or 0) + int(summary.get("running") or 0)
 
 
-def _as_dict(found: Found) -> dict[str, Any]:
+def _as_dict(found: FoundRegression) -> dict[str, Any]:
     return {
         "commit": found.commit,
         "cause": found.cause,

@@ -25,7 +25,7 @@ MOST_COMMITS = 20
 LEAST_COMMITS = 12
 
 
-class Part(StrEnum):
+class StoryPart(StrEnum):
     """What a commit is for in the story."""
 
     CLIMB = "climb"  # makes training faster
@@ -37,19 +37,19 @@ class Part(StrEnum):
     AFTER = "after"
 
 
-STORY: Mapping[Part, tuple[int, ...]] = {
-    Part.CLIMB: (1, 2, 3, 4, 5, 6),
-    Part.PLATEAU: (7, 8, 9, 10, 12, 13, 14),
-    Part.DOCUMENTATION: (11,),
-    Part.GUILTY: (15,),
-    Part.ON_TOP: (16, 17, 18),
-    Part.FIX: (19,),
-    Part.AFTER: (20, 21),
+STORY: Mapping[StoryPart, tuple[int, ...]] = {
+    StoryPart.CLIMB: (1, 2, 3, 4, 5, 6),
+    StoryPart.PLATEAU: (7, 8, 9, 10, 12, 13, 14),
+    StoryPart.DOCUMENTATION: (11,),
+    StoryPart.GUILTY: (15,),
+    StoryPart.ON_TOP: (16, 17, 18),
+    StoryPart.FIX: (19,),
+    StoryPart.AFTER: (20, 21),
 }
 # The least that still tells the story: five commits on the fast level before the guilty one, and three runs on each
 # level after it. More commits go to the plateau first, then on top, then into the climb.
-SHORTEST: Mapping[Part, int] = {Part.CLIMB: 2, Part.PLATEAU: 4, Part.ON_TOP: 2}
-GROWS_FIRST = (Part.PLATEAU, Part.ON_TOP, Part.CLIMB)
+SHORTEST: Mapping[StoryPart, int] = {StoryPart.CLIMB: 2, StoryPart.PLATEAU: 4, StoryPart.ON_TOP: 2}
+GROWS_FIRST = (StoryPart.PLATEAU, StoryPart.ON_TOP, StoryPart.CLIMB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class DemoCommit:
     """A commit that was made, and its part in the story."""
 
     sha: str
-    part: Part
+    part: StoryPart
     subject: str
 
 
@@ -85,23 +85,23 @@ class DemoRepository:
     path: Path
     commits: tuple[DemoCommit, ...]
 
-    def of(self, part: Part) -> tuple[DemoCommit, ...]:
+    def of(self, part: StoryPart) -> tuple[DemoCommit, ...]:
         return tuple(commit for commit in self.commits if commit.part is part)
 
     @property
     def guilty(self) -> DemoCommit:
-        return self.of(Part.GUILTY)[0]
+        return self.of(StoryPart.GUILTY)[0]
 
     @property
     def fix(self) -> DemoCommit:
-        return self.of(Part.FIX)[0]
+        return self.of(StoryPart.FIX)[0]
 
     @property
     def measured(self) -> tuple[DemoCommit, ...]:
-        return tuple(commit for commit in self.commits if commit.part is not Part.DOCUMENTATION)
+        return tuple(commit for commit in self.commits if commit.part is not StoryPart.DOCUMENTATION)
 
 
-def plan(measured: int = MOST_COMMITS) -> list[tuple[Part, tuple[int, ...]]]:
+def plan(measured: int = MOST_COMMITS) -> list[tuple[StoryPart, tuple[int, ...]]]:
     """The commits of a demo with this many measured ones: the part of each, and the patches it is made of.
 
     A shorter demo joins neighbours, so that the code at every later commit is the same as in the longest one.
@@ -120,7 +120,7 @@ def plan(measured: int = MOST_COMMITS) -> list[tuple[Part, tuple[int, ...]]]:
     commits = [
         (part, group)
         for part, patches in STORY.items()
-        for group in (_climb_in if part is Part.CLIMB else _even)(patches, counts[part])
+        for group in (_climb_in if part is StoryPart.CLIMB else _even)(patches, counts[part])
     ]
     return sorted(commits, key=lambda commit: commit[1][-1])
 
@@ -152,7 +152,7 @@ def build(path: Path, measured: int = MOST_COMMITS) -> DemoRepository:
     return DemoRepository(path=path, commits=commits)
 
 
-def _commit(repository: Path, part: Part, patches: Sequence[Patch]) -> DemoCommit:
+def _commit(repository: Path, part: StoryPart, patches: Sequence[Patch]) -> DemoCommit:
     for patch in patches:
         _git(repository, "apply", "--index", "--whitespace=nowarn", "-", stdin=patch.text)
     last = patches[-1]

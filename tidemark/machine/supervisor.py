@@ -39,7 +39,7 @@ LOGS_EVERY_S = 10.0
 USERS_OF_SERVERS = ("worker", "api", "beat")
 
 
-class Service(Protocol):
+class SupervisedService(Protocol):
     """A child that can be started again and again."""
 
     @property
@@ -51,7 +51,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ServiceCommand:
     """A service of our own code: a command, an environment made anew at each start, and how to see that it works."""
 
     name: str
@@ -73,7 +73,7 @@ class Command:
 class _Watched:
     """A service and the child that is it at the moment."""
 
-    service: Service
+    service: SupervisedService
     child: subprocess.Popen[bytes] | None = None
     process: Process | None = None
     started_at: float = 0.0
@@ -115,7 +115,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
 
-    def start(self, service: Service, *, timeout_s: float = 30.0) -> float:
+    def start(self, service: SupervisedService, *, timeout_s: float = 30.0) -> float:
         """Starts a service and waits until it is ready; the seconds that took. Refuses what does not come up."""
         watched = _Watched(service)
         self._watched.append(watched)
@@ -131,7 +131,7 @@ class Supervisor:
             time.sleep(0.02)
         return time.monotonic() - began
 
-    def run_once(self, command: Command, *, timeout_s: float = 120.0) -> str:
+    def run_once(self, command: ServiceCommand, *, timeout_s: float = 120.0) -> str:
         """Runs a command to its end and returns what it wrote to the pipe it is given as TIDEMARK_RESULT_FD."""
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as answer:
@@ -323,7 +323,7 @@ class Supervisor:
                 shutil.copyfile(log, log.with_name(f"{log.name}.1"))
                 os.truncate(log, 0)
 
-    def _last_words(self, service: Service | Command) -> str:
+    def _last_words(self, service: SupervisedService | ServiceCommand) -> str:
         path = self._log_path(service.name)
         line = last_line(path)
         return f": {line} (all of it: {path})" if line else f" (its log: {path})"

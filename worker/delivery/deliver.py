@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from worker.client import ApiClient, ApiError, Unreachable
+from worker.client import ApiClient, ApiRefusal, ApiUnreachable
 from worker.delivery.spool import Parcel, Spool, artifact_name
 
 log = logging.getLogger("tidemark.worker")
@@ -113,11 +113,11 @@ class Deliverer:
     def _attempt(self, parcel: Parcel, patience: Patience) -> Fate:
         try:
             answer = self._client.put_run(parcel.run_id, parcel.lease, parcel.body)
-        except Unreachable as absence:
+        except ApiUnreachable as absence:
             wait_s = patience.fail(None)
             log.warning("run %s waits in the spool, next try in %.1f s: %s", parcel.run_id, wait_s, absence)
             return Fate.API_AWAY
-        except ApiError as refusal:
+        except ApiRefusal as refusal:
             if refusal.may_pass:
                 wait_s = patience.fail(refusal.retry_after_s)
                 log.warning("run %s waits in the spool, next try in %.1f s: %s", parcel.run_id, wait_s, refusal)
@@ -136,10 +136,10 @@ class Deliverer:
         for file in parcel.artifacts:
             try:
                 self._client.put_artifact(parcel.run_id, parcel.lease, artifact_name(file), file)
-            except Unreachable as absence:
+            except ApiUnreachable as absence:
                 log.warning("run %s: artifact %s waits: %s", parcel.run_id, artifact_name(file), absence)
                 return Fate.WAITING
-            except ApiError as refusal:
+            except ApiRefusal as refusal:
                 if refusal.may_pass:
                     log.warning("run %s: artifact %s waits: %s", parcel.run_id, artifact_name(file), refusal)
                     return Fate.WAITING
@@ -149,7 +149,7 @@ class Deliverer:
                 log.error("run %s: artifact %s cannot be read: %s", parcel.run_id, artifact_name(file), failure)
         return Fate.DELIVERED
 
-    def _refuse(self, parcel: Parcel, refusal: ApiError) -> None:
+    def _refuse(self, parcel: Parcel, refusal: ApiRefusal) -> None:
         """Sets the result aside with the reason. A content the API will not have still ends the run: failed."""
         if parcel.place is not None and parcel.place.exists():
             self._spool.set_aside(parcel.place, str(refusal))
@@ -158,13 +158,13 @@ class Deliverer:
         if refusal.status in (400, 413, 422):
             self._deliver_reason(parcel, refusal)
 
-    def _deliver_reason(self, parcel: Parcel, refusal: ApiError) -> None:
+    def _deliver_reason(self, parcel: Parcel, refusal: ApiRefusal) -> None:
         body = failed_instead(parcel.body, f"the service refused the result: {refusal.problem}")
         if body is None:
             return
         try:
             self._client.put_run(parcel.run_id, parcel.lease, body)
-        except (Unreachable, ApiError) as failure:
+        except (ApiUnreachable, ApiRefusal) as failure:
             log.error("run %s: that its result was refused could not be told either: %s", parcel.run_id, failure)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.outgoing import Refused, Way, target_of, way_to
+from backend.outgoing import AddressRefused, Way, target_of, way_to
 from worker.isolation.processes import signal_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -113,7 +113,7 @@ class Mirrors:
     def _way_to(self, repository_url: str) -> Way:
         try:
             return way_to(repository_url, self.private_hosts)
-        except Refused as refused:
+        except AddressRefused as refused:
             raise CheckoutError(f"the repository is not fetched: {refused}") from None
 
     def _copy_commit(self, mirror: Path, commit: str, target: Path) -> None:
@@ -216,7 +216,7 @@ def refuse_unusable(repository_url: str, commit: str) -> None:
     )
     try:
         target_of(repository_url)
-    except Refused:
+    except AddressRefused:
         usable = False
     if not usable:
         raise CheckoutError(

@@ -30,13 +30,13 @@ from worker.execution.results import (
     take_artifacts,
 )
 from worker.execution.rundir import RunDir
-from worker.execution.suite import BadSpec, Suite, run_variables
+from worker.execution.suite import BadSpec, SuiteSpec, run_variables
 from worker.health import gpu_trouble, look
 from worker.isolation.disk import DiskWatch
 from worker.isolation.environment import commit_environment
-from worker.isolation.output import LogFile, Stream, Tail, parse_progress
+from worker.isolation.output import LastLines, LogFile, OutputStream, parse_progress
 from worker.isolation.owned import opened, remove, remove_in
-from worker.isolation.processes import Ending, Interrupt, Outcome, run_command
+from worker.isolation.processes import CommandOutcome, Ending, Interrupt, run_command
 from worker.isolation.protection import MAX_OPEN_FILES, MAX_PROCESSES, Sandbox, guarded
 from worker.observe import MachineWatch
 
@@ -72,10 +72,10 @@ class RunLog:
     def __init__(self, stream: EventStream) -> None:
         self._events = stream
         self._file = LogFile()
-        self._tails = {Stream.STDOUT: Tail(), Stream.STDERR: Tail()}
+        self._tails = {OutputStream.STDOUT: LastLines(), OutputStream.STDERR: LastLines()}
 
-    def line(self, stream: Stream, line: str) -> None:
-        progress = parse_progress(line) if stream is Stream.STDOUT else None
+    def line(self, stream: OutputStream, line: str) -> None:
+        progress = parse_progress(line) if stream is OutputStream.STDOUT else None
         if progress is not None:
             self._events.progress(progress)
             return
@@ -89,7 +89,7 @@ class RunLog:
 
     def tail(self) -> list[str]:
         """Errors are told on standard error; a program that says nothing there may have told them on the other."""
-        return self._tails[Stream.STDERR].lines() or self._tails[Stream.STDOUT].lines()
+        return self._tails[OutputStream.STDERR].lines() or self._tails[OutputStream.STDOUT].lines()
 
     def write(self, path: Path) -> None:
         self._file.write(path)
@@ -147,13 +147,13 @@ class Execution:
             full = " (this worker's disk is full)" if is_full else ""
             return self._fail(f"the worker could not carry out the run: {failure or type(failure).__name__}{full}")
 
-    def _accept(self) -> Suite:
+    def _accept(self) -> SuiteSpec:
         if not self.leased.trusted and not self.sandbox.protects:
             raise RunFailed(
                 f"project {self.leased.project} is not marked trusted, and worker {self.config.name} has no protection "
                 f"to run its code under: {self.sandbox.reason}"
             )
-        return Suite.from_spec(self.leased.spec, default_timeout_s=self.config.default_timeout_s)
+        return SuiteSpec.from_spec(self.leased.spec, default_timeout_s=self.config.default_timeout_s)
 
     def _check_out(self) -> None:
         self.events.state("checkout")
@@ -167,7 +167,7 @@ class Execution:
         if self.cache is not None:
             self.cache.keep(key, {"checkout": self.run_dir.checkout})
 
-    def _set_up(self, suite: Suite) -> Path:
+    def _set_up(self, suite: SuiteSpec) -> Path:
         """Runs the setup command, if there is one and its result is not there yet; the Python that the suite uses."""
         if suite.setup is None:
             self._give_away()
@@ -206,7 +206,7 @@ class Execution:
         if self.sandbox.user is not None:
             self.run_dir.give_to(self.sandbox.user)
 
-    def _setup_key(self, suite: Suite) -> str:
+    def _setup_key(self, suite: SuiteSpec) -> str:
         """Everything that a setup's result depends on, as far as this worker knows it. Its paths are in it, too."""
         return key_of(
             {
@@ -225,7 +225,7 @@ class Execution:
             }
         )
 
-    def _measure(self, suite: Suite, python: Path) -> Outcome:
+    def _measure(self, suite: SuiteSpec, python: Path) -> CommandOutcome:
         self.events.state("execute")
         outcome = self._run(
             suite.argv(python, self.run_dir.run_json),
@@ -247,7 +247,7 @@ class Execution:
         timeout_s: float,
         *,
         with_network: bool = False,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         command = guarded(
             self.sandbox,
             argv,
@@ -294,14 +294,14 @@ class Execution:
             limits["NPROC"] = MAX_PROCESSES + MAX_PROCESSES_A_CORE * (os.cpu_count() or 1)
         return limits
 
-    def _collect(self, outcome: Outcome) -> Product:
+    def _collect(self, outcome: CommandOutcome) -> Product:
         try:
             with opened(self.run_dir.root, self.run_dir.out.name) as out:
                 return self._taken(outcome, out)
         except NotADirectoryError:
             raise RunFailed("the suite left something in the place of its directory of results") from None
 
-    def _taken(self, outcome: Outcome, out: int) -> Product:
+    def _taken(self, outcome: CommandOutcome, out: int) -> Product:
         user = self.sandbox.user
         body = read_run_file(out, user, self.max_run_bytes)
         if body is None:
@@ -330,7 +330,7 @@ class Execution:
             self.log.note(sentence)
         return Product(body=finished, artifacts=(*artifacts, *self._written_log()))
 
-    def _without_result(self, outcome: Outcome) -> str:
+    def _without_result(self, outcome: CommandOutcome) -> str:
         if outcome.succeeded:
             return "ended without writing a result (a run belongs where $TIDEMARK_RUN_JSON points)"
         return how_it_ended(outcome, self.log.tail())

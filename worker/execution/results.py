@@ -22,7 +22,7 @@ from worker.client import LeasedRun
 from worker.execution.ranks import lost_rank
 from worker.isolation.output import clean
 from worker.isolation.owned import NotOfTheRun, copy_file, names_in, read_file
-from worker.isolation.processes import Ending, Outcome, RunUser, signal_name
+from worker.isolation.processes import CommandOutcome, Ending, RunUser, signal_name
 
 SHOWN_PROBLEMS = 3
 MAX_ERROR_CHARACTERS = 4000
@@ -94,7 +94,7 @@ def finished_run(
     leased: LeasedRun,
     worker: str,
     clock: Clock,
-    outcome: Outcome,
+    outcome: CommandOutcome,
     log_tail: Sequence[str],
     telemetry: Mapping[str, Any],
 ) -> bytes:
@@ -223,7 +223,7 @@ def _is_artifact_name(name: str) -> bool:
     return ARTIFACT_NAME.fullmatch(name) is not None and ".." not in name and name != LOG_ARTIFACT
 
 
-def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
+def how_it_ended(outcome: CommandOutcome, log_tail: Sequence[str]) -> str:
     """The end of a command in words that follow "the suite …"."""
     if outcome.ending is Ending.NOT_STARTED:
         return f"could not be started: {outcome.error}"
@@ -245,7 +245,7 @@ def how_it_ended(outcome: Outcome, log_tail: Sequence[str]) -> str:
     return what + _last_words(log_tail)
 
 
-def _by_whom(outcome: Outcome) -> str:
+def _by_whom(outcome: CommandOutcome) -> str:
     if outcome.oom_kills:
         return "because memory ran out"
     return "by SIGKILL, most likely because memory ran out"

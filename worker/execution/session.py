@@ -22,7 +22,7 @@ from worker.execution.checkout import CheckoutError, CheckoutInterrupted
 from worker.execution.execute import Execution, MachineFailed, Product, RunFailed, RunInterrupted
 from worker.execution.results import Unusable
 from worker.execution.rundir import RunDir
-from worker.execution.suite import BadSpec, Suite
+from worker.execution.suite import BadSpec, SuiteSpec
 from worker.observe import MachineWatch
 
 log = logging.getLogger("tidemark.worker")
@@ -64,7 +64,7 @@ class Task:
             raise BadSpec(f"the session of this run is not understood ({flaw!r}); do the versions match?") from None
 
 
-class Arm(Execution):
+class SessionArm(Execution):
     """One side: its own directory, and as many runs as it has turns."""
 
     def __init__(self, whole: Execution, task: Task, name: str) -> None:
@@ -131,7 +131,7 @@ class SessionExecution(Execution):
             try:
                 task = Task.from_spec(self.leased.spec)
                 self.run_dir.create()
-                arms = {name: Arm(self, task, name) for name in ARMS.values()}
+                arms = {name: SessionArm(self, task, name) for name in ARMS.values()}
                 for arm in arms.values():
                     cleared.callback(arm.run_dir.remove)
                 status, error = self._run_turns(task, arms, turns)
@@ -153,7 +153,9 @@ class SessionExecution(Execution):
             self.log.note(error)
         return Product(body=self._body(turns, status, error), artifacts=self._written_log())
 
-    def _run_turns(self, task: Task, arms: Mapping[str, Arm], turns: list[dict[str, Any]]) -> tuple[str, str | None]:
+    def _run_turns(
+        self, task: Task, arms: Mapping[str, SessionArm], turns: list[dict[str, Any]]
+    ) -> tuple[str, str | None]:
         """Runs every turn; (status, reason). A turn that cannot be believed ends the round: it will be tried again."""
         for name, arm in arms.items():
             self._prepare(name, arm)
@@ -171,7 +173,7 @@ class SessionExecution(Execution):
                 return "failed", f"the {name}, {task.commits[name][:12]}: {document.get('error') or 'no result'}"
         return "ok", None
 
-    def _prepare(self, name: str, arm: Arm) -> None:
+    def _prepare(self, name: str, arm: SessionArm) -> None:
         try:
             arm.prepare()
         except (RunFailed, CheckoutError) as failure:
@@ -198,7 +200,7 @@ class SessionExecution(Execution):
         ).encode()
 
 
-def with_setup(suite: Suite, setup: Mapping[str, Any]) -> Suite:
+def with_setup(suite: SuiteSpec, setup: Mapping[str, Any]) -> SuiteSpec:
     """The suite for one turn of an arm: one fresh process, and what the arm installs or sets beyond it."""
     steps = [suite.setup] if suite.setup else []
     pip, command, env = setup.get("pip"), setup.get("setup"), setup.get("env") or {}

@@ -17,7 +17,7 @@ class BadSpec(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class SuiteSpec:
     """Either registered benchmarks or a command; and around them setup, limits and variables."""
 
     benchmarks: tuple[str, ...]
@@ -34,7 +34,7 @@ class Suite:
     network: Network = Network.NONE
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any], *, default_timeout_s: float) -> Suite:
+    def from_spec(cls, spec: Mapping[str, Any], *, default_timeout_s: float) -> SuiteSpec:
         suite = cls(
             benchmarks=_words(spec, "benchmarks"),
             command=_text(spec, "command"),

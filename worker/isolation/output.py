@@ -26,13 +26,13 @@ _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 _BREAKS = re.compile(rb"\r\n|\n|\r")
 
 
-class Stream(StrEnum):
+class OutputStream(StrEnum):
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SuiteProgress:
     """How far a suite is, in its own words. `eta_s` is seconds from now, as it estimates them."""
 
     done: float
@@ -98,7 +98,7 @@ def clean(text: str) -> str:
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
-def parse_progress(line: str) -> Progress | None:
+def parse_progress(line: str) -> SuiteProgress | None:
     """The progress a line states, or None when it is an ordinary line (or a malformed statement, shown as is)."""
     if not line.startswith(PROGRESS_MARK):
         return None
@@ -112,7 +112,7 @@ def parse_progress(line: str) -> Progress | None:
     if done is None:
         return None
     note = stated.get("note")
-    return Progress(
+    return SuiteProgress(
         done=done,
         total=_number(stated.get("total")),
         note=note[:200] if isinstance(note, str) else "",
@@ -130,7 +130,7 @@ def _number(value: object) -> float | None:
     return as_float if 0 <= as_float < MAX_PROGRESS else None  # NaN compares false
 
 
-class Tail:
+class LastLines:
     """The last lines of one stream: what a failed run shows."""
 
     def __init__(self, limit: int = TAIL_LINES) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from worker.isolation.output import Lines, Stream
+from worker.isolation.output import Lines, OutputStream
 
 # Nothing of this machine's packages: commit code shall not get in between.
 SHIM = (
@@ -32,7 +32,7 @@ LOOK_EVERY_S = 0.1
 SHIM_PATIENCE_S = 15.0
 STRAYS_PATIENCE_S = 5.0
 
-LineListener = Callable[[Stream, str], None]
+LineListener = Callable[[OutputStream, str], None]
 Trouble = Callable[[], str | None]
 
 
@@ -96,7 +96,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended. `exit_code` is negative for a signal; `survivors` could not be killed (stuck in the
     kernel); `oom_kills` counts what the kernel's out-of-memory killer ended on this machine meanwhile."""
 
@@ -117,11 +117,11 @@ class Outcome:
 
 def run_command(
     command: Command, on_line: LineListener, interrupt: Interrupt, trouble: Trouble = lambda: None
-) -> Outcome:
+) -> CommandOutcome:
     """Runs the command to its end, its time limit, an interruption, or until `trouble` says why it may not go on;
     nothing it started is left behind."""
     if interrupt.reason is not None:
-        return Outcome(ending=interrupt.reason, exit_code=None, duration_s=0.0)
+        return CommandOutcome(ending=interrupt.reason, exit_code=None, duration_s=0.0)
     oom_before = oom_kills_so_far()
     began = time.monotonic()
     with _Supervised(command) as shim:
@@ -138,7 +138,7 @@ def run_command(
         ending = Ending.NOT_STARTED
     elif ending is Ending.OVER_LIMIT:
         report["error"] = trouble()
-    return Outcome(
+    return CommandOutcome(
         ending=ending,
         exit_code=report.get("exit"),
         duration_s=time.monotonic() - began,
@@ -249,8 +249,8 @@ class _Reading:
     ) -> None:
         self.selector = selector
         self.on_line = on_line
-        self.lines = {Stream.STDOUT: Lines(), Stream.STDERR: Lines()}
-        for pipe, stream in ((process.stdout, Stream.STDOUT), (process.stderr, Stream.STDERR)):
+        self.lines = {OutputStream.STDOUT: Lines(), OutputStream.STDERR: Lines()}
+        for pipe, stream in ((process.stdout, OutputStream.STDOUT), (process.stderr, OutputStream.STDERR)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe.fileno(), selectors.EVENT_READ, stream)

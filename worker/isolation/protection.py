@@ -30,7 +30,7 @@ from worker.config import Isolation, WorkerConfig
 from worker.isolation import cgroups, namespaces
 from worker.isolation.cgroups import CGroup
 from worker.isolation.container import Container, Limits, Network, find_runtime, visible_gpus
-from worker.isolation.output import Stream
+from worker.isolation.output import OutputStream
 from worker.isolation.processes import Command, Interrupt, RunUser, run_command
 from worker.observe import read_accelerators
 
@@ -351,7 +351,7 @@ def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
     )
     said: list[str] = []
 
-    def listen(stream: Stream, line: str) -> None:
+    def listen(stream: OutputStream, line: str) -> None:
         said.append(line)
 
     with tempfile.TemporaryDirectory(prefix="probe-", dir=runs_dir) as directory:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from backend.api import shapes
-from backend.api.answers import Page, SignInAnswer, TokenAnswer
+from backend.api.answers import ListPage, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
 from backend.api.dependencies import Admin, Now, Transaction
 from backend.api.responses import Json
@@ -17,7 +17,7 @@ from backend.services.base.projects import find_project
 router = APIRouter(tags=["tokens"])
 
 
-@router.get("/tokens", response_model=Page[TokenAnswer])
+@router.get("/tokens", response_model=ListPage[TokenAnswer])
 def list_tokens(c: Transaction, _: Admin) -> Any:
     """Every token, without secrets."""
     rows = [{**asdict(row), "project_id": None} for row in access.list_tokens(c)]
@@ -41,7 +41,7 @@ def revoke(token_id: RowId, c: Transaction, now: Now, _: Admin) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/sign-ins", response_model=Page[SignInAnswer])
+@router.get("/sign-ins", response_model=ListPage[SignInAnswer])
 def list_sign_ins(c: Transaction, now: Now, _: Admin) -> Any:
     """The browsers that are signed in, the newest first."""
     return Json({"items": access.list_sign_ins(c, now), "next": None})

@@ -8,7 +8,7 @@ from backend.api.dependencies import Config, Now, RawBody, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services.github import webhooks
-from backend.services.github.webhooks import Delivery, Received
+from backend.services.github.webhooks import Received, WebhookDelivery
 
 router = APIRouter(tags=["webhooks"])
 
@@ -33,7 +33,7 @@ def github(
     content_type: Annotated[str, Header()] = "application/json",
 ) -> Any:
     """A delivery of GitHub: signed, acted on once, answered at once. Unknown events are accepted and ignored."""
-    delivery = Delivery(
+    delivery = WebhookDelivery(
         event=x_github_event,
         delivery_id=x_github_delivery,
         signature=x_hub_signature_256,

@@ -32,7 +32,7 @@ class BodyTooSlow(HTTPException):
     """Who sends so slowly has given up, or means to keep us waiting."""
 
 
-class Body:
+class IncomingBody:
     """What was received so far; then what the application receives."""
 
     def __init__(self, directory: Path) -> None:

@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api import dependencies
 from backend.api.admission import Lane, Lanes
-from backend.api.edge.incoming import HEAVY_BYTES, SMALL_BYTES, Body
+from backend.api.edge.incoming import HEAVY_BYTES, SMALL_BYTES, IncomingBody
 from backend.api.edge.rates import Rates
 from backend.api.metrics import Metrics
-from backend.api.problems import UNEXPECTED, Problem, answer, of_database_error, of_http_error, of_service_error
+from backend.api.problems import UNEXPECTED, ProblemDocument, answer, of_database_error, of_http_error, of_service_error
 from backend.contract import MAX_BODY_BYTES
 from backend.services.base.config import MIB, ServiceConfig
 from backend.services.base.errors import ServiceError, TooLarge, Unauthenticated, shown
@@ -121,7 +121,7 @@ class Edge:
             if "content-length" not in headers and "transfer-encoding" not in headers:
                 await self._at_work(scope, receive, exchange)
                 return
-            body = Body(self.config.incoming_dir)
+            body = IncomingBody(self.config.incoming_dir)
             try:
                 await self._read(scope, headers, receive, body)
                 receive = body.receive_from(receive)
@@ -143,7 +143,7 @@ class Edge:
                 raise  # half of a response is out; only closing the connection can tell the client
             await answer(Request(scope), problem)(scope, receive, exchange.send)
 
-    async def _read(self, scope: Scope, headers: Headers, receive: Receive, body: Body) -> None:
+    async def _read(self, scope: Scope, headers: Headers, receive: Receive, body: IncomingBody) -> None:
         """Small bodies from anybody, large ones from who is known; and GitHub's, which are known by their signature."""
         limit = body_limit(scope["method"], scope["path"], self.config)
         length = headers.get("content-length", "")
@@ -182,10 +182,10 @@ class Edge:
             return self.lanes.health
         return self.lanes.reading if scope["method"] in dependencies.SAFE_METHODS else self.lanes.writing
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> ProblemDocument | None:
         host = headers.get("host", "")
         if host_name(host) not in self.hosts:
-            return Problem(
+            return ProblemDocument(
                 status=421,
                 slug="unknown-host",
                 title="This service does not answer to that name",
@@ -199,7 +199,7 @@ class Edge:
             )
         wait_s = self.rates.wait_s(scope, headers)
         if wait_s is not None:
-            return Problem(
+            return ProblemDocument(
                 status=429,
                 slug="too-many-requests",
                 title="Too many requests",
@@ -209,7 +209,7 @@ class Edge:
         return None
 
 
-def _of(error: Exception, scope: Scope) -> Problem:
+def _of(error: Exception, scope: Scope) -> ProblemDocument:
     """What happened before the application was asked. The rest of the body stays unread: the connection ends."""
     if isinstance(error, ServiceError):
         return _closing(of_service_error(error))
@@ -220,7 +220,7 @@ def _of(error: Exception, scope: Scope) -> Problem:
     return UNEXPECTED
 
 
-def _closing(problem: Problem) -> Problem:
+def _closing(problem: ProblemDocument) -> ProblemDocument:
     return replace(problem, headers={**problem.headers, "Connection": "close"})
 
 

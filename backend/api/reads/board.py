@@ -12,7 +12,7 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
 from backend.services.board.board import Board, BoardQuery, CellState, load_board
-from backend.services.reports.commit_verdict import Verdict, commit_verdict
+from backend.services.reports.commit_verdict import CommitAnswer, commit_verdict
 
 router = APIRouter(tags=["board"])
 
@@ -63,7 +63,9 @@ def board(
     return Json(load_board(c, query, now=now))
 
 
-@router.get("/commits/{sha}/verdict", response_model=None, responses=answer(Verdict, "What is known of the commit"))
+@router.get(
+    "/commits/{sha}/verdict", response_model=None, responses=answer(CommitAnswer, "What is known of the commit")
+)
 def verdict(
     c: Transaction,
     _: Reader,

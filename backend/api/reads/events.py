@@ -15,9 +15,9 @@ from backend.api.bodies import Slug
 from backend.api.dependencies import Config, LiveHub, Reader, Transaction, may_still_read
 from backend.api.edge.rates import address_of
 from backend.api.metrics import Metrics
-from backend.services.base.live import Hub, Wanted
+from backend.services.base.live import Hub, Subscription
 from backend.services.base.projects import find_project
-from backend.store.base.live import EventRow
+from backend.store.base.live import LiveEventRow
 
 router = APIRouter(tags=["live"])
 
@@ -29,7 +29,7 @@ HEARTBEAT = b": still here\n\n"
 class Listener:
     """Who opens a stream, and what of."""
 
-    wanted: Wanted
+    wanted: Subscription
     token_id: int | None
 
 
@@ -52,7 +52,7 @@ def listener(
     project: Annotated[Slug | None, Query()] = None,
     run: Annotated[str | None, Query(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$")] = None,
 ) -> Listener:
-    wanted = Wanted(project_id=None if project is None else find_project(c, project).id, run_id=run)
+    wanted = Subscription(project_id=None if project is None else find_project(c, project).id, run_id=run)
     return Listener(wanted, reader.token_id)
 
 
@@ -87,7 +87,7 @@ async def events(
 
 async def _told(
     hub: Hub,
-    wanted: Wanted,
+    wanted: Subscription,
     after: int | None,
     heartbeat_s: float,
     may_read: Callable[[], Awaitable[bool]],
@@ -114,7 +114,7 @@ async def _told(
                 yield encoded(event)
 
 
-def encoded(event: EventRow) -> bytes:
+def encoded(event: LiveEventRow) -> bytes:
     """One event as it goes over the wire. JSON has no raw line breaks, so one data line is enough."""
     data = orjson.dumps({"at": event.at, **event.payload})
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)

@@ -14,7 +14,7 @@ from backend.api.shapes import PLAIN
 from backend.services.base.projects import check_regression
 from backend.services.github import upstream_report
 from backend.services.reports import comparison
-from backend.services.reports.comparison import Comparison
+from backend.services.reports.comparison import CommitComparison
 from backend.services.triage import triage
 from backend.services.triage import views as regressions
 from backend.services.triage.views import Page, Regression, RegressionDetail, RegressionFilter
@@ -100,7 +100,7 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
     return Json(triage.triage(c, regression_id, body.action, caller.name, now=now, reason=body.reason, note=body.note))
 
 
-@router.get("/compare", response_model=None, responses=answer(Comparison, "The comparison"))
+@router.get("/compare", response_model=None, responses=answer(CommitComparison, "The comparison"))
 def compare(
     c: Transaction,
     _: Reader,

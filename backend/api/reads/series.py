@@ -14,7 +14,7 @@ from backend.api.shapes import PLAIN
 from backend.services.reports import explanations, exports, history
 from backend.services.reports.explanations import Explanation, Sampled
 from backend.services.reports.exports import PointsFormat
-from backend.services.reports.history import Points, Series, SeriesPage, SeriesQuery
+from backend.services.reports.history import NamedSeries, SeriesPage, SeriesPoints, SeriesQuery
 
 router = APIRouter(tags=["series"])
 
@@ -53,13 +53,15 @@ def list_series(
     return Json(history.list_series(c, query))
 
 
-@router.get("/series/{series_id}", response_model=None, responses=answer(Series, "The series"))
+@router.get("/series/{series_id}", response_model=None, responses=answer(NamedSeries, "The series"))
 def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
     """A series by its names, with its noise profile and the other metrics of its variant."""
     return Json(history.load_series(c, series_id))
 
 
-@router.get("/series/{series_id}/points", response_model=None, responses=exported(Points, "Points, a list per column"))
+@router.get(
+    "/series/{series_id}/points", response_model=None, responses=exported(SeriesPoints, "Points, a list per column")
+)
 def points(
     series_id: RowId,
     c: Transaction,

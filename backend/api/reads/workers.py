@@ -14,7 +14,7 @@ from backend.api.shapes import PLAIN
 from backend.services.base.confine import check_worker
 from backend.services.queue import dispatch
 from backend.services.reports import overview
-from backend.services.reports.overview import Project, Queue, SilentTestbed, Worker, WorkerDetail
+from backend.services.reports.overview import ListedWorker, Project, Queue, SilentTestbed, WorkerDetail
 from backend.services.triage.views import Page
 
 router = APIRouter(tags=["workers"])
@@ -24,7 +24,7 @@ router = APIRouter(tags=["workers"])
 class WorkerList:
     """`silent`: testbeds whose workers were not heard of lately."""
 
-    items: tuple[Worker, ...]
+    items: tuple[ListedWorker, ...]
     next: str | None
     silent: tuple[SilentTestbed, ...]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy import Connection
 
-from backend.api.answers import Page, StateAnswer, StoredRunEvent
+from backend.api.answers import ListPage, StateAnswer, StoredRunEvent
 from backend.api.bodies import RunId
 from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
@@ -75,7 +75,7 @@ def document(run_id: RunId, c: Transaction, _: Reader) -> Any:
     return Json(ingest.get_document(c, run_id))
 
 
-@router.get("/runs/{run_id}/events", response_model=Page[StoredRunEvent])
+@router.get("/runs/{run_id}/events", response_model=ListPage[StoredRunEvent])
 def events(run_id: RunId, c: Transaction, _: Reader, after: Annotated[int, Query(ge=0, le=2**62)] = 0) -> Any:
     """Steps, progress and log lines, oldest first; `next` is the `after` of the following page."""
     items = run_events.events_of(c, run_id, after)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from backend.api.bodies import Body, Name, Slug
+from backend.api.bodies import Name, RequestBody, Slug
 from backend.api.dependencies import Config, FreeWriter, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
@@ -19,7 +19,7 @@ from backend.services.triage.views import Page
 router = APIRouter(tags=["backfills"])
 
 
-class BackfillBody(Body):
+class BackfillBody(RequestBody):
     project: Slug
     suite: Name
     testbed: Name | None = Field(default=None, description="default: the first of the suite's")

@@ -8,13 +8,16 @@ from backend.api.bodies import RunRequestBody
 from backend.api.dependencies import Config, FreeWriter, Now, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.services.repository.requests import Accepted, RunRequest, request_commit
+from backend.services.repository.requests import AcceptedRequest, RunRequest, request_commit
 
 router = APIRouter(tags=["runs"])
 
 
 @router.post(
-    "/run-requests", response_model=None, status_code=202, responses=answer(Accepted, "Queued, or there", status=202)
+    "/run-requests",
+    response_model=None,
+    status_code=202,
+    responses=answer(AcceptedRequest, "Queued, or there", status=202),
 )
 def request(body: RunRequestBody, c: Transaction, config: Config, now: Now, caller: FreeWriter) -> Any:
     """Queue the runs of a commit; those that stand already are named instead."""

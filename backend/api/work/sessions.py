@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from sqlalchemy import Connection
 
 from backend.api import shapes
-from backend.api.bodies import Body, Name, RunId, Slug
+from backend.api.bodies import Name, RequestBody, RunId, Slug
 from backend.api.dependencies import Config, Deliver, FreeWriter, Now, RawBody, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
@@ -29,7 +29,7 @@ CommitName = Annotated[str, StringConstraints(min_length=1, max_length=255, patt
 Command = Annotated[str, StringConstraints(min_length=1, max_length=10_000, pattern=shapes.NO_NUL)]
 
 
-class SetupBody(Body):
+class SetupBody(RequestBody):
     """What an arm installs or sets beyond what its suite does."""
 
     pip: Annotated[str, StringConstraints(max_length=2000, pattern=PLAIN)] | None = Field(
@@ -39,7 +39,7 @@ class SetupBody(Body):
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
 
 
-class SessionBody(Body):
+class SessionBody(RequestBody):
     project: Slug
     suite: Name
     testbed: Name | None = Field(default=None, description="default: the first of the suite's")

@@ -16,7 +16,7 @@ class CauseName(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryReading:
+class CanaryShift:
     """One canary of the worker at the onset: its cost change against what is usual there, and its usual noise."""
 
     name: str
@@ -34,7 +34,7 @@ class Evidence:
     environment_after: Mapping[str, str] | None = None
     suite_version_before: str | None = None
     suite_version_after: str | None = None
-    canary: tuple[CanaryReading, ...] = ()
+    canary: tuple[CanaryShift, ...] = ()
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
     load_1m: float | None = None
@@ -121,7 +121,7 @@ def _machine(e: Evidence) -> Cause | None:
     return Cause(CauseName.HARDWARE, tuple(told), suppress=True)
 
 
-def _canary_explains(canary: CanaryReading, magnitude: float) -> bool:
+def _canary_explains(canary: CanaryShift, magnitude: float) -> bool:
     same_way = canary.change * magnitude > 0
     return (
         same_way

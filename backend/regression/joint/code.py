@@ -9,7 +9,7 @@ import numpy as np
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift
-from backend.regression.joint.scan import SMALLEST, Found, Place, channels, locate, pattern_of, share_of
+from backend.regression.joint.scan import SMALLEST, OnsetRange, ScanHit, channels, locate, pattern_of, share_of
 from backend.regression.joint.software import Software
 from backend.regression.joint.state import MOVED, Code, Inquiry, JointState
 from backend.regression.joint.terms import Bools, Floats, IncidentKind
@@ -37,7 +37,7 @@ class CodeChanges:
         """A session proved a change of the code: one that is known, a step of a drift, or a new one."""
         rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
-        code = Code(0, change, error, listed, Place(0, 0, 0))
+        code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
         known = next((c for c in reversed(self.state.codes) if not c.drift and self.same_change(c, code, rows)), None)
         if known is not None:
@@ -156,7 +156,7 @@ class CodeChanges:
         sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
         return rows.name in a.shown and sharp and a.place.commit == b.place.commit
 
-    def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> Place:
+    def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> OnsetRange:
         """Where a change began, from all rows of the testbeds that show it."""
         pattern = np.where(code.listed, code.change, 0.0)
         positions, evidence = [], []
@@ -291,7 +291,7 @@ class CodeChanges:
                 code.open = False
                 self.state.close_incident(code.incident, fix.place.commit)
 
-    def absorb(self, rows: RowsOfTestbed, found: Found) -> bool:
+    def absorb(self, rows: RowsOfTestbed, found: ScanHit) -> bool:
         """True when the change is one that is known: on a further testbed, or what its first estimate left over."""
         pattern = pattern_of(found, self.state.machine_bound)
         moved = pattern != 0

@@ -16,9 +16,9 @@ from backend.regression.joint.drift import Drifts
 from backend.regression.joint.health import Degraded
 from backend.regression.joint.machines import Machines
 from backend.regression.joint.rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
-from backend.regression.joint.scan import Found, channels, newest_change, pattern_of, share_of
+from backend.regression.joint.scan import ScanHit, channels, newest_change, pattern_of, share_of
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import Code, Inquiry, JointState, Purpose, Upgrade
+from backend.regression.joint.state import Code, Inquiry, JointState, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
 TOLD = 0.88
@@ -164,7 +164,7 @@ class JointDetector:
             if found is not None:
                 if upgrade.cleared >= int(rows.position[found.rows].max()) - 10:
                     return self.drifts.blame_upgrade(upgrade, rows)
-                return self.ask_about(rows, found, Purpose.UPGRADE, upgrade=upgrade)
+                return self.ask_about(rows, found, QuestionPurpose.UPGRADE, upgrade=upgrade)
         found = newest_change(
             rows.tail(rows.by_position(TAIL)),
             self.state.machine_bound,
@@ -182,7 +182,7 @@ class JointDetector:
         if self.changes.absorb(rows, found):
             return None
         late = upgrade if upgrade is not None and (rows.level[found.rows] >= upgrade.level).all() else None
-        return self.ask_about(rows, found, Purpose.UPGRADE if late else Purpose.CHANGE, upgrade=late)
+        return self.ask_about(rows, found, QuestionPurpose.UPGRADE if late else QuestionPurpose.CHANGE, upgrade=late)
 
     def watched(self, rows: RowsOfTestbed) -> Bools:
         """Series that are not just being measured anew, nor asked about a moment ago."""
@@ -197,7 +197,7 @@ class JointDetector:
         watched &= ~np.isin(self.state.benchmark, muted)
         return watched
 
-    def since_upgrade(self, rows: RowsOfTestbed, upgrade: Upgrade, watched: Bools) -> Found | None:
+    def since_upgrade(self, rows: RowsOfTestbed, upgrade: Upgrade, watched: Bools) -> ScanHit | None:
         """An unexplained change that all runs since an upgrade show."""
         post = rows.judged(30, level=upgrade.level)
         if len(post) >= UPGRADE_SETTLES:
@@ -215,10 +215,10 @@ class JointDetector:
         return None
 
     def ask_about(
-        self, rows: RowsOfTestbed, found: Found, purpose: Purpose, upgrade: Upgrade | None = None
+        self, rows: RowsOfTestbed, found: ScanHit, purpose: QuestionPurpose, upgrade: Upgrade | None = None
     ) -> Ask | None:
         pattern = pattern_of(found, self.state.machine_bound)
-        if self.drifts.ramps(found.lead) and purpose is Purpose.CHANGE:
+        if self.drifts.ramps(found.lead) and purpose is QuestionPurpose.CHANGE:
             return self.drifts.look_back(rows, int(self.state.partner[found.lead]))
         positions = rows.position[found.rows]
         first, head = int(positions.min()), int(positions.max())
@@ -269,7 +269,7 @@ class JointDetector:
         change = np.nan_to_num(np.array(inquiry.results).mean(axis=0))
         error = self.session_error(inquiry)
         z = change / error
-        if inquiry.purpose is Purpose.DRIFT:
+        if inquiry.purpose is QuestionPurpose.DRIFT:
             return self.drifts.decide_drift(inquiry, change, error)
         moved = (np.abs(z) >= 4.5) & (np.abs(change) >= LISTED * self.state.smallest)
         moved |= ~self.state.machine_bound & (np.abs(z) >= 8) & (np.abs(change) >= SHOWN * self.state.smallest)
@@ -281,7 +281,7 @@ class JointDetector:
             if lean <= LIKELIER:
                 return self.not_code(inquiry, rows, cleared=lean <= UNDECIDED[0])
             moved = inquiry.pattern != 0
-        if inquiry.purpose is Purpose.MACHINE:
+        if inquiry.purpose is QuestionPurpose.MACHINE:
             self.acquit(rows, inquiry)
         if self.small(moved, change, error):
             self.refute(inquiry)
@@ -306,7 +306,7 @@ class JointDetector:
 
         `cleared`: the sessions speak against the code; where they only do not speak for it, nobody else is blamed.
         """
-        if inquiry.purpose is Purpose.MACHINE:
+        if inquiry.purpose is QuestionPurpose.MACHINE:
             assert inquiry.worker is not None
             if cleared and self.still_holds(rows, inquiry):
                 self.machines.mark_degraded_from_held(rows, inquiry.worker)
@@ -373,9 +373,9 @@ class JointDetector:
 
     def without_session(self, inquiry: Inquiry) -> None:
         """None could be had: a drift is looked for later, and what a machine's signals mean its next run says."""
-        if inquiry.purpose is Purpose.DRIFT:
+        if inquiry.purpose is QuestionPurpose.DRIFT:
             self.drifts.put_off(inquiry)
-        elif inquiry.purpose is not Purpose.MACHINE:
+        elif inquiry.purpose is not QuestionPurpose.MACHINE:
             self.refute(inquiry)
 
     def refute(self, inquiry: Inquiry) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.code import LISTED, STEP_OF_DRIFT
 from backend.regression.joint.rows import RowsOfTestbed, Shift
-from backend.regression.joint.scan import Place
+from backend.regression.joint.scan import OnsetRange
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import MOVED, Code, Inquiry, JointState, Purpose, Upgrade
+from backend.regression.joint.state import MOVED, Code, Inquiry, JointState, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentKind
 
 BACK = 95
@@ -49,7 +49,7 @@ LOST_FOR = 110
 """Commits after it was told in which a benchmark's small losses are that drift's."""
 
 
-class Verdict(StrEnum):
+class DriftVerdict(StrEnum):
     DRIFT = "drift"
     DOUBTFUL = "doubtful"
     NOT_YET = "not yet"
@@ -172,7 +172,7 @@ class Drifts:
         self.state.looked_back = self.state.newest
         head = max(self.state.oldest, self.state.newest - JUDGED)
         self.state.pending = Inquiry(
-            Purpose.DRIFT,
+            QuestionPurpose.DRIFT,
             rows.name,
             max(self.state.oldest, head - BACK),
             head,
@@ -201,10 +201,10 @@ class Drifts:
             )
             for gate in np.flatnonzero(self.may_drift())
         }
-        if Verdict.DOUBTFUL in verdicts.values() and len(inquiry.results) < 2:
+        if DriftVerdict.DOUBTFUL in verdicts.values() and len(inquiry.results) < 2:
             self.state.pending = inquiry
             return self.state.ask(inquiry)
-        drifting = [gate for gate, verdict in verdicts.items() if verdict is Verdict.DRIFT]
+        drifting = [gate for gate, verdict in verdicts.items() if verdict is DriftVerdict.DRIFT]
         if len(drifting) > 1:
             # Several at once: what the runs know nothing of is a known change that was not taken off rightly.
             drifting = [gate for gate in drifting if seen[gate] / seen_error[gate] >= 1]
@@ -215,7 +215,9 @@ class Drifts:
             None if inquiry.upgrade is None else self.blame_upgrade(inquiry.upgrade, self.state.rows[inquiry.testbed])
         )
 
-    def leave_alone(self, inquiry: Inquiry, verdicts: Mapping[int, Verdict], change: Floats, error: Floats) -> None:
+    def leave_alone(
+        self, inquiry: Inquiry, verdicts: Mapping[int, DriftVerdict], change: Floats, error: Floats
+    ) -> None:
         """Until when a benchmark is not looked at again: the session has seen them all."""
         at_most = change + 2 * error
         asked = int(self.state.benchmark[inquiry.lead])
@@ -228,18 +230,18 @@ class Drifts:
                 self.state.losing[asked] = self.state.newest + STEADY
         for gate, verdict in verdicts.items():
             number = int(self.state.benchmark[gate])
-            if verdict is Verdict.NOT_YET:
+            if verdict is DriftVerdict.NOT_YET:
                 self.state.steady_until[number] = self.state.losing[number] = self.state.newest + AGAIN
             elif at_most[gate] < HINTS * self.state.smallest[gate] and number != asked:
                 self.state.steady_until[number] = self.state.newest + SEEN_STEADY
 
-    def judge_loss(self, z: float, loss: float, z_of_runs: float) -> Verdict:
+    def judge_loss(self, z: float, loss: float, z_of_runs: float) -> DriftVerdict:
         """One benchmark: the session's loss as a share of the gate, and whether the runs of all testbeds saw it too."""
         if loss < TELLS:
-            return Verdict.NOT_YET if loss >= HINTS and z >= 2 else Verdict.NONE
+            return DriftVerdict.NOT_YET if loss >= HINTS and z >= 2 else DriftVerdict.NONE
         if z >= 4.5 or (z >= 3 and z_of_runs >= 2):
-            return Verdict.DRIFT
-        return Verdict.DOUBTFUL if z >= 2 and z_of_runs >= 2 else Verdict.NONE
+            return DriftVerdict.DRIFT
+        return DriftVerdict.DOUBTFUL if z >= 2 and z_of_runs >= 2 else DriftVerdict.NONE
 
     def error_of_known(self, inquiry: Inquiry) -> Floats:
         """How badly the changes are known that were taken off a session."""
@@ -260,7 +262,7 @@ class Drifts:
             & (change >= 2.5 * error)
         )
         listed[gates] = True
-        place = Place(self.blamable(max(1, now - 20)), max(1, inquiry.base - 10), now)
+        place = OnsetRange(self.blamable(max(1, now - 20)), max(1, inquiry.base - 10), now)
         self.state.drifting.update({int(b): now + LOST_FOR for b in benchmarks})
         earlier = self.step_of_drift(gates[0])
         if earlier is not None:

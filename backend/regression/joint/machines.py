@@ -9,8 +9,8 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.health import ENOUGH, Degraded, Diagnosis, Health, HealthSignals, diagnose
 from backend.regression.joint.rows import RowsOfTestbed, Shift
-from backend.regression.joint.scan import Place, channels, share_of
-from backend.regression.joint.state import MOVED, Degradation, Inquiry, JointState, Purpose
+from backend.regression.joint.scan import OnsetRange, channels, share_of
+from backend.regression.joint.state import MOVED, Degradation, Inquiry, JointState, QuestionPurpose
 from backend.regression.joint.terms import Ask, Bools, IncidentKind, JointRun
 
 HARDLY_SLOWER = 0.1
@@ -108,7 +108,7 @@ class Machines:
         first, head = int(rows.position[affected].min()), int(rows.position[affected].max())
         lead = self.state.lead_of(pattern, pattern > 0)
         base = max(self.state.oldest, first - 8)
-        self.state.pending = Inquiry(Purpose.MACHINE, rows.name, base, head, pattern, affected, w, lead=lead)
+        self.state.pending = Inquiry(QuestionPurpose.MACHINE, rows.name, base, head, pattern, affected, w, lead=lead)
         return self.state.ask(self.state.pending)
 
     def mark_degraded(
@@ -134,7 +134,7 @@ class Machines:
             CauseName.HARDWARE,
             self.slowed(rows, affected, kind),
             (rows.name,),
-            Place(first, first, first),
+            OnsetRange(first, first, first),
             change,
             worker=rows.workers[w],
         )

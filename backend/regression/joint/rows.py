@@ -47,7 +47,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class RecentRows:
     """Some rows with their residuals: the newest last. Missing values are 0 and not in the mask."""
 
     rows: Ints
@@ -60,7 +60,7 @@ class Tail:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def of(self, keep: Bools) -> Tail:
+    def of(self, keep: Bools) -> RecentRows:
         return replace(
             self,
             rows=self.rows[keep],
@@ -272,7 +272,7 @@ class RowsOfTestbed:
         kept: Ints = rows[np.argsort(self.stamp[rows], kind="stable")][-most:]
         return kept
 
-    def tail(self, rows: Ints, *, whole: bool = False) -> Tail:
+    def tail(self, rows: Ints, *, whole: bool = False) -> RecentRows:
         """Rows with their residuals; those excused are masked, unless the whole is wanted."""
         workers = self.worker[rows]
         residual = self.clean[rows] - self.base[workers]
@@ -281,7 +281,7 @@ class RowsOfTestbed:
             mask &= ~self.excused[rows]
         variance = self.sigma_of[workers] ** 2
         known = float(np.mean(1 / np.minimum(self.learnt[workers], 20))) if len(rows) else 1.0
-        return Tail(rows, np.where(mask, residual, 0.0), mask, variance, self.sigma**2 * known)
+        return RecentRows(rows, np.where(mask, residual, 0.0), mask, variance, self.sigma**2 * known)
 
     def mean(self, rows: Ints, *, whole: bool = False, against_level: bool = True) -> tuple[Floats, Floats]:
         """Mean residual of rows and its standard error, per series; the level's own error cancels between two means."""

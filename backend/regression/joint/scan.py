@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.regression.joint.rows import Tail
+from backend.regression.joint.rows import RecentRows
 from backend.regression.joint.terms import Bools, Floats, Ints
 
 SMALLEST = 0.66
@@ -22,7 +22,7 @@ PARTNER = 0.44
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScanHit:
     """An unexplained change: the rows that show it, and per series its size and its evidence."""
 
     rows: Ints
@@ -32,7 +32,9 @@ class Found:
     strength: float
 
 
-def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Ints, gate: Floats) -> Found | None:
+def newest_change(
+    tail: RecentRows, machine_bound: Bools, watched: Bools, partner: Ints, gate: Floats
+) -> ScanHit | None:
     """The strongest change that the last 1, 2, ... rows show against their levels.
 
     `partner`: per series the one of its benchmark that people look at; a phase counts only where that one moved too.
@@ -59,7 +61,7 @@ def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Int
     hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER * gate, 0.0)
     if not hit.any():
         return None
-    best: Found | None = None
+    best: ScanHit | None = None
     for m in np.flatnonzero(hit.any(axis=1)):
         columns = np.flatnonzero(hit[m])
         sign = np.sign(mean[m, columns])
@@ -72,11 +74,11 @@ def newest_change(tail: Tail, machine_bound: Bools, watched: Bools, partner: Int
         lead = int(columns[np.argmax(np.abs(z[m, columns]))])
         strength = float(abs(z[m, lead]))
         if best is None or strength > best.strength:
-            best = Found(tail.rows[k - 1 - m :], mean[m], z[m], lead, strength)
+            best = ScanHit(tail.rows[k - 1 - m :], mean[m], z[m], lead, strength)
     return best
 
 
-def pattern_of(found: Found, machine_bound: Bools) -> Floats:
+def pattern_of(found: ScanHit, machine_bound: Bools) -> Floats:
     """The change per series where it is clear, 0 elsewhere."""
     clear = (np.abs(found.z) >= 3.0) & (np.abs(found.change) >= 0.02)
     clear |= ~machine_bound & (np.abs(found.z) >= 6.0) & (np.abs(found.change) >= 0.01)
@@ -94,7 +96,7 @@ def channels(pattern: Floats, variance: Floats, benchmarks: Ints) -> Ints:
     return order[np.sort(first)]
 
 
-def share_of(tail: Tail, pattern: Floats, picked: Ints) -> tuple[Floats, Floats]:
+def share_of(tail: RecentRows, pattern: Floats, picked: Ints) -> tuple[Floats, Floats]:
     """How much of a pattern each row shows (1 = all of it), and the information in it (1 / variance)."""
     weight = pattern[picked] / tail.variance[:, picked] * tail.mask[:, picked]
     information = weight @ pattern[picked]
@@ -103,7 +105,7 @@ def share_of(tail: Tail, pattern: Floats, picked: Ints) -> tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OnsetRange:
     """Where a change began: the likeliest commit, and the first and last that it may be."""
 
     commit: int
@@ -115,7 +117,7 @@ CLIP = 6.0
 NEAR_LIKELY = 3.5
 
 
-def locate(positions: Ints, evidence: Floats, docs: frozenset[int], lowest: int, highest: int) -> Place:
+def locate(positions: Ints, evidence: Floats, docs: frozenset[int], lowest: int, highest: int) -> OnsetRange:
     """The commit from which rows show a change. `evidence` of a row: log likelihood for having it minus against."""
     commits = np.arange(lowest, highest + 1)
     clipped = np.clip(evidence, -CLIP, CLIP)
@@ -129,4 +131,4 @@ def locate(positions: Ints, evidence: Floats, docs: frozenset[int], lowest: int,
     ties = np.flatnonzero(likelihood >= best - 1e-9)
     near = np.flatnonzero(likelihood >= best - NEAR_LIKELY)
     # Commits nobody ran are as likely as the first bad run after them; that one was seen bad, so it is named.
-    return Place(int(commits[ties[-1]]), int(commits[near[0]]), int(commits[near[-1]]))
+    return OnsetRange(int(commits[ties[-1]]), int(commits[near[0]]), int(commits[near[-1]]))

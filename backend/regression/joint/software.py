@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
-from backend.regression.joint.scan import PARTNER, Place
+from backend.regression.joint.scan import PARTNER, OnsetRange
 from backend.regression.joint.state import TELLS, JointState, Method, Upgrade
 from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
@@ -85,7 +85,7 @@ class Software:
             own = (self.state.suite == method.suite) & self.state.machine_bound
             listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
             if (listed & self.state.shown & (np.abs(change) >= TELLS * self.state.smallest) & (np.abs(z) >= 5)).any():
-                place = Place(method.position, method.position, method.position)
+                place = OnsetRange(method.position, method.position, method.position)
                 if method.told is None:
                     method.told = self.state.open_incident(
                         IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.state.rows), place, change
@@ -133,7 +133,7 @@ class Software:
         return listed, mean
 
     def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
-        place = Place(upgrade.position, upgrade.position, upgrade.position)
+        place = OnsetRange(upgrade.position, upgrade.position, upgrade.position)
         upgrade.told = self.state.open_incident(
             IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
         )

@@ -12,13 +12,13 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.health import CanaryNoise, Degraded, Health, HealthSignals
 from backend.regression.joint.rows import RowsOfTestbed
-from backend.regression.joint.scan import Place
+from backend.regression.joint.scan import OnsetRange
 from backend.regression.joint.terms import (
-    Action,
     Ask,
     Bools,
     Floats,
     Incident,
+    IncidentAction,
     IncidentKind,
     IncidentUpdate,
     Ints,
@@ -32,7 +32,7 @@ TELLS = 0.66
 """Share of the gate: a suite's version that moves nothing by so much is not told."""
 
 
-class Purpose(enum.StrEnum):
+class QuestionPurpose(enum.StrEnum):
     CHANGE = "change"
     MACHINE = "machine"
     UPGRADE = "upgrade"
@@ -47,7 +47,7 @@ class Code:
     change: Floats
     error: Floats
     listed: Bools
-    place: Place
+    place: OnsetRange
     shown: dict[str, int] = field(default_factory=dict)
     """Testbed to the number of its rows when the change was found there."""
     drift: bool = False
@@ -100,7 +100,7 @@ class Method:
 class Inquiry:
     """An open question to a session."""
 
-    purpose: Purpose
+    purpose: QuestionPurpose
     testbed: str
     base: int
     head: int
@@ -238,7 +238,7 @@ class JointState:
         cause: CauseName,
         listed: Bools,
         testbeds: tuple[str, ...],
-        place: Place,
+        place: OnsetRange,
         change: Floats,
         *,
         worker: str | None = None,
@@ -259,7 +259,7 @@ class JointState:
             magnitude=float(change[lead]),
             drift=drift,
         )
-        self.told.append(IncidentUpdate(action=Action.OPEN, incident=self.incidents[number]))
+        self.told.append(IncidentUpdate(action=IncidentAction.OPEN, incident=self.incidents[number]))
         return number
 
     def change_incident(self, number: int, **what: object) -> None:
@@ -271,8 +271,8 @@ class JointState:
         changed = replace(changed, range_start=min(first, changed.first_bad), range_end=last)
         if changed != self.incidents[number]:
             self.incidents[number] = changed
-            self.told.append(IncidentUpdate(action=Action.UPDATE, incident=changed))
+            self.told.append(IncidentUpdate(action=IncidentAction.UPDATE, incident=changed))
 
     def close_incident(self, number: int, position: int) -> None:
         self.incidents[number] = replace(self.incidents[number], closed_by=position)
-        self.told.append(IncidentUpdate(action=Action.CLOSE, incident=self.incidents[number]))
+        self.told.append(IncidentUpdate(action=IncidentAction.CLOSE, incident=self.incidents[number]))

@@ -13,10 +13,10 @@ from backend.regression.joint.detector import JointDetector
 from backend.regression.joint.terms import (
     HARMLESS_THROTTLE,
     SIZES,
-    Action,
     Ask,
     Floats,
     Incident,
+    IncidentAction,
     IncidentUpdate,
     JointRun,
     JointSeries,
@@ -26,7 +26,7 @@ from backend.regression.series.detect import record_of
 from backend.regression.terms import Role
 
 
-class Stream:
+class JudgeStream:
     """Answers one record after another."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Stream:
 
     def _line(self, told: IncidentUpdate) -> dict[str, Any]:
         incident = told.incident
-        if told.action in (Action.CLOSE, Action.WITHDRAW):
+        if told.action in (IncidentAction.CLOSE, IncidentAction.WITHDRAW):
             return {"id": incident.id, "action": told.action.value}
         fields = self._fields(incident)
         return {"id": incident.id, "action": told.action.value, **fields}
@@ -184,7 +184,7 @@ def _variance(logs: Floats) -> Floats:
 
 def main(stdin: TextIO, stdout: TextIO) -> int:
     """Answer every line in order."""
-    stream = Stream()
+    stream = JudgeStream()
     for line in stdin:
         if line.strip():
             stdout.write(json.dumps(stream(record_of(line))) + "\n")

@@ -31,7 +31,7 @@ class IncidentKind(enum.StrEnum):
     METHOD = "method"
 
 
-class Action(enum.StrEnum):
+class IncidentAction(enum.StrEnum):
     OPEN = "open"
     UPDATE = "update"
     WITHDRAW = "withdraw"
@@ -127,5 +127,5 @@ class Incident:
 class IncidentUpdate:
     """One line of an incident's story."""
 
-    action: Action
+    action: IncidentAction
     incident: Incident

@@ -15,7 +15,7 @@ from backend.services.base.access import Principal, hashed, require_no_workflow
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound, TooLarge
 from backend.store.base import artifacts as store
-from backend.store.base.artifacts import ArtifactRow
+from backend.store.base.artifacts import StoredArtifact
 
 NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z._=,+@-]{0,199}\Z")
 MAX_ARTIFACTS = 500
@@ -76,7 +76,7 @@ def store_artifact(
                 f"{name!r} has {len(body):,} bytes and the artifacts of run {run_id} have {size:,} already; "
                 f"accepted: {config.max_run_artifact_bytes:,} together"
             )
-        row = ArtifactRow(
+        row = StoredArtifact(
             run_id=run_id, name=name, content_type=_type(name), size=len(body), sha256=digest, received_at=now
         )
         store.store(c, row)
@@ -85,7 +85,7 @@ def store_artifact(
     return Stored(run_id=run_id, name=name, size=len(body), sha256=digest.hex(), created=there is None)
 
 
-def find_artifact(c: Connection, run_id: str, name: str, config: ServiceConfig) -> tuple[ArtifactRow, Path]:
+def find_artifact(c: Connection, run_id: str, name: str, config: ServiceConfig) -> tuple[StoredArtifact, Path]:
     check_name(name)
     row = store.find(c, run_id, name)
     path = file_path(config, run_id, name)

@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, make_url
 
 from backend.store.base import live as store
-from backend.store.base.live import EventRow
+from backend.store.base.live import LiveEventRow
 
 log = logging.getLogger("tidemark.live")
 
@@ -37,13 +37,13 @@ def newest_event(c: Connection) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Subscription:
     """What one page wants to hear of. None: everything."""
 
     project_id: int | None = None
     run_id: str | None = None
 
-    def matches(self, event: EventRow) -> bool:
+    def matches(self, event: LiveEventRow) -> bool:
         of_run = event.payload.get("run_id")
         if event.kind in RUN_ONLY and (self.run_id is None or of_run != self.run_id):
             return False
@@ -52,14 +52,14 @@ class Wanted:
         return self.project_id is None or event.project_id in (None, self.project_id)
 
 
-class Stream:
+class PageStream:
     """One open page. Iterating ends when the hub closes or the page fell too far behind."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Subscription) -> None:
         self.wanted = wanted
-        self._queue: asyncio.Queue[EventRow | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[LiveEventRow | None] = asyncio.Queue()
 
-    def offer(self, event: EventRow) -> bool:
+    def offer(self, event: LiveEventRow) -> bool:
         """False: the page is too far behind."""
         if self.wanted.matches(event):
             if self._queue.qsize() >= QUEUE_LENGTH:
@@ -67,7 +67,7 @@ class Stream:
             self._queue.put_nowait(event)
         return True
 
-    def begin_with(self, missed: list[EventRow]) -> None:
+    def begin_with(self, missed: list[LiveEventRow]) -> None:
         """Put what the page missed before what was offered since the stream was opened."""
         offered = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
         known = {event.id for event in missed}
@@ -80,7 +80,7 @@ class Stream:
     def end(self) -> None:
         self._queue.put_nowait(None)
 
-    async def next(self, timeout_s: float) -> EventRow | None:
+    async def next(self, timeout_s: float) -> LiveEventRow | None:
         """The next event. None: the stream is over. TimeoutError: nothing happened for so long."""
         return await asyncio.wait_for(self._queue.get(), timeout_s)
 
@@ -90,8 +90,8 @@ class Hub:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams: set[Stream] = set()
-        self._heard: dict[int, EventRow | None] = {}
+        self._streams: set[PageStream] = set()
+        self._heard: dict[int, LiveEventRow | None] = {}
         """The last ones in the order they were heard; None: nobody listened, so it was not read."""
         self._newest = 0
         self._task: asyncio.Task[None] | None = None
@@ -120,9 +120,9 @@ class Hub:
             self._task = None
 
     @contextlib.asynccontextmanager
-    async def stream(self, wanted: Wanted, last_seen: int | None) -> AsyncIterator[Stream]:
+    async def stream(self, wanted: Subscription, last_seen: int | None) -> AsyncIterator[PageStream]:
         """A stream that begins with what came after event `last_seen`."""
-        stream = Stream(wanted)
+        stream = PageStream(wanted)
         self._streams.add(stream)  # before what it missed is read: what happens meanwhile comes after that
         try:
             if last_seen is not None:
@@ -133,7 +133,7 @@ class Hub:
         finally:
             self._streams.discard(stream)
 
-    async def _missed(self, last_seen: int) -> list[EventRow]:
+    async def _missed(self, last_seen: int) -> list[LiveEventRow]:
         if last_seen not in self._heard:
             return await asyncio.to_thread(self._read_after, last_seen)
         # In the order heard: ids follow the order of insertion, and transactions may commit in another.
@@ -143,11 +143,11 @@ class Hub:
         after.update({event.id: event for event in await asyncio.to_thread(self._read, unread)} if unread else {})
         return [event for event in after.values() if event is not None]
 
-    def _read_after(self, event_id: int) -> list[EventRow]:
+    def _read_after(self, event_id: int) -> list[LiveEventRow]:
         with self._engine.connect() as c:
             return store.events_after(c, event_id, REMEMBERED)
 
-    def _read(self, ids: list[int]) -> list[EventRow]:
+    def _read(self, ids: list[int]) -> list[LiveEventRow]:
         with self._engine.connect() as c:
             by_id = {event.id: event for event in store.events_by_id(c, ids)}
         return [by_id[event_id] for event_id in ids if event_id in by_id]
@@ -199,7 +199,7 @@ class Hub:
         elif ids:
             self._hand_out(await asyncio.to_thread(self._read, ids))
 
-    def _hand_out(self, events: list[EventRow]) -> None:
+    def _hand_out(self, events: list[LiveEventRow]) -> None:
         for event in events:
             if event.id in self._heard:
                 continue
@@ -208,7 +208,7 @@ class Hub:
                 stream.end()
                 self._streams.discard(stream)
 
-    def _remember(self, event_id: int, event: EventRow | None) -> None:
+    def _remember(self, event_id: int, event: LiveEventRow | None) -> None:
         if len(self._heard) >= REMEMBERED:
             del self._heard[next(iter(self._heard))]
         self._heard[event_id] = event

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from backend.outgoing import Refused, target_of
+from backend.outgoing import AddressRefused, target_of
 from backend.services.base import live
 from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, NotFound
@@ -135,7 +135,7 @@ def check_url(url: str, *, trusted: bool) -> None:
         )
     try:
         target = target_of(url)
-    except Refused as refused:
+    except AddressRefused as refused:
         raise BadRequest.field("repository_url", url, f"{accepted}; {refused}") from None
     if target.scheme in PROTOCOLS and ("://" in url or SCP_URL.match(url)):
         return

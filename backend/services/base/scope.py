@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound, shown
 from backend.store.base import lookup
-from backend.store.base.lookup import BranchRow, CommitRow, ProjectRow, TestbedRow
+from backend.store.base.lookup import BranchRow, CommitRow, NamedProject, TestbedRow
 
 RANGES = {
     "24h": timedelta(hours=24),
@@ -25,10 +25,10 @@ LAST_GOOD = "last-good"
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class QueryScope:
     """Where a query looks. `testbed` is None for a project on which nothing has run yet."""
 
-    project: ProjectRow
+    project: NamedProject
     branch: BranchRow | None
     default_branch: BranchRow | None
     branches: tuple[BranchRow, ...]
@@ -50,21 +50,21 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def find_project(connection: Connection, slug: str) -> ProjectRow:
+def find_project(connection: Connection, slug: str) -> NamedProject:
     found = lookup.find_project(connection, storable(slug))
     if found is None:
         raise NotFound.of("project", slug, lookup.project_slugs(connection))
     return found
 
 
-def find_scope(connection: Connection, slug: str, branch: str | None = None, testbed: str | None = None) -> Scope:
+def find_scope(connection: Connection, slug: str, branch: str | None = None, testbed: str | None = None) -> QueryScope:
     """Resolve names. Without them: the default branch, and the first testbed on which the project ran."""
     found = lookup.surroundings(connection, storable(slug))
     if found is None:
         raise NotFound.of("project", slug, lookup.project_slugs(connection))
     project, branches, testbeds = found
     default = next((item for item in branches if item.name == project.default_branch), None)
-    return Scope(
+    return QueryScope(
         project,
         _branch(branches, branch, default),
         default,
@@ -110,7 +110,7 @@ def time_range(
     return TimeRange(None if length is None else now - length, None, name)
 
 
-def find_commit(connection: Connection, scope: Scope, name: str, *, before: int | None = None) -> CommitRow:
+def find_commit(connection: Connection, scope: QueryScope, name: str, *, before: int | None = None) -> CommitRow:
     """A commit by sha (four digits or more), branch name, `#123` (a pull request) or `last-good`.
 
     `before` is the position that `last-good` must lie before.
@@ -133,7 +133,7 @@ def find_commit(connection: Connection, scope: Scope, name: str, *, before: int 
     raise NotFound(f"no commit {shown(name)} is recorded in {scope.project.slug}; a sha, a branch, #123 or last-good")
 
 
-def _sha_named(connection: Connection, scope: Scope, name: str, before: int | None) -> str:
+def _sha_named(connection: Connection, scope: QueryScope, name: str, before: int | None) -> str:
     """The sha that a name stands for; the name itself when it looks like one."""
     for branch in scope.branches:
         if branch.name == name and branch.head_sha:
@@ -154,7 +154,7 @@ def _sha_named(connection: Connection, scope: Scope, name: str, before: int | No
     )
 
 
-def _last_good(connection: Connection, scope: Scope, before: int | None) -> str:
+def _last_good(connection: Connection, scope: QueryScope, before: int | None) -> str:
     if scope.default_branch is None or scope.testbed is None:
         raise NotFound(f"nothing has run in {scope.project.slug} yet, so there is no last good commit")
     sha = lookup.last_good_commit(connection, scope.default_branch.id, scope.testbed.id, before)

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
-from backend.services.base.scope import Scope, TimeRange, find_scope, time_range
+from backend.services.base.scope import QueryScope, TimeRange, find_scope, time_range
 from backend.services.board.buckets import bucket_page
 from backend.services.board.cell_detail import CellDetail, load_cell
 from backend.services.board.cells import Cell, CellState
 from backend.services.board.commits import commit_page
-from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardQuery, Page, Row, Span, Summary
+from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardPage, BoardQuery, BoardRow, Span, Summary
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice
 from backend.store.board import board as store
@@ -18,12 +18,12 @@ from backend.store.board import board as store
 __all__ = [
     "Board",
     "BoardQuery",
+    "BoardRow",
     "Cell",
     "CellDetail",
     "CellState",
     "Column",
     "Notice",
-    "Row",
     "Summary",
     "load_board",
     "load_cell",
@@ -42,7 +42,7 @@ def load_board(c: Connection, query: BoardQuery, *, now: datetime | None = None)
     scope = find_scope(c, query.project, query.branch, query.testbed)
     asked = time_range(query.range, query.since, query.until, now=now)
     span = _span(c, scope, query, asked)
-    page = Page()
+    page = BoardPage()
     if not span.empty:
         page = (commit_page if query.granularity == "commit" else bucket_page)(c, scope, query, span)
     suites, summary = _summary(c, scope, now)
@@ -69,7 +69,7 @@ def load_summary(c: Connection, project: str, *, testbed: str | None = None, now
     return _summary(c, find_scope(c, project, None, testbed), now or datetime.now(UTC))[1]
 
 
-def _span(c: Connection, scope: Scope, query: BoardQuery, asked: TimeRange) -> Span:
+def _span(c: Connection, scope: QueryScope, query: BoardQuery, asked: TimeRange) -> Span:
     if not 1 <= query.limit <= MAX_LIMIT:
         raise BadRequest.field("limit", query.limit, f"1 to {MAX_LIMIT}")
     if query.last is not None and query.last < 1:
@@ -85,7 +85,7 @@ def _span(c: Connection, scope: Scope, query: BoardQuery, asked: TimeRange) -> S
     return Span(first, last, start, query.limit)
 
 
-def _summary(c: Connection, scope: Scope, now: datetime) -> tuple[tuple[str, ...], Summary]:
+def _summary(c: Connection, scope: QueryScope, now: datetime) -> tuple[tuple[str, ...], Summary]:
     """The suites that there are, and the summary strip."""
     if scope.testbed is None:
         return (), Summary()

@@ -5,28 +5,28 @@ import math
 import numpy as np
 from sqlalchemy import Connection
 
-from backend.services.base.scope import Scope
+from backend.services.base.scope import QueryScope
 from backend.services.board import cells
-from backend.services.board.cells import Context
+from backend.services.board.cells import CellContext
 from backend.services.board.commits import metric_names, wanted_series
-from backend.services.board.model import BoardQuery, Page, Row, Span
+from backend.services.board.model import BoardPage, BoardQuery, BoardRow, Span
 from backend.services.reports.columns import columns_of
 from backend.store.base.lookup import CommitRow
 from backend.store.board import board as store
 from backend.store.board.board import BucketRow
 
 
-def bucket_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> Page:
+def bucket_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> BoardPage:
     """Buckets of the default branch from `span.start` downwards. (Roll-ups are kept for the default branch only.)"""
     if scope.testbed is None or scope.default_branch is None:
-        return Page()
+        return BoardPage()
     gates = store.gate_series(c, scope.project.id, scope.testbed.id, None)
     series = wanted_series(gates, query)
     ids = [row.id for row in series]
     found = store.bucket_rows(c, ids, query.granularity, span.first, span.start, span.limit + 1)
     buckets = found[: span.limit]
     if not buckets:
-        return Page(metrics=metric_names(gates))
+        return BoardPage(metrics=metric_names(gates))
     worst = store.bucket_cells(c, ids, query.granularity, [bucket for bucket, _ in buckets])
     seen = {row.series_id for row in worst}
     columns = columns_of(tuple(row for row in series if row.id in seen), (), (), among=tuple(gates))
@@ -38,13 +38,13 @@ def bucket_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
     regressions = cells.regressions_in(records)
     if regressions:
         records = cells.with_owners(records, store.regressions_of_ids(c, regressions).values())
-    context = Context(
+    context = CellContext(
         {row.id: (row.metric, row.unit) for row in series}, [column.suite for column in columns], [{} for _ in buckets]
     )
     table = cells.rolled_up(records, {}, rows=len(buckets), columns=len(columns), context=context)
     commits = _commits(c, scope, [position for _, position in buckets])
     rows = [
-        Row(
+        BoardRow(
             sha=commits[position].sha,
             short=commits[position].sha[:7],
             position=position,
@@ -61,7 +61,7 @@ def bucket_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
         for row, (bucket, position) in enumerate(buckets)
         if position in commits
     ]
-    return Page(columns, rows, str(buckets[-1][1]) if len(found) > span.limit else None, metric_names(gates))
+    return BoardPage(columns, rows, str(buckets[-1][1]) if len(found) > span.limit else None, metric_names(gates))
 
 
 def _record(row: BucketRow, index: int, column: int) -> tuple[int, int, int, int, int, int, float, float]:
@@ -70,7 +70,7 @@ def _record(row: BucketRow, index: int, column: int) -> tuple[int, int, int, int
     return index, column, row.series_id, row.last_position, code, row.regression_id or 0, row.last_value, change
 
 
-def _commits(c: Connection, scope: Scope, positions: list[int]) -> dict[int, CommitRow]:
+def _commits(c: Connection, scope: QueryScope, positions: list[int]) -> dict[int, CommitRow]:
     assert scope.default_branch is not None  # asked for by the caller
     found = store.window(
         c,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from backend.services.base.errors import NotFound
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.reports.explanations import Explanation, explanation
-from backend.services.reports.history import WORDS, Series, series_info, with_siblings
+from backend.services.reports.history import WORDS, NamedSeries, series_info, with_siblings
 from backend.store.board import board as board_store
 from backend.store.board.board import ONSET
 from backend.store.reports import history as store
@@ -51,7 +51,7 @@ class CellDetail:
     measured, in `runs` runs of this commit.
     """
 
-    series: Series
+    series: NamedSeries
     sha: str
     message: str
     author: str

@@ -114,7 +114,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CellContext:
     """What turns numbers of a table into words: metric and unit of a series, suites of columns, runs of rows."""
 
     metrics: Mapping[int, tuple[str, str]]
@@ -130,7 +130,7 @@ class CellTable:
     starts: NDArray[np.int64]
     specials: Sequence[Special] = ()
     details: Mapping[tuple[int, int], DetailRow] = field(default_factory=dict)  # by series and position
-    context: Context
+    context: CellContext
 
     def row(self, row: int) -> "RowCells":
         return RowCells(self, row, int(self.starts[row]), int(self.starts[row + 1]))
@@ -310,7 +310,7 @@ def rolled_up(
     *,
     rows: int,
     columns: int,
-    context: Context,
+    context: CellContext,
 ) -> CellTable:
     """One cell per row and column: the worst of its judgements and of what else is known.
 
@@ -343,7 +343,7 @@ def no_cells(rows: int) -> CellTable:
     return CellTable(
         records=np.empty(0, dtype=RECORD),
         starts=np.zeros(rows + 1, dtype=np.int64),
-        context=Context({}, (), [{} for _ in range(rows)]),
+        context=CellContext({}, (), [{} for _ in range(rows)]),
     )
 
 
@@ -358,7 +358,7 @@ def narrowed(table: CellTable, keep_rows: NDArray[np.bool_], keep_columns: NDArr
         table,
         records=kept,
         starts=np.searchsorted(kept["row"], np.arange(int(keep_rows.sum()) + 1)),
-        context=Context(
+        context=CellContext(
             context.metrics,
             [suite for suite, keep in zip(context.suites, keep_columns, strict=True) if keep],
             [runs for runs, keep in zip(context.runs, keep_rows, strict=True) if keep],

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from backend.services.base.scope import Scope, storable
+from backend.services.base.scope import QueryScope, storable
 from backend.services.board import cells
-from backend.services.board.cells import CODE_OF, CellState, CellTable, Context, Placed, Special
-from backend.services.board.model import BoardQuery, Page, Row, Span
+from backend.services.board.cells import CODE_OF, CellContext, CellState, CellTable, Placed, Special
+from backend.services.board.model import BoardPage, BoardQuery, BoardRow, Span
 from backend.services.reports.columns import Column, columns_of, key_of, matches
 from backend.services.reports.notices import Notice, notices_by_row
 from backend.store.base.lookup import CommitRow, TestbedRow
 from backend.store.board import board as store
-from backend.store.board.board import DetailRow, ResultRow, RunRow, SeriesRow
+from backend.store.board.board import BoardResultRow, BoardRunRow, BoardSeriesRow, DetailRow
 
 # A change begins there, or is suspected to: what a person calls a commit that moved something.
 MOVED = (CellState.REGRESSION, CellState.SUSPECT, CellState.IMPROVEMENT)
@@ -31,20 +31,20 @@ SPARSE = 4  # rows further apart than this on average are read one by one
 class Ran:
     """What ran for the commits of a page, before any verdict."""
 
-    runs: Sequence[RunRow]
+    runs: Sequence[BoardRunRow]
     row_of_commit: Mapping[int, int]
-    results: Sequence[ResultRow]  # those that did not end well, and all of quarantined runs
+    results: Sequence[BoardResultRow]  # those that did not end well, and all of quarantined runs
     quarantined: frozenset[str]
 
-    def row(self, run: RunRow) -> int:
+    def row(self, run: BoardRunRow) -> int:
         return self.row_of_commit[run.commit_id]
 
 
-def commit_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> Page:
+def commit_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> BoardPage:
     """The page of commits from `span.start` downwards, with the columns that have a cell on it."""
     commits, after = _commits(c, scope, query, span)
     if scope.testbed is None or not commits:
-        return Page(rows=_rows(commits, None, {}), next=after)
+        return BoardPage(rows=_rows(commits, None, {}), next=after)
     ran = _ran(c, commits, scope.testbed)
     gates = store.gate_series(c, scope.project.id, scope.testbed.id, _first_start(ran.runs))
     series = wanted_series(gates, query)
@@ -56,10 +56,10 @@ def commit_page(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> P
     table = _table(c, scope, commits, ran, series, results, columns)
     notices = notices_by_row(c, scope.project.id, scope.testbed, commits, ran.runs)
     rows = _rows(commits, table, notices)
-    return Page(*_filtered(columns, rows, table, _states_asked(scope, query)), after, metric_names(gates))
+    return BoardPage(*_filtered(columns, rows, table, _states_asked(scope, query)), after, metric_names(gates))
 
 
-def wanted_series(gates: Iterable[SeriesRow], query: BoardQuery) -> list[SeriesRow]:
+def wanted_series(gates: Iterable[BoardSeriesRow], query: BoardQuery) -> list[BoardSeriesRow]:
     """The gate series that the filters of a query leave."""
     words = query.text.lower().split()
     return [
@@ -71,11 +71,11 @@ def wanted_series(gates: Iterable[SeriesRow], query: BoardQuery) -> list[SeriesR
     ]
 
 
-def metric_names(gates: Iterable[SeriesRow]) -> list[str]:
+def metric_names(gates: Iterable[BoardSeriesRow]) -> list[str]:
     return list(dict.fromkeys(row.metric for row in gates))
 
 
-def _commits(c: Connection, scope: Scope, query: BoardQuery, span: Span) -> tuple[list[CommitRow], str | None]:
+def _commits(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> tuple[list[CommitRow], str | None]:
     """The commits of the page, and the cursor of the next one."""
     assert scope.branch is not None  # without a branch the span is empty
     positions = None
@@ -107,12 +107,12 @@ def _ran(c: Connection, commits: Sequence[CommitRow], testbed: TestbedRow) -> Ra
     return Ran(runs, {commit.id: row for row, commit in enumerate(commits)}, results, quarantined)
 
 
-def _first_start(runs: Iterable[RunRow]) -> datetime | None:
+def _first_start(runs: Iterable[BoardRunRow]) -> datetime | None:
     moments = _measured(runs)
     return min(moments) - SLACK if moments else None
 
 
-def _measured(runs: Iterable[RunRow]) -> list[datetime]:
+def _measured(runs: Iterable[BoardRunRow]) -> list[datetime]:
     """The moments by which judgements of the runs are filed: when one started, or arrived if it does not say."""
     stated = (run.started_at or run.received_at for run in runs)
     return [moment for moment in stated if moment is not None]
@@ -120,15 +120,15 @@ def _measured(runs: Iterable[RunRow]) -> list[datetime]:
 
 def _table(
     c: Connection,
-    scope: Scope,
+    scope: QueryScope,
     commits: Sequence[CommitRow],
     ran: Ran,
-    series: Sequence[SeriesRow],
-    results: Sequence[ResultRow],
+    series: Sequence[BoardSeriesRow],
+    results: Sequence[BoardResultRow],
     columns: Sequence[Column],
 ) -> CellTable:
     column_of_series = {series_id: index for index, column in enumerate(columns) for series_id in column.series}
-    context = Context(
+    context = CellContext(
         {row.id: (row.metric, row.unit) for row in series},
         [column.suite for column in columns],
         _runs_by_suite(len(commits), ran),
@@ -153,7 +153,7 @@ class _Judgements:
     """Reads the judgements of a page: those of the default branch, and those of the branch itself if it is another."""
 
     c: Connection
-    scope: Scope
+    scope: QueryScope
     commits: Sequence[CommitRow]
     ran: Ran
     column_of_series: Mapping[int, int]
@@ -228,7 +228,7 @@ def _runs_by_suite(rows: int, ran: Ran) -> list[dict[str, str]]:
     return found
 
 
-def _specials(ran: Ran, results: Iterable[ResultRow], columns: Sequence[Column]) -> dict[tuple[int, int], Special]:
+def _specials(ran: Ran, results: Iterable[BoardResultRow], columns: Sequence[Column]) -> dict[tuple[int, int], Special]:
     """Cells that have no verdict: failed, held back, not applicable, running, queued. The most telling one each."""
     specials: dict[tuple[int, int], Special] = {}
     index_of = {column.key: index for index, column in enumerate(columns)}
@@ -251,13 +251,13 @@ def _specials(ran: Ran, results: Iterable[ResultRow], columns: Sequence[Column])
     return specials
 
 
-def _state_of_result(result: ResultRow, ran: Ran) -> CellState:
+def _state_of_result(result: BoardResultRow, ran: Ran) -> CellState:
     if result.status == "not_applicable":
         return CellState.NOT_APPLICABLE
     return CellState.QUARANTINED if result.run_id in ran.quarantined else CellState.FAILED
 
 
-def _whole_runs(ran: Ran) -> Iterable[tuple[RunRow, Special]]:
+def _whole_runs(ran: Ran) -> Iterable[tuple[BoardRunRow, Special]]:
     """Runs that say the same of every variant of their suite: waiting ones, and those that broke before any result."""
     delivered = {result.run_id for result in ran.results}
     good = {(run.commit_id, run.suite) for run in ran.runs if run.status == "ok"}
@@ -268,11 +268,11 @@ def _whole_runs(ran: Ran) -> Iterable[tuple[RunRow, Special]]:
             yield run, Special(CellState.FAILED, run.id, run.error)
 
 
-def _broke(run: RunRow) -> bool:
+def _broke(run: BoardRunRow) -> bool:
     return run.state == "failed" or run.status in BROKEN
 
 
-def _share_done(run: RunRow) -> float | None:
+def _share_done(run: BoardRunRow) -> float | None:
     """How much of a running run is done, as a fraction, as far as it said."""
     progress = run.progress or {}
     done, total = progress.get("done"), progress.get("total")
@@ -283,10 +283,10 @@ def _share_done(run: RunRow) -> float | None:
 
 def _rows(
     commits: Sequence[CommitRow], table: CellTable | None, notices: Mapping[int, tuple[Notice, ...]]
-) -> list[Row]:
+) -> list[BoardRow]:
     table = table or cells.no_cells(len(commits))
     return [
-        Row(
+        BoardRow(
             sha=commit.sha,
             short=commit.sha[:7],
             position=commit.position if commit.position is not None else -1,
@@ -304,7 +304,7 @@ def _rows(
     ]
 
 
-def _states_asked(scope: Scope, query: BoardQuery) -> Sequence[CellState]:
+def _states_asked(scope: QueryScope, query: BoardQuery) -> Sequence[CellState]:
     """The states that a row must show. Other branches keep no change points: their moves are seen in the cells."""
     if query.states:
         return query.states
@@ -312,8 +312,8 @@ def _states_asked(scope: Scope, query: BoardQuery) -> Sequence[CellState]:
 
 
 def _filtered(
-    columns: Sequence[Column], rows: Sequence[Row], table: CellTable, states: Sequence[CellState]
-) -> tuple[Sequence[Column], Sequence[Row]]:
+    columns: Sequence[Column], rows: Sequence[BoardRow], table: CellTable, states: Sequence[CellState]
+) -> tuple[Sequence[Column], Sequence[BoardRow]]:
     """Rows that the state filter leaves, and columns with a cell in them, renumbered without gaps."""
     codes = [CODE_OF[state] for state in states]
     keep_rows = np.ones(len(rows), dtype=bool)

@@ -36,7 +36,7 @@ class BoardQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BoardRow:
     """A commit; at a coarser granularity the newest judged commit of an hour, day or week (`bucket`)."""
 
     sha: str
@@ -71,11 +71,11 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class BoardPage:
     """Rows newest first with the columns that they fill; `next` asks for older ones."""
 
     columns: Sequence[Column] = ()
-    rows: Sequence[Row] = ()
+    rows: Sequence[BoardRow] = ()
     next: str | None = None
     metrics: Sequence[str] = ()
 
@@ -93,7 +93,7 @@ class Board:
     suites: tuple[str, ...]
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
     summary: Summary
     next: str | None
     range: TimeRange

@@ -35,7 +35,7 @@ WIDTH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MetricLine:
     """One judged metric, of all runs of the commit together. Changes are of cost, as fractions."""
 
     suite: str
@@ -70,7 +70,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class GrownPhase:
     """A part of a step beside what it was; `growth` in its own unit."""
 
     benchmark: str
@@ -107,8 +107,8 @@ class CommitReport:
     verdict: CommitVerdict
     complete: bool
     started: bool
-    lines: tuple[Line, ...]
-    phases: tuple[Phase, ...]
+    lines: tuple[MetricLine, ...]
+    phases: tuple[GrownPhase, ...]
     failed: tuple[FailedRun, ...]
     waiting: tuple[Waiting, ...]
     suites: tuple[str, ...]
@@ -118,17 +118,17 @@ class CommitReport:
     """Of the machine, where something looks slower."""
     url: str
 
-    def of(self, verdict: str) -> tuple[Line, ...]:
+    def of(self, verdict: str) -> tuple[MetricLine, ...]:
         return tuple(line for line in self.lines if line.verdict == verdict)
 
     @property
-    def worse(self) -> tuple[Line, ...]:
+    def worse(self) -> tuple[MetricLine, ...]:
         """What got or may have got worse, what is judged before what is only watched."""
         found = [line for line in self.lines if line.verdict in WORSE]
         return tuple(sorted(found, key=lambda line: line.role != "gate"))
 
     @property
-    def gates(self) -> tuple[Line, ...]:
+    def gates(self) -> tuple[MetricLine, ...]:
         return tuple(line for line in self.lines if line.role == "gate")
 
     @property
@@ -148,8 +148,8 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     newest = {_place(run): run for run in verdict.runs if run.state not in ("superseded", "cancelled")}
     book = policy_book(c, project.slug)
     documents = store.documents_of(c, [run.run_id for run in newest.values()])
-    lines: list[Line] = []
-    phases: list[Phase] = []
+    lines: list[MetricLine] = []
+    phases: list[GrownPhase] = []
     for place, run in newest.items():
         said = {other.run_id: judgements.of_run(c, other.run_id) for other in verdict.runs if _place(other) == place}
         sources = _sources(documents.get(run.run_id, {}))
@@ -206,7 +206,9 @@ def is_sustained(judged: Sequence[Any], needed: int) -> bool:
     return len(worse) >= needed and len(worse) == len(judged)
 
 
-def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: Mapping[tuple[str, str], str]) -> Line:
+def _line(
+    run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: Mapping[tuple[str, str], str]
+) -> MetricLine:
     """A series of the commit; `same` are its judgements in all runs of the commit, `row` the newest."""
     sustained = is_sustained(same, needed)
     change = median(known) if (known := [it.change for it in same if it.change is not None]) else None
@@ -215,7 +217,7 @@ def _line(run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: M
     if change is not None and noise and not row.exact:
         half = WIDTH * noise * sqrt(1 / len(same) + 1 / max(1, known_runs))
         low, high = (1 + change) * exp(-half) - 1, (1 + change) * exp(half) - 1
-    return Line(
+    return MetricLine(
         suite=run.suite,
         testbed=run.testbed,
         benchmark=row.benchmark,
@@ -257,8 +259,8 @@ def _file_in(benchmark: str) -> str | None:
     return file if colons and file.endswith(".py") else None
 
 
-def _phase(row: Any, same: Sequence[Any]) -> Phase:
-    return Phase(
+def _phase(row: Any, same: Sequence[Any]) -> GrownPhase:
+    return GrownPhase(
         benchmark=row.benchmark,
         variant=row.variant_key,
         name=row.metric.removesuffix("_ms"),
@@ -278,7 +280,7 @@ def _waiting(c: Connection, project: ProjectRow, runs: Iterable[CommitRun]) -> t
 def _steadiness(
     c: Connection,
     project: ProjectRow,
-    lines: Sequence[Line],
+    lines: Sequence[MetricLine],
     runs: Iterable[CommitRun],
     documents: Mapping[str, Mapping[str, Any]],
     base: MergeBase | None,
@@ -308,7 +310,7 @@ def _failed(runs: Iterable[CommitRun]) -> Iterable[FailedRun]:
             yield FailedRun(suite=run.suite, testbed=run.testbed, error=run.error or "it ended without a result")
 
 
-def _worst_first(line: Line) -> tuple[int, bool, bool, float]:
+def _worst_first(line: MetricLine) -> tuple[int, bool, bool, float]:
     order: Sequence[str] = ("regression", "suspect", "improvement")
     rank = order.index(line.verdict) if line.verdict in order else len(order)
     # What is judged before what is watched, what is measured before what is counted: "slower" is what people ask about.

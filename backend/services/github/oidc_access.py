@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from backend.github import oidc
-from backend.github.oidc import GITHUB_ISSUER, KeySet, Refused, Rules
+from backend.github.oidc import GITHUB_ISSUER, KeySet, Rules, TokenRefused
 from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.errors import Unauthenticated, shown
 from backend.store.base import projects as store
@@ -42,7 +42,7 @@ def identify(c: Connection, token: str, workflows: Workflows, now: datetime) -> 
         rules = Rules.from_settings(repository or "", project.settings)
         try:
             workflow = oidc.verify(token, rules, workflows.keys, audience=workflows.audience)
-        except Refused as refused:
+        except TokenRefused as refused:
             refusals.append(str(refused))
             continue
         name = f"workflow of {workflow.repository} at {workflow.ref}"

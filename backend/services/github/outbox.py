@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine
 
-from backend.github.client import AppInstallation, Credentials, GitHub, Later, PlainToken, Refused
+from backend.github.client import AppInstallation, Credentials, GitHub, GitHubRefused, Later, PlainToken
 from backend.services.base import live
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import NotFound
@@ -56,7 +56,7 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Recipient:
     """Where something is told, and how we may tell it."""
 
     api: Api
@@ -109,7 +109,7 @@ class Teller:
             except Later as later:
                 self._not_now(row, later, now())
                 break
-            except Refused as refused:
+            except GitHubRefused as refused:
                 self._give_up(row, str(refused))
             except Exception as error:
                 # Whatever is wrong with one must not keep the others waiting for ever.
@@ -131,7 +131,7 @@ class Teller:
         with self.engine.begin() as c:
             store.set_sent(c, row, remote_id=told.remote_id, memory=told.memory, now=now)
 
-    def _told(self, place: Place, project: ProjectRow, row: OutboxRow, now: datetime) -> Told | None:
+    def _told(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Told | None:
         """None: there is nothing to tell (any more)."""
         if row.kind == "reply":
             return self._reply(place, project, row, now)
@@ -145,7 +145,7 @@ class Teller:
             return None
         return tell_check(place, row, report) if row.kind == "check" else tell_comment(place, row, report)
 
-    def _reply(self, place: Place, project: ProjectRow, row: OutboxRow, now: datetime) -> Told:
+    def _reply(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Told:
         """Follow a command of a comment once, and answer it until GitHub has the answer."""
         asked = Asked.of_memory(row.key, row.memory)
         answered = row.memory.get("answered")
@@ -165,7 +165,7 @@ class Teller:
             tell_answer(place, asked, answered, may_be_there=was_followed)
         return Told(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
 
-    def _place(self, connected: Mapping[str, Any] | None) -> Place | None:
+    def _place(self, connected: Mapping[str, Any] | None) -> Recipient | None:
         if connected is None:
             return None
         installation = connected.get("installation_id")
@@ -179,7 +179,7 @@ class Teller:
             if is_app:
                 credentials = AppInstallation(app_id or "", key or "", number)
             self._apis[number] = GitHub(credentials, api_url=self.config.github_api_url)
-        return Place(api=self._apis[number], repository=str(connected["repository"]), is_app=is_app, app_id=app_id)
+        return Recipient(api=self._apis[number], repository=str(connected["repository"]), is_app=is_app, app_id=app_id)
 
     def _not_now(self, row: OutboxRow, later: Later, now: datetime) -> None:
         if row.attempts + 1 >= MOST_ATTEMPTS:
@@ -214,7 +214,7 @@ def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str,
 # --- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def tell_check(place: Place, row: OutboxRow, report: CommitReport) -> Told:
+def tell_check(place: Recipient, row: OutboxRow, report: CommitReport) -> Told:
     """The commit's check run; without an app, which alone may make one, its status."""
     said = github_text.check(report)
     if not place.is_app:
@@ -255,7 +255,7 @@ def _annotation(it: Annotation) -> dict[str, Any]:
     }
 
 
-def tell_comment(place: Place, row: OutboxRow, report: CommitReport) -> Told:
+def tell_comment(place: Recipient, row: OutboxRow, report: CommitReport) -> Told:
     """The pull request's one comment. There is none before there is something to say."""
     remembered = row.memory.get("was_red")
     was_red = WasRed(**remembered) if isinstance(remembered, dict) else None
@@ -270,7 +270,7 @@ def tell_comment(place: Place, row: OutboxRow, report: CommitReport) -> Told:
     return Told(remote_id=told.remote_id, memory={**told.memory, **({"was_red": asdict(red)} if red else {})})
 
 
-def tell_issue(place: Place, row: OutboxRow, said: Issue) -> Told:
+def tell_issue(place: Recipient, row: OutboxRow, said: Issue) -> Told:
     """The one issue of a regression: made when it was confirmed, changed in place, closed and opened with it."""
     made_at = f"/repos/{place.repository}/issues"
     known = row.remote_id or _issue_of(place, made_at, said)
@@ -285,7 +285,7 @@ def tell_issue(place: Place, row: OutboxRow, said: Issue) -> Told:
             return _number(place.api.request("POST", made_at, body))
         try:
             return _number(place.api.request("PATCH", f"{made_at}/{known}", body))
-        except Refused as refused:
+        except GitHubRefused as refused:
             if refused.status in GONE:
                 return known  # somebody deleted it, or turned issues off: it is not made again
             raise
@@ -293,19 +293,19 @@ def tell_issue(place: Place, row: OutboxRow, said: Issue) -> Told:
     return _once(row, body, send)
 
 
-def _issue_of(place: Place, path: str, said: Issue) -> str | None:
+def _issue_of(place: Recipient, path: str, said: Issue) -> str | None:
     """An issue of ours that an earlier attempt left without our hearing of it."""
     mark = said.body.partition("\n")[0]
     newest = itertools.islice(place.api.pages(f"{path}?state=open&sort=created"), MOST_ISSUES)
     return next((_number(it) for it in newest if str(it.get("body") or "").startswith(mark) and place.wrote(it)), None)
 
 
-def tell_answer(place: Place, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
+def tell_answer(place: Recipient, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
     """A reaction on the comment that asks, and a comment where there is more to say."""
     comment = f"/repos/{place.repository}/issues/comments/{asked.comment_id}"
     try:
         place.api.request("POST", f"{comment}/reactions", {"content": answered["reaction"]})
-    except Refused as refused:
+    except GitHubRefused as refused:
         if refused.status not in GONE:  # the comment was deleted; the answer may still be wanted
             raise
     if answered["text"]:
@@ -319,12 +319,12 @@ def _answer_of(found: Answered) -> dict[str, Any]:
     return {"reaction": found.reaction.value, "text": found.text}
 
 
-def _is_true(place: Place, asked: Asked) -> bool:
+def _is_true(place: Recipient, asked: Asked) -> bool:
     """Whether GitHub itself says what the delivery said: who forges one cannot forge this."""
     told = f"pulls/{asked.number}" if asked.label is not None else f"issues/comments/{asked.comment_id}"
     try:
         found = place.api.request("GET", f"/repos/{place.repository}/{told}")
-    except Refused as refused:
+    except GitHubRefused as refused:
         if refused.status in GONE:
             return False
         raise
@@ -333,11 +333,11 @@ def _is_true(place: Place, asked: Asked) -> bool:
     return asked.is_said_by(found) if asked.label is None else asked.is_shown_by(found)
 
 
-def _permission(place: Place, login: str) -> str:
+def _permission(place: Recipient, login: str) -> str:
     """What GitHub lets somebody do with the repository; nothing, where it does not know them."""
     try:
         answer = place.api.request("GET", f"/repos/{place.repository}/collaborators/{quote(login, safe='')}/permission")
-    except Refused as refused:
+    except GitHubRefused as refused:
         if refused.status in GONE:
             return "none"
         raise
@@ -351,7 +351,7 @@ def _regression(c: Connection, row: OutboxRow) -> RegressionDetail | None:
         return None
 
 
-def _comment_of(place: Place, path: str, marker: str) -> str | None:
+def _comment_of(place: Recipient, path: str, marker: str) -> str | None:
     """A comment of ours that an earlier attempt left without our hearing of it."""
     for item in place.api.pages(path):
         if isinstance(item, dict) and str(item.get("body", "")).startswith(marker) and place.wrote(item):
@@ -372,13 +372,13 @@ def _digest(body: object) -> str:
 
 
 def _make_or_change(
-    place: Place, made_at: str, changed_at: str, known: str | None, body: Mapping[str, Any]
+    place: Recipient, made_at: str, changed_at: str, known: str | None, body: Mapping[str, Any]
 ) -> str | None:
     """Change what is there; where somebody removed it, make it anew."""
     if known is not None:
         try:
             return _id(place.api.request("PATCH", f"{changed_at}/{known}", body))
-        except Refused as refused:
+        except GitHubRefused as refused:
             if refused.status not in GONE:
                 raise
     return _id(place.api.request("POST", made_at, body))

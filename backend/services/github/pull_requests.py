@@ -21,7 +21,7 @@ from backend.services.base.projects import find_project
 from backend.services.github.commit_report import is_sustained, runs_needed
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
 from backend.services.repository import sync
 from backend.services.repository.manifest import Manifest, ManifestInvalid
@@ -98,7 +98,7 @@ def list_pull_requests(c: Connection, project_name: str, state: str | None, limi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PullRequestStatus:
     """A pull request, and what is known of its head."""
 
     row: PullRequestRow
@@ -106,10 +106,10 @@ class Standing:
     waits_for_approval: bool
 
 
-def standing(c: Connection, project_name: str, state: str | None, limit: int) -> list[Standing]:
+def standing(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestStatus]:
     """How each pull request stands, the newest first."""
     return [
-        Standing(
+        PullRequestStatus(
             row=row,
             verdict=_verdict(c, project_name, row.head_sha),
             waits_for_approval=row.state == "open" and row.is_fork and row.approved_sha != row.head_sha,
@@ -229,7 +229,7 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
                 continue
             if _settle(c, project, found, now()):
                 continue
-            wanted = Wanted(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
+            wanted = WantedRun(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
             requested += len(
                 dispatch.request_runs(
                     c,
@@ -328,7 +328,7 @@ def _request(
         c,
         project.id,
         [
-            Wanted(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
+            WantedRun(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
             for suite in suites
             for testbed in suite.testbeds
         ],

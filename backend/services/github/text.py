@@ -10,7 +10,7 @@ from html import escape, unescape
 
 from backend.regression.compare import CONFIDENCE
 from backend.services.base.metric_words import worse_word
-from backend.services.github.commit_report import CommitReport, Line, Waiting
+from backend.services.github.commit_report import CommitReport, MetricLine, Waiting
 from backend.services.reports.commit_verdict import CommitVerdict
 from backend.services.runs.steadiness import Steadiness
 
@@ -50,7 +50,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckRun:
     """A check run: its status, and once it is over its conclusion."""
 
     status: str
@@ -95,7 +95,7 @@ def value(number: float, unit: str) -> str:
     return shown if unit == "1" else f"{shown} {plain(unit)}"
 
 
-def name_of(line: Line) -> str:
+def name_of(line: MetricLine) -> str:
     return f"{line.benchmark} {line.variant}" if line.variant else line.benchmark
 
 
@@ -150,11 +150,11 @@ def headline(report: CommitReport, was_red: WasRed | None = None) -> str:
     return "measuring again" if not report.complete else "nothing that is judged is slower"
 
 
-def _sized(line: Line) -> str:
+def _sized(line: MetricLine) -> str:
     return f"{percent(line.change)} {worse_word(line.unit, line.direction)}"
 
 
-def _named(line: Line) -> str:
+def _named(line: MetricLine) -> str:
     return f"{plain(name_of(line))} {plain(line.metric)}"
 
 
@@ -168,7 +168,7 @@ def _context(report: CommitReport) -> str:
     return f"`{report.sha[:SHORT]}`{against}{where}{said} · [open in Tidemark]({report.url})"
 
 
-def _agreement(line: Line) -> str:
+def _agreement(line: MetricLine) -> str:
     if line.verdict == "regression":
         return "the one run shows it" if line.runs == 1 else f"{line.worse} of {line.runs} runs show it"
     return f"{line.worse} of {line.runs} runs {'shows' if line.worse == 1 else 'show'} it, {line.needed} must agree"
@@ -219,7 +219,7 @@ def _unknown(report: CommitReport) -> list[str]:
     return [f"**Not known yet:** {'; '.join(said)}.", ""] if said else []
 
 
-def _table(report: CommitReport, lines: Sequence[Line]) -> list[str]:
+def _table(report: CommitReport, lines: Sequence[MetricLine]) -> list[str]:
     if not lines:
         return []
     rows = [
@@ -241,7 +241,7 @@ def _table(report: CommitReport, lines: Sequence[Line]) -> list[str]:
     return [*rows, ""]
 
 
-def _standing(report: CommitReport, line: Line) -> str:
+def _standing(report: CommitReport, line: MetricLine) -> str:
     """The last column: what is said of it, and what happens next."""
     if line.role == "watch":
         return f"{line.verdict}, only watched"
@@ -334,17 +334,17 @@ def remembered(report: CommitReport) -> WasRed | None:
 # --- the check and the status ----------------------------------------------------------------------------------------
 
 
-def check(report: CommitReport) -> Check:
+def check(report: CommitReport) -> CheckRun:
     """The check run of a commit."""
     if report.verdict is CommitVerdict.NOT_BENCHMARKED:
         reason = report.reason or "no suite of its tidemark.toml was requested"
-        return Check(status="completed", conclusion="skipped", title="Not benchmarked", summary=plain(reason, 1000))
+        return CheckRun(status="completed", conclusion="skipped", title="Not benchmarked", summary=plain(reason, 1000))
     summary = "\n".join(_body(report, None))
     if not report.complete and report.verdict not in RED:
         status = "in_progress" if report.started else "queued"
-        return Check(status=status, conclusion=None, title=_pending(report), summary=summary)
+        return CheckRun(status=status, conclusion=None, title=_pending(report), summary=summary)
     conclusion = CONCLUSIONS.get(report.verdict, "success")
-    return Check(
+    return CheckRun(
         status="completed",
         conclusion=conclusion,
         title=_title(report),

@@ -36,7 +36,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class WebhookDelivery:
     """One request from GitHub, as it came."""
 
     event: str | None
@@ -53,7 +53,7 @@ class Received:
     outcome: str
 
 
-def receive(c: Connection, delivery: Delivery, config: ServiceConfig, now: datetime) -> Received:
+def receive(c: Connection, delivery: WebhookDelivery, config: ServiceConfig, now: datetime) -> Received:
     """Verify, and act on it once. The work itself (fetching) is done by the housekeeping loop."""
     signed = _signed_for(c, delivery, config)
     event = _header("X-GitHub-Event", delivery.event)
@@ -79,7 +79,7 @@ class Signed:
         return project_id in self.by_projects if project_id in self.with_their_own else self.by_service
 
 
-def _signed_for(c: Connection, delivery: Delivery, config: ServiceConfig) -> Signed:
+def _signed_for(c: Connection, delivery: WebhookDelivery, config: ServiceConfig) -> Signed:
     """Which secrets signed it; before it is known what it says. Nobody's: it is refused."""
     secrets = project_store.webhook_secrets(c)
     if not config.github_webhook_secret and not secrets:
@@ -108,7 +108,7 @@ def _header(name: str, value: str | None) -> str:
     return value
 
 
-def _payload(delivery: Delivery) -> Mapping[str, Any]:
+def _payload(delivery: WebhookDelivery) -> Mapping[str, Any]:
     text = delivery.body
     if delivery.content_type.partition(";")[0].strip().lower() == FORM:
         # GitHub's default for new webhooks: the JSON in a form field.

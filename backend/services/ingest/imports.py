@@ -20,7 +20,7 @@ from backend.importers import (
     Context,
     Imported,
     Problem,
-    Reason,
+    SkipReason,
     Unreadable,
     delivered_bytes,
     read_file,
@@ -49,7 +49,7 @@ AT_ONCE = 50  # runs in one savepoint
 TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
-class Outcome(StrEnum):
+class ImportOutcome(StrEnum):
     """What came of one run. `new`: a dry run would store it."""
 
     STORED = "stored"
@@ -70,7 +70,7 @@ class ImportedRun:
     started_at: str | None
     results: int
     measurements: int
-    outcome: Outcome
+    outcome: ImportOutcome
     error: str | None = None
     summary: Mapping[str, int]
     changed: tuple[SeriesVerdict, ...] = ()
@@ -85,7 +85,7 @@ class Records:
     stored: int
     duplicate: int
     left_out: int
-    reasons: tuple[Reason, ...]
+    reasons: tuple[SkipReason, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class _Import:
         for run in placing.in_order(self.c, self.imported.runs, self.now):
             if run.id in known and run.id.startswith(CONTENT_ID):
                 self.duplicate += self._records(run)
-                self.runs.append(_told(run, Outcome.DUPLICATE))
+                self.runs.append(_told(run, ImportOutcome.DUPLICATE))
             else:
                 new.append(run)
         for at in range(0, len(new), AT_ONCE):
@@ -178,7 +178,7 @@ class _Import:
                     recorded = self._recorded(run, fitting)
         except (Invalid, ServiceError) as error:
             self.problems += [Problem(_name(run), str(error))] * self._records(run)
-            self.runs.append(_told(run, Outcome.REFUSED, error=str(error)))
+            self.runs.append(_told(run, ImportOutcome.REFUSED, error=str(error)))
             return
         self._took(run, recorded, left)
 
@@ -193,7 +193,7 @@ class _Import:
         self.problems += left
         self.stored += records if recorded.created else 0
         self.duplicate += 0 if recorded.created else records
-        self.runs.append(_told(run, Outcome.STORED if recorded.created else Outcome.DUPLICATE, recorded))
+        self.runs.append(_told(run, ImportOutcome.STORED if recorded.created else ImportOutcome.DUPLICATE, recorded))
 
     def _records(self, run: Run) -> int:
         return sum(self.imported.records[run.id])
@@ -217,14 +217,14 @@ class _Import:
         return replace(run, results=tuple(results)), left
 
     def answer(self, file: str, *, dry_run: bool) -> ImportAnswer:
-        outcome = {Outcome.STORED: Outcome.NEW} if dry_run else {}
+        outcome = {ImportOutcome.STORED: ImportOutcome.NEW} if dry_run else {}
         runs = [replace(run, outcome=outcome.get(run.outcome, run.outcome)) for run in self.runs]
         return ImportAnswer(
             format=self.imported.format,
             file=file,
             dry_run=dry_run,
             counts={
-                **{outcome.value: sum(run.outcome is outcome for run in runs) for outcome in Outcome},
+                **{outcome.value: sum(run.outcome is outcome for run in runs) for outcome in ImportOutcome},
                 "measurements": self.imported.measurements,
                 "problems": len(self.problems),
             },
@@ -279,7 +279,7 @@ def _read(file: str, data: bytes, context: Context, format_name: str) -> Importe
     return imported
 
 
-def _unlike(measurement: Measurement, kind: store.SeriesKind) -> str | None:
+def _unlike(measurement: Measurement, kind: store.ImportedSeries) -> str | None:
     """What keeps a measurement out of its series: a history in ms says nothing about a value in s."""
     for name, stated, known in (
         ("unit", measurement.unit, kind.unit),
@@ -295,7 +295,7 @@ def _name(run: Run) -> str:
     return f"{run.suite} at {run.commit[:10]}"
 
 
-def _told(run: Run, outcome: Outcome, recorded: Recorded | None = None, error: str | None = None) -> ImportedRun:
+def _told(run: Run, outcome: ImportOutcome, recorded: Recorded | None = None, error: str | None = None) -> ImportedRun:
     verdicts = () if recorded is None else recorded.verdicts
     return ImportedRun(
         run_id=run.id,

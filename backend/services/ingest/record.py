@@ -31,7 +31,7 @@ from backend.store.base.live import kept_event
 from backend.store.base.schema import ensure_partitions
 from backend.store.github.outbox import want_statement
 from backend.store.ingest import record as store
-from backend.store.ingest.record import Counted, Place
+from backend.store.ingest.record import Counted, RunPlace
 from backend.store.judging import judgements as judgement_store
 from backend.store.judging import series as series_store
 from backend.store.judging.series import SeriesRow, SeriesWanted
@@ -157,7 +157,7 @@ def _says_the_same(c: Connection, run: Run) -> bool:
     return stored is not None and parse_run(stored) == run
 
 
-def _delivered_before(c: Connection, run: Run, place: Place, digest: bytes) -> Recorded:
+def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -> Recorded:
     if place.body_sha256 != digest and not _says_the_same(c, run):
         when = "" if place.received_at is None else f" at {place.received_at.isoformat(timespec='seconds')}"
         raise Conflict(
@@ -221,7 +221,7 @@ def _fingerprint(environment: Mapping[str, Any]) -> str | None:
     return "sha256:" + hashlib.sha256(orjson.dumps(environment, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _complete(c: Connection, run: Run, place: Place, fingerprint: str | None, now: datetime) -> Place:
+def _complete(c: Connection, run: Run, place: RunPlace, fingerprint: str | None, now: datetime) -> RunPlace:
     """The place with everything that was not known before."""
     if place.project_id is None:
         branch = run.branch if run.branch is not None and run.pull_request is None else "main"
@@ -250,7 +250,7 @@ class _Spot:
     base_position: int | None = None
 
 
-def _known_spot(c: Connection, run: Run, place: Place, now: datetime) -> _Spot | None:
+def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spot | None:
     """None: the commit is to be the newest of the default branch."""
     project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
     assert project_id is not None and default_branch_id is not None
@@ -275,7 +275,7 @@ def _known_spot(c: Connection, run: Run, place: Place, now: datetime) -> _Spot |
 def _arrive(
     c: Connection,
     run: Run,
-    place: Place,
+    place: RunPlace,
     packed: bytes,
     digest: bytes,
     *,
@@ -328,7 +328,7 @@ def _arrive(
     return arrival, series, columns
 
 
-def _policies(run: Run, place: Place) -> PolicyBook:
+def _policies(run: Run, place: RunPlace) -> PolicyBook:
     suite = (place.run_spec or {}).get("policy")
     return book_of_run(
         run.id,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from backend.contract import Run, RunStatus
 from backend.services.base.errors import Conflict
 from backend.services.queue.dispatch import lease_hash
-from backend.store.ingest.record import Place
+from backend.store.ingest.record import RunPlace
 
 
-def check_request(run: Run, place: Place, lease: str | None) -> None:
+def check_request(run: Run, place: RunPlace, lease: str | None) -> None:
     """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
     if place.run_state is None:
         return

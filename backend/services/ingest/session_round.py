@@ -21,7 +21,7 @@ from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, vari
 from backend.contract import Measurement as Measured
 from backend.contract_weight import check_weight
 from backend.regression.change_points import ChangeEvent
-from backend.regression.confirmation import Decision, Step, next_step, process_spread
+from backend.regression.confirmation import Decision, SessionStatus, next_step, process_spread
 from backend.regression.policy import Policy
 from backend.regression.regression_state import SessionDecided
 from backend.regression.restatements import of_events
@@ -90,7 +90,7 @@ class _Metric:
     base: list[float]
     head: list[float]
     series_id: int | None = None
-    step: Step | None = None
+    step: SessionStatus | None = None
     decision: str = "continue"
     spread: float = 0.0
 
@@ -416,7 +416,7 @@ def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now:
     return judged
 
 
-def _step(metric: _Metric, policy: Policy) -> Step:
+def _step(metric: _Metric, policy: Policy) -> SessionStatus:
     if metric.measurement.exact and min(*metric.base, *metric.head) <= 0:
         # Counters may be 0, where no ratio is; one more keeps "none" and "some" apart.
         base, head = [v + 1 for v in metric.base], [v + 1 for v in metric.head]

@@ -29,7 +29,7 @@ from backend.services.joint.status import note_pauses, why_of
 from backend.services.policy.resolve import policy_book
 from backend.store.base import projects as project_store
 from backend.store.joint import incidents as store
-from backend.store.joint.incidents import Accepted, ArrivedRun, JointRunRow, Question
+from backend.store.joint.incidents import AcceptedChange, ArrivedRun, JointRunRow, Question
 
 log = logging.getLogger("tidemark.joint")
 
@@ -103,7 +103,7 @@ class SuiteDetector:
         holding = store.still_accepted(c, self.accepted) if self.accepted else set()
         return all(placed.get(run.id) == run.position for run in ends) and holding == self.accepted
 
-    def accept(self, decision: Accepted) -> None:
+    def accept(self, decision: AcceptedChange) -> None:
         """A person accepted a change."""
         self.accepted.add(decision.event_id)
         places = [place for place in map(self.columns.place_of, decision.series) if place is not None]

@@ -218,7 +218,7 @@ def _compared(
 
 def _histories(
     c: Connection, project_id: int, since: datetime, affected: Sequence[Gate]
-) -> Iterator[tuple[Watched, list[series_store.StoredPoint], list[regression_store.Decision]]]:
+) -> Iterator[tuple[Watched, list[series_store.StoredPoint], list[regression_store.DecisionRow]]]:
     """The points of the affected series since then, and what was decided of them. However many are taken of these, they
     are an even sample: in an order that has nothing to do with what they are, and the same whenever it is asked for."""
     ids = [it.series.id for it in affected]
@@ -240,7 +240,7 @@ def _told(
     w: Watched,
     stored: Sequence[series_store.StoredPoint],
     policy: Policy,
-    decisions: Sequence[regression_store.Decision],
+    decisions: Sequence[regression_store.DecisionRow],
 ) -> list[ChangePoint]:
     """The regressions of the stretch that this policy confirms."""
     if decisions:

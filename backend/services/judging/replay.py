@@ -63,7 +63,7 @@ def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) ->
 
 
 def replay(
-    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.Decision]
+    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.DecisionRow]
 ) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
     """Judge points in order from nothing, with what people and sessions decided at the place where they decided it.
 

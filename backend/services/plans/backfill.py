@@ -27,7 +27,7 @@ from backend.services.base.savepoints import apart
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.repository.manifest import ManifestInvalid, Suite
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.store.plans import backfills as store
@@ -190,7 +190,7 @@ def advance(c: Connection, backfill_id: str, now: datetime) -> None:
             break
         position, commit_id, why = found
         spec = {name: value for name, value in row["spec"].items() if name != "paths"}
-        wanted = Wanted(commit_id=commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
+        wanted = WantedRun(commit_id=commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
         (answer,) = dispatch.request_runs(
             c,
             row["project_id"],

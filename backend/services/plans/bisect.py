@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
-from backend.regression.bisection import Observation, Standing, looks_bad, processes_a_step
+from backend.regression.bisection import BisectionStatus, Observation, looks_bad, processes_a_step
 from backend.regression.confirmation import process_spread
 from backend.regression.cost import log_cost
 from backend.regression.regression_state import OPEN
@@ -25,11 +25,11 @@ from backend.services.base import live
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict, NotFound, ServiceError
 from backend.services.base.savepoints import apart
-from backend.services.plans.bisection_evidence import Place, compared, confidence_of, observed, standing_of
+from backend.services.plans.bisection_evidence import PlacedCandidate, compared, confidence_of, observed, standing_of
 from backend.services.plans.bisection_views import BisectionView, bisection_view, view_of
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.repository import sync
 from backend.services.repository.mirror import GitFailure
 from backend.services.repository.requests import manifest_at
@@ -87,7 +87,7 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
     return bisection_view(c, bisection_id)
 
 
-def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[Place]:
+def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[PlacedCandidate]:
     number = asked["id"]
     if asked["state"] not in OPEN or not asked["still_bad"]:
         raise Conflict(f"regression {number} is {asked['state']}: only open regressions are bisected")
@@ -101,7 +101,7 @@ def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[P
     line = store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
     matters = _paths_that_matter(c, asked, config)
     places = [
-        Place(
+        PlacedCandidate(
             sha=row["sha"],
             commit_id=row["commit_id"],
             position=row["position"],
@@ -235,7 +235,7 @@ def _answered(
     return state
 
 
-def _ask_for(c: Connection, row: RowMapping, place: Place, now: datetime) -> None:
+def _ask_for(c: Connection, row: RowMapping, place: PlacedCandidate, now: datetime) -> None:
     """The next step: an ordinary run on the default branch, a session on a merged side."""
     number = len(store.steps_of(c, row["id"]))
     step: dict[str, Any] = {
@@ -253,12 +253,12 @@ def _ask_for(c: Connection, row: RowMapping, place: Place, now: datetime) -> Non
     store.insert_step(c, step)
 
 
-def _request_run(c: Connection, row: RowMapping, place: Place, now: datetime) -> str:
+def _request_run(c: Connection, row: RowMapping, place: PlacedCandidate, now: datetime) -> str:
     spec = dict(row["spec"])
     needed = processes_a_step(row["shift"], row["spread"])
     if not spec.get("command") and needed > (spec.get("processes") or 3):
         spec["processes"] = needed
-    wanted = Wanted(commit_id=place.commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
+    wanted = WantedRun(commit_id=place.commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
     (asked,) = dispatch.request_runs(
         c,
         row["project_id"],
@@ -272,7 +272,7 @@ def _request_run(c: Connection, row: RowMapping, place: Place, now: datetime) ->
     return asked.run_id
 
 
-def _request_session(c: Connection, row: RowMapping, place: Place, now: datetime) -> str:
+def _request_session(c: Connection, row: RowMapping, place: PlacedCandidate, now: datetime) -> str:
     base = commit_store.ids_of(c, row["project_id"], [row["side_base_sha"]])[row["side_base_sha"]]
     request = SessionRequest(
         project_id=row["project_id"],
@@ -299,8 +299,8 @@ def _request_session(c: Connection, row: RowMapping, place: Place, now: datetime
 def _conclude(
     c: Connection,
     row: RowMapping,
-    places: Sequence[Place],
-    standing: Standing,
+    places: Sequence[PlacedCandidate],
+    standing: BisectionStatus,
     config: ServiceConfig,
     now: datetime,
 ) -> None:
@@ -324,7 +324,12 @@ def _conclude(
 
 
 def _enter_side(
-    c: Connection, row: RowMapping, merge: Place, standing: Standing, config: ServiceConfig, now: datetime
+    c: Connection,
+    row: RowMapping,
+    merge: PlacedCandidate,
+    standing: BisectionStatus,
+    config: ServiceConfig,
+    now: datetime,
 ) -> bool:
     """Go on with the commits that the merge brought; False where they cannot be read."""
     project = projects.find(c, row["project"])
@@ -341,7 +346,8 @@ def _enter_side(
     ids = commit_store.ids_of(c, row["project_id"], [base, *side])
     parents = {info.sha: info.parents for info in infos}
     places = [
-        Place(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False) for sha in side
+        PlacedCandidate(sha=sha, commit_id=ids[sha], position=None, parents=tuple(parents[sha]), untouched=False)
+        for sha in side
     ]
     places.append(merge)
     store.change_bisection(
@@ -362,7 +368,7 @@ def _end(
     reason: str,
     now: datetime,
     *,
-    culprit: Place | None = None,
+    culprit: PlacedCandidate | None = None,
     confidence: float | None = None,
 ) -> None:
     named = {} if culprit is None else {"culprit_sha": culprit.sha, "confidence": confidence}

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.regression.bisection import Candidate, Observation, Standing, processes_a_step, stand
+from backend.regression.bisection import BisectionStatus, Candidate, Observation, processes_a_step, stand
 from backend.regression.cost import log_cost
 from backend.regression.terms import Direction
 from backend.store.judging import series as series_store
@@ -29,7 +29,7 @@ Arms = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlacedCandidate:
     """A candidate with its place in the store."""
 
     sha: str
@@ -49,7 +49,7 @@ class Place:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Place:
+    def from_json(cls, stored: Mapping[str, Any]) -> PlacedCandidate:
         return cls(
             sha=stored["sha"],
             commit_id=stored["commit_id"],
@@ -63,12 +63,12 @@ Steps = Mapping[str, Sequence[RowMapping]]
 """The steps of bisections, by their ids."""
 
 
-def standing_of(c: Connection, row: RowMapping) -> tuple[list[Place], Standing]:
+def standing_of(c: Connection, row: RowMapping) -> tuple[list[PlacedCandidate], BisectionStatus]:
     """Where a bisection stands."""
     return places_of(row), standings_of(c, [row], store.steps_of_all(c, [row["id"]]))[row["id"]]
 
 
-def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dict[str, Standing]:
+def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dict[str, BisectionStatus]:
     """Where each of these bisections stands; what was measured is read for all of them at once."""
     points = _points_of(c, [row for row in rows if row["side_of"] is None])
     asked = [
@@ -82,14 +82,14 @@ def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dic
     return {row["id"]: _standing(row, steps[row["id"]], points.get(row["series_id"], ()), arms) for row in rows}
 
 
-def places_of(row: RowMapping) -> list[Place]:
+def places_of(row: RowMapping) -> list[PlacedCandidate]:
     """The candidates of a bisection."""
-    return [Place.from_json(stored) for stored in row["candidates"]]
+    return [PlacedCandidate.from_json(stored) for stored in row["candidates"]]
 
 
 def _standing(
     row: RowMapping, taken: Sequence[RowMapping], points: Sequence[StoredPoint], arms: Mapping[tuple[str, int], Arms]
-) -> Standing:
+) -> BisectionStatus:
     places = places_of(row)
     index_of = {place.sha: index for index, place in enumerate(places)}
     steps = [step for step in taken if step["sha"] in index_of]
@@ -116,7 +116,9 @@ def _points_of(c: Connection, rows: Sequence[RowMapping]) -> dict[int, list[Stor
     return series_store.load_stretches(c, stretches, before=0) if stretches else {}
 
 
-def _seen_on_trunk(row: RowMapping, places: Sequence[Place], points: Sequence[StoredPoint]) -> list[Observation]:
+def _seen_on_trunk(
+    row: RowMapping, places: Sequence[PlacedCandidate], points: Sequence[StoredPoint]
+) -> list[Observation]:
     """Everything that stands in the series within the range, whoever asked for it; the first bad commit is known."""
     index_of = {place.position: index for index, place in enumerate(places[:-1])}
     return [
@@ -140,7 +142,7 @@ def _seen_on_side(
     return seen
 
 
-def confidence_of(row: RowMapping, standing: Standing) -> float:
+def confidence_of(row: RowMapping, standing: BisectionStatus) -> float:
     """On a merged side, the merge itself was named before with some confidence."""
     before = float(row["confidence"]) if row["side_of"] is not None and row["confidence"] else 1.0
     return standing.confidence if row["side_of"] is None else min(before, standing.confidence)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.regression.bisection import Standing
+from backend.regression.bisection import BisectionStatus
 from backend.services.base.errors import NotFound
 from backend.services.plans.bisection_evidence import places_of, standings_of
 from backend.store.plans import bisections as store
@@ -98,7 +98,7 @@ def _place(row: RowMapping) -> store.Place:
 
 
 def _view(
-    row: RowMapping, steps: Sequence[RowMapping], standing: Standing | None, typical_s: float | None
+    row: RowMapping, steps: Sequence[RowMapping], standing: BisectionStatus | None, typical_s: float | None
 ) -> BisectionView:
     """`standing`: of one that is running."""
     waiting = sum(1 for step in steps if step["state"] in ("waiting", "running"))

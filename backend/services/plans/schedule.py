@@ -20,7 +20,7 @@ from backend.services.base.savepoints import apart, is_lost, met_another
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.plans.compare_setups import Wish, request_comparison
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.repository.manifest import Manifest, Suite
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.services.repository.schedule_manifest import Schedule
@@ -165,7 +165,7 @@ def _ask(
                 sessions.append(request_comparison(c, wish, config, clock, now, schedule=schedule.name))
         return f"{len(sessions)} sessions of {commit.sha[:12]} against its other environment"
     wanted = [
-        Wanted(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
+        WantedRun(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
         for suite in suites
         for testbed in schedule.testbeds or suite.testbeds
     ]

@@ -43,7 +43,7 @@ class Protection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRun:
     """One run that somebody wants: a suite of a commit on a testbed."""
 
     commit_id: int
@@ -107,7 +107,7 @@ class Lease:
 def request_runs(
     c: Connection,
     project_id: int,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedRun],
     *,
     kind: Kind,
     requested_by: str,
@@ -164,7 +164,7 @@ def request_runs(
     return [answers[place] for place in sorted(answers)]
 
 
-def _in_order(c: Connection, project_id: int, wanted: Sequence[Wanted], kind: Kind, branch: str | None) -> list[int]:
+def _in_order(c: Connection, project_id: int, wanted: Sequence[WantedRun], kind: Kind, branch: str | None) -> list[int]:
     """Places in `wanted`, parents before children. A backfill says itself which commits tell most: its order stays."""
     if kind is Kind.BACKFILL or branch is None:
         return list(range(len(wanted)))
@@ -173,7 +173,7 @@ def _in_order(c: Connection, project_id: int, wanted: Sequence[Wanted], kind: Ki
     return sorted(range(len(wanted)), key=lambda place: (positions.get(wanted[place].commit_id, beyond), place))
 
 
-def _answer(wish: Wanted, run_id: str, state: str, *, created: bool) -> Requested:
+def _answer(wish: WantedRun, run_id: str, state: str, *, created: bool) -> Requested:
     return Requested(
         run_id=run_id, commit_id=wish.commit_id, suite=wish.suite, testbed=wish.testbed, state=state, created=created
     )

@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from backend.services.base.config import ServiceConfig
-from backend.services.queue.scheduling import A_RUN_S, USE_HALVES_AFTER_S, Group, Turn, share_out, turns
+from backend.services.queue.scheduling import A_RUN_S, USE_HALVES_AFTER_S, GroupTurn, RunGroup, share_out, turns
 from backend.store.queue import groups as queue_groups
 from backend.store.queue import queue as store
 from backend.store.queue.queue import TestbedLoad
@@ -141,7 +141,7 @@ def _address(workers: FreeWorkers, runs: Iterable[tuple[str, int]]) -> list[Nudg
 
 def _whose_turn(
     c: Connection, free: Sequence[FreeWorkers], *, again_before: datetime, now: datetime
-) -> list[tuple[FreeWorkers, list[Turn]]]:
+) -> list[tuple[FreeWorkers, list[GroupTurn]]]:
     """Which groups of each testbed its free workers serve next; testbeds without a turn are left out."""
     found = queue_groups.read_groups(
         c,
@@ -154,7 +154,7 @@ def _whose_turn(
     chosen = []
     for workers, (rows, used_s) in zip(free, found, strict=True):
         order = share_out(
-            [Group(**asdict(row)) for row in rows],
+            [RunGroup(**asdict(row)) for row in rows],
             used_s,
             slots=workers.slots,
             isolated=workers.isolated,

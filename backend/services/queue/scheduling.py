@@ -43,7 +43,7 @@ BACKLOG_AFTER = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RunGroup:
     """Runs of one project and kind that wait for the same testbed. `waiting` counts no further than is of interest."""
 
     project_id: int
@@ -55,15 +55,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class GroupTurn:
     """How many runs of a group go next, and from which end of it."""
 
-    group: Group
+    group: RunGroup
     runs: int
     newest_first: bool
 
 
-def level(group: Group, served_at: datetime | None, now: datetime) -> float:
+def level(group: RunGroup, served_at: datetime | None, now: datetime) -> float:
     """The priority of the kind, and 5 points more for every hour that nothing of the group was served."""
     since = group.oldest_at if served_at is None else max(group.oldest_at, served_at)
     unserved_h = max(0.0, (now - since).total_seconds() / 3600)
@@ -71,14 +71,14 @@ def level(group: Group, served_at: datetime | None, now: datetime) -> float:
 
 
 def share_out(
-    groups: Iterable[Group],
+    groups: Iterable[RunGroup],
     used_s: Mapping[int, float],
     *,
     slots: int,
     isolated: int,
     now: datetime,
     reserved: Mapping[int, int] | None = None,
-) -> list[Group]:
+) -> list[RunGroup]:
     """The groups that the next free workers serve, in order; a group comes once for each of its runs.
 
     `used_s`: worker seconds of each project on this testbed, lately. `slots`: free workers that serve every project;
@@ -89,14 +89,14 @@ def share_out(
     left = {_key(group): group.waiting for group in groups}
     served = {_key(group): group.served_at for group in groups}
 
-    def standing(group: Group) -> tuple[float, float, datetime]:
+    def standing(group: RunGroup) -> tuple[float, float, datetime]:
         band = math.floor(level(group, served[_key(group)], now) / BAND)
         return (-band, used.get(group.project_id, 0.0), group.oldest_at)
 
     waiting = [(standing(group), _key(group), group) for group in groups if group.waiting > 0]
     heapq.heapify(waiting)
     own = dict(reserved or {})
-    order: list[Group] = []
+    order: list[RunGroup] = []
     while waiting and (slots > 0 or any(own.values())):
         stood, key, group = heapq.heappop(waiting)
         has_own = own.get(group.project_id, 0) > 0
@@ -120,19 +120,21 @@ def share_out(
     return order
 
 
-def turns(order: Iterable[Group], now: datetime) -> list[Turn]:
+def turns(order: Iterable[RunGroup], now: datetime) -> list[GroupTurn]:
     """The same, group by group."""
-    counted: dict[tuple[int, str], tuple[Group, int]] = {}
+    counted: dict[tuple[int, str], tuple[RunGroup, int]] = {}
     for group in order:
         counted[_key(group)] = (group, counted.get(_key(group), (group, 0))[1] + 1)
-    return [Turn(group=group, runs=runs, newest_first=takes_newest(group, now)) for group, runs in counted.values()]
+    return [
+        GroupTurn(group=group, runs=runs, newest_first=takes_newest(group, now)) for group, runs in counted.values()
+    ]
 
 
-def takes_newest(group: Group, now: datetime) -> bool:
+def takes_newest(group: RunGroup, now: datetime) -> bool:
     """Whether the newest commit of main goes before its ancestors: it would not be measured for as long as more is
     pushed than can be measured. Every second minute still belongs to the oldest."""
     return group.kind == Kind.MAIN and now - group.oldest_at > BACKLOG_AFTER and int(now.timestamp() // 60) % 2 == 0
 
 
-def _key(group: Group) -> tuple[int, str]:
+def _key(group: RunGroup) -> tuple[int, str]:
     return (group.project_id, group.kind)

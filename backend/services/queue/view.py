@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
 from backend.services.base.scope import find_project
-from backend.services.queue.scheduling import A_RUN_S, PRIORITY, USE_HALVES_AFTER_S, Group, Kind, share_out
+from backend.services.queue.scheduling import A_RUN_S, PRIORITY, USE_HALVES_AFTER_S, Kind, RunGroup, share_out
 from backend.store.queue import view as store
 from backend.store.queue.view import QueueRow, WorkersRow
 from backend.store.reports import overview as overview_store
@@ -159,7 +159,7 @@ def _in_order(rows: Iterable[QueueRow], used_s: Mapping[int, float], now: dateti
         else:
             groups.setdefault((row.project_id, row.kind), []).append(row)
     waiting = [
-        Group(
+        RunGroup(
             project_id=project_id,
             kind=kind,
             trusted=True,

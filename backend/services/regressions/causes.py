@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.contract import variant_key
-from backend.regression.cause.attribution import CanaryReading, Cause, CauseName, Evidence, attribute
+from backend.regression.cause.attribution import CanaryShift, Cause, CauseName, Evidence, attribute
 from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import Group
@@ -292,7 +292,7 @@ def _reading(entry: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None
     return entry["name"], (sum(told) / len(told), entry.get("own_noise") or 0.0)
 
 
-def _canaries(before: Sequence[Witness], after: Sequence[Witness]) -> tuple[CanaryReading, ...]:
+def _canaries(before: Sequence[Witness], after: Sequence[Witness]) -> tuple[CanaryShift, ...]:
     """Each canary's cost change across the onset, and the larger of its own noise and its usual spread."""
     readings = []
     for name in sorted({name for witness in after for name in witness.canary}):
@@ -305,7 +305,7 @@ def _canaries(before: Sequence[Witness], after: Sequence[Witness]) -> tuple[Cana
         spread = 1.4826 * median(abs(value / usual - 1) for value in old)
         noise = max(spread, *(own_noise for _, own_noise in new))
         change = ratio - 1 if name.endswith(TIME_SUFFIXES) else 1 / ratio - 1
-        readings.append(CanaryReading(name, change, noise))
+        readings.append(CanaryShift(name, change, noise))
     return tuple(readings)
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.projects import find_project
 from backend.store.reports import badges as store
-from backend.store.reports.badges import Standing
+from backend.store.reports.badges import BadgeStatus
 
 LABEL = "speed"
 GREY, GREEN, AMBER, RED = "#6b7280", "#15803d", "#b45309", "#b91c1c"
@@ -34,7 +34,7 @@ def project_badge(c: Connection, slug: str) -> str:
     return draw(LABEL, badge_of(store.standing(c, project.id)))
 
 
-def badge_of(standing: Standing) -> Badge:
+def badge_of(standing: BadgeStatus) -> Badge:
     """What is worst comes first."""
     if standing.open_regressions:
         return Badge(_counted(standing.open_regressions, "regression"), RED)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from backend.store.board.board import ResultRow, SeriesRow
+from backend.store.board.board import BoardResultRow, BoardSeriesRow
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -39,7 +39,7 @@ class VariantKey(NamedTuple):
         return "/".join((self.suite, self.benchmark, self.variant_key, self.preset))
 
 
-def key_of(row: SeriesRow | ResultRow) -> VariantKey:
+def key_of(row: BoardSeriesRow | BoardResultRow) -> VariantKey:
     return VariantKey(row.suite, row.benchmark, row.variant_key, row.preset)
 
 
@@ -51,11 +51,11 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 @lru_cache(maxsize=64)
 def columns_of(
-    series: tuple[SeriesRow, ...],
-    results: tuple[ResultRow, ...],
+    series: tuple[BoardSeriesRow, ...],
+    results: tuple[BoardResultRow, ...],
     waiting: tuple[str, ...],
     *,
-    among: tuple[SeriesRow, ...],
+    among: tuple[BoardSeriesRow, ...],
 ) -> tuple[Column, ...]:
     """Columns of these series and results, and one for each suite that waits for its very first result.
 
@@ -92,7 +92,7 @@ def columns_of(
     )
 
 
-def matches(row: SeriesRow | ResultRow, words: Sequence[str], metric: str = "") -> bool:
+def matches(row: BoardSeriesRow | BoardResultRow, words: Sequence[str], metric: str = "") -> bool:
     """True when every word is somewhere in the variant's names."""
     names = f"{row.suite} {row.benchmark} {row.variant_key} {metric}".lower()
     return all(word in names for word in words)

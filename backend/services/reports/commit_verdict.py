@@ -29,7 +29,7 @@ OPEN_STATES = frozenset({"queued", "leased", "running"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CommitAnswer:
     """`complete`: no run of this commit is waiting or running any more."""
 
     project: str
@@ -42,13 +42,13 @@ class Verdict:
     reason: str | None
 
 
-def commit_verdict(c: Connection, project: str, commit: str, testbed: str | None = None) -> Verdict:
+def commit_verdict(c: Connection, project: str, commit: str, testbed: str | None = None) -> CommitAnswer:
     """What is known of this commit now."""
     found = find_commit(c, find_scope(c, project, None, testbed), commit)
     runs = store.runs_of_commit(c, found.id, testbed)
     ids = [run.run_id for run in runs]
     counts = store.verdicts_of_runs(c, ids)
-    return Verdict(
+    return CommitAnswer(
         project=project,
         commit=found.sha,
         verdict=word(counts, runs),

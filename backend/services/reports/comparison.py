@@ -8,36 +8,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from backend.regression.compare import Comparison as Compared
-from backend.regression.compare import Measured, compare
-from backend.regression.compare import Row as ComparedRow
+from backend.regression.compare import ComparedMetric, Comparison, MetricComparison, compare
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.base.errors import NotFound
-from backend.services.base.scope import LAST_GOOD, Scope, find_commit, find_scope
+from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.policy.resolve import policy_book
+from backend.services.reports.columns import VariantKey
 from backend.services.reports.notices import Difference, differences
 from backend.store.base.lookup import CommitRow
 from backend.store.board import board as board_store
 from backend.store.reports import comparison as store
-from backend.store.reports.comparison import ResultRow, RunRow, SeriesRow
+from backend.store.reports.comparison import ComparedResultRow, ComparedRunRow, ComparedSeriesRow
 
 NEVER_RUN = "never_run"
 
 
-class VariantKey(NamedTuple):
-    suite: str
-    benchmark: str
-    variant_key: str
-    preset: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparisonSide:
     """One of the two commits, and what ran for it."""
 
     name: str  # as it was asked for
@@ -52,7 +43,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparisonRow:
     """A metric of both sides. Changes are fractions of cost; `needed_runs` more process values a side would tell."""
 
     suite: str
@@ -124,12 +115,12 @@ class NotCompared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class CommitComparison:
     project: str
     testbed: str
-    base: Side
-    head: Side
-    rows: tuple[Row, ...]  # those asked for: gates and watched metrics, the worst first
+    base: ComparisonSide
+    head: ComparisonSide
+    rows: tuple[ComparisonRow, ...]  # those asked for: gates and watched metrics, the worst first
     hidden: int  # rows that `only_changed` left out
     levelled: int  # metrics whose workers usually differ, which is taken off both values
     suites: tuple[SuiteMean, ...]
@@ -144,7 +135,7 @@ class _Measurements:
     """What a side measured: values and series by key (`_key`)."""
 
     values: dict[str, tuple[float, ...]]
-    series: dict[str, SeriesRow]
+    series: dict[str, ComparedSeriesRow]
     workers: dict[str, frozenset[int]]
     """Who measured them, of workers whose usual distance from the level of the series is known."""
     on_level: dict[str, tuple[float, ...]]
@@ -159,7 +150,7 @@ class _Measurements:
         return {key: row.suite for key, row in self.series.items() if row.role == Role.GATE.value}
 
 
-def _key(row: SeriesRow) -> str:
+def _key(row: ComparedSeriesRow) -> str:
     """What is the same on both sides: a metric of a variant, whichever version of its suite measured it."""
     return "|".join(row[1:6])
 
@@ -173,7 +164,7 @@ def compare_commits(
     *,
     suites: Sequence[str] = (),
     only_changed: bool = False,
-) -> Comparison:
+) -> CommitComparison:
     """Compare two commits; each is named by sha, branch, `#123`, or (the base) `last-good`."""
     scope = find_scope(c, project, None, testbed)
     if scope.testbed is None:
@@ -188,7 +179,7 @@ def compare_commits(
     missing = _not_compared(c, ran, base_commit, head_commit, left, right)
     shown = [row for row in rows if not only_changed or row.verdict != Verdict.UNCHANGED.value]
     gates = left.gates() | right.gates()
-    return Comparison(
+    return CommitComparison(
         project=project,
         testbed=scope.testbed.name,
         base=_side(base, base_commit, ran),
@@ -213,7 +204,7 @@ def compare_commits(
 
 
 def _measurements(
-    c: Connection, ran: Sequence[RunRow], base: CommitRow, head: CommitRow
+    c: Connection, ran: Sequence[ComparedRunRow], base: CommitRow, head: CommitRow
 ) -> tuple[_Measurements, _Measurements]:
     """The values of both sides. Processes of several good runs of one commit are pooled."""
     rows = store.measured(c, [run for run in ran if run.status == "ok"])
@@ -246,12 +237,12 @@ def _level(left: _Measurements, right: _Measurements) -> tuple[_Measurements, _M
     return left, right, len(differ)
 
 
-def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurements) -> Compared:
+def _judge(c: Connection, scope: QueryScope, left: _Measurements, right: _Measurements) -> Comparison:
     """The rule's verdict for every metric that a person compares; phases are told apart from it."""
     book = policy_book(c, scope.project.slug)
     testbed = "" if scope.testbed is None else scope.testbed.name
     policies: dict[str, Policy] = {}
-    sides: list[list[Measured]] = []
+    sides: list[list[ComparedMetric]] = []
     spread: dict[str, float] = {}
     for side in (left, right):
         measured = []
@@ -264,7 +255,7 @@ def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurement
             if series.noise is not None:
                 spread[key] = series.noise
             measured.append(
-                Measured(
+                ComparedMetric(
                     key,
                     series.metric,
                     series.unit,
@@ -279,12 +270,12 @@ def _judge(c: Connection, scope: Scope, left: _Measurements, right: _Measurement
     return compare(sides[0], sides[1], policies, spread)
 
 
-def _rows(judged: Compared, right: _Measurements) -> list[Row]:
+def _rows(judged: Comparison, right: _Measurements) -> list[ComparisonRow]:
     return [_row(row, right.series[row.key]) for row in judged.rows]
 
 
-def _row(row: ComparedRow, series: SeriesRow) -> Row:
-    return Row(
+def _row(row: MetricComparison, series: ComparedSeriesRow) -> ComparisonRow:
+    return ComparisonRow(
         suite=series.suite,
         benchmark=series.benchmark,
         variant_key=series.variant_key,
@@ -314,12 +305,12 @@ _ORDER = {
 }
 
 
-def _worst_first(row: Row) -> tuple[int, bool, float]:
+def _worst_first(row: ComparisonRow) -> tuple[int, bool, float]:
     """Verdicts before doubts before silence; within them gates before the rest, larger changes first."""
     return _ORDER[row.verdict], row.role != Role.GATE.value, -abs(row.change)
 
 
-def _mean(suite: str | None, rows: Iterable[Row], gates_of_either: int, left_out: int) -> SuiteMean:
+def _mean(suite: str | None, rows: Iterable[ComparisonRow], gates_of_either: int, left_out: int) -> SuiteMean:
     """Over gates with noise only: an exact counter has no place in a mean of times."""
     gates = [row for row in rows if row.role == Role.GATE.value]
     timed = [row for row in gates if row.low < row.high and row.low > -1]
@@ -371,7 +362,7 @@ def _middle(values: Sequence[float]) -> float:
 
 def _not_compared(
     c: Connection,
-    ran: Sequence[RunRow],
+    ran: Sequence[ComparedRunRow],
     base: CommitRow,
     head: CommitRow,
     left: _Measurements,
@@ -403,8 +394,8 @@ def _status(
     commit_id: int,
     key: VariantKey,
     good: Mapping[int, set[VariantKey]],
-    broken: Mapping[tuple[int, VariantKey], ResultRow],
-    whole: Mapping[tuple[int, str], RunRow],
+    broken: Mapping[tuple[int, VariantKey], ComparedResultRow],
+    whole: Mapping[tuple[int, str], ComparedRunRow],
 ) -> tuple[str, str | None, str | None]:
     """What came of a variant on one side: (status, error, run)."""
     if key in good[commit_id]:
@@ -418,9 +409,9 @@ def _status(
     return run.status or run.state, run.error, run.id
 
 
-def _runs_by_suite(ran: Iterable[RunRow]) -> dict[tuple[int, str], RunRow]:
+def _runs_by_suite(ran: Iterable[ComparedRunRow]) -> dict[tuple[int, str], ComparedRunRow]:
     """The newest run of each commit and suite, a good one before any other."""
-    found: dict[tuple[int, str], RunRow] = {}
+    found: dict[tuple[int, str], ComparedRunRow] = {}
     for run in ran:
         known = found.get((run.commit_id, run.suite))
         if known is None or known.status != "ok" or run.status == "ok":
@@ -428,9 +419,9 @@ def _runs_by_suite(ran: Iterable[RunRow]) -> dict[tuple[int, str], RunRow]:
     return found
 
 
-def _side(name: str, commit: CommitRow, ran: Sequence[RunRow]) -> Side:
+def _side(name: str, commit: CommitRow, ran: Sequence[ComparedRunRow]) -> ComparisonSide:
     mine = {suite: run for (commit_id, suite), run in _runs_by_suite(ran).items() if commit_id == commit.id}
-    return Side(
+    return ComparisonSide(
         name=name,
         sha=commit.sha,
         message=commit.message.partition("\n")[0].strip(),
@@ -443,7 +434,9 @@ def _side(name: str, commit: CommitRow, ran: Sequence[RunRow]) -> Side:
     )
 
 
-def _environment(c: Connection, ran: Sequence[RunRow], base: CommitRow, head: CommitRow) -> tuple[Difference, ...]:
+def _environment(
+    c: Connection, ran: Sequence[ComparedRunRow], base: CommitRow, head: CommitRow
+) -> tuple[Difference, ...]:
     """How the environments of both sides differ, over the suites that ran on both."""
     newest = _runs_by_suite(ran)
     pairs = {

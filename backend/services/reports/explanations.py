@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from backend.regression.policy import PolicyRow
 from backend.regression.series.explain import explain
 from backend.services.base.errors import NotFound
-from backend.services.base.scope import Scope, find_commit, find_scope
+from backend.services.base.scope import QueryScope, find_commit, find_scope
 from backend.services.policy.versions import thresholds_of
-from backend.services.reports.history import Series, profile_of, series_info, series_of
+from backend.services.reports.history import NamedSeries, profile_of, series_info, series_of
 from backend.store.base.lookup import CommitRow
 from backend.store.ingest.record import split
 from backend.store.judging.judgements import said_by
@@ -28,7 +28,7 @@ from backend.store.reports.history import SampleRow, SeriesInfo
 class Explanation:
     """Why a point was judged as it was: a paragraph, and every number behind it."""
 
-    series: Series
+    series: NamedSeries
     sha: str
     position: int
     run_id: str
@@ -95,13 +95,13 @@ def explain_with_samples(c: Connection, series_id: int, commit: str) -> tuple[Ex
     return _explained(c, series_id, info, scope, found), _samples(c, series_id, found)
 
 
-def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, Scope, CommitRow]:
+def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, QueryScope, CommitRow]:
     info = series_info(c, series_id)
     scope = find_scope(c, info.project)
     return info, scope, find_commit(c, scope, commit)
 
 
-def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: Scope, found: CommitRow) -> Explanation:
+def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: QueryScope, found: CommitRow) -> Explanation:
     row = store.judgement_of(c, series_id, found, [branch.id for branch in scope.branches])
     if row is None:
         raise NotFound(
@@ -124,7 +124,7 @@ def _why_none(c: Connection, info: SeriesInfo, found: CommitRow) -> str:
     return f"run {last.run_id} is {last.status or last.state} and has no judged result of it"
 
 
-def explanation(c: Connection, scope: Scope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:
+def explanation(c: Connection, scope: QueryScope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:
     """What a stored judgement (`store.judgement_of`) says of a point, in words and numbers."""
     said = said_by(row, commit.sha)
     names = _names(c, scope, [said.position, *([] if said.since_position is None else [said.since_position])])
@@ -172,7 +172,7 @@ def _samples(c: Connection, series_id: int, found: CommitRow) -> tuple[Sampled, 
     return tuple(_sampled(row) for row in store.samples_of(c, series_id, found.id))
 
 
-def _names(c: Connection, scope: Scope, positions: Sequence[int]) -> dict[int, str]:
+def _names(c: Connection, scope: QueryScope, positions: Sequence[int]) -> dict[int, str]:
     """Short shas of positions of the default branch, for sentences."""
     if scope.default_branch is None:
         return {}

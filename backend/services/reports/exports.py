@@ -16,7 +16,7 @@ from typing import Any
 
 from backend.contract import variant_key
 from backend.services.base.errors import BadRequest
-from backend.services.reports.history import Points
+from backend.services.reports.history import SeriesPoints
 
 MLLOG = ":::MLLOG "
 SPREADSHEET_FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -71,7 +71,7 @@ def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
             return Exported(PARQUET_TYPE, f"{name}.parquet", _parquet(RUN_COLUMNS, run_rows(document)))
 
 
-def export_points(points: Points, wanted: PointsFormat) -> Exported:
+def export_points(points: SeriesPoints, wanted: PointsFormat) -> Exported:
     """The points of a series as a table."""
     name = f"series-{points.series.id}"
     if wanted is PointsFormat.PARQUET:
@@ -99,7 +99,7 @@ def run_rows(document: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
             yield (*of_run, *of_result, *[None] * 6, error)
 
 
-def point_rows(points: Points) -> Iterator[Sequence[Any]]:
+def point_rows(points: SeriesPoints) -> Iterator[Sequence[Any]]:
     columns = [getattr(points, name) for name in POINT_COLUMNS]
     for index in range(len(points.value)):
         yield [_plain(column[index]) if len(column) else None for column in columns]

@@ -14,7 +14,7 @@ FACETS = ("suite", "dtype", "mode", "backend", "metric")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FacetValue:
     """A value of a facet, and how many variants have it among those that the other facets leave."""
 
     value: str
@@ -37,7 +37,7 @@ class Catalogue:
     testbed: str | None = None
     branches: tuple[str, ...] = ()
     branch: str | None = None
-    choices: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
     commits: tuple[Named, ...] = ()
     """The newest of the branch, for who looks for one to compare with."""
     matching: int = 0
@@ -67,7 +67,7 @@ def catalogue(
     """The facets of a project on a testbed; a count is of what the other facets leave."""
     scope = find_scope(c, project, branch, testbed)
     rows = [] if scope.testbed is None else store.facet_values(c, scope.project.id, scope.testbed.id)
-    choices: dict[str, tuple[Choice, ...]] = {}
+    choices: dict[str, tuple[FacetValue, ...]] = {}
     for index, name in enumerate(FACETS):
         variants: dict[str, set[tuple[str, str]]] = {}
         for row in rows:
@@ -76,7 +76,7 @@ def catalogue(
                 if _left(row, chosen, without=name):
                     left.add((row[0], row[-1]))
         if len(variants) > 1 or chosen.get(name):
-            choices[name] = tuple(Choice(value, len(variants[value])) for value in sorted(variants))
+            choices[name] = tuple(FacetValue(value, len(variants[value])) for value in sorted(variants))
     return Catalogue(
         testbeds=tuple(each.name for each in scope.testbeds),
         testbed=None if scope.testbed is None else scope.testbed.name,

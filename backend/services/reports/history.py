@@ -58,7 +58,7 @@ class SeriesPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class NamedSeries:
     """A series by its names. `siblings`: the other metrics of the same variant.
 
     `profile` is given with the series itself and with an explanation of one of its points, and left out (null) where a
@@ -95,7 +95,7 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePoint:
+class LevelChange:
     """A change of level, as known now; `sha` is its onset. `change` is of cost, as a fraction."""
 
     kind: str
@@ -138,14 +138,14 @@ class EnvironmentChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Points:
+class SeriesPoints:
     """The points of a series, oldest first. Lists of numbers are numpy arrays; not-a-number: not known.
 
     At granularity hour, day or week a point is a bucket: `value` is its mean, `low` and `high` its extremes, `runs`
     how many it stands for, `verdict` the worst in it; what only a single point has (smoothed, bands) is empty.
     """
 
-    series: Series
+    series: NamedSeries
     granularity: str
     position: Sequence[int] | NDArray[Any]
     sha: Sequence[str]
@@ -171,7 +171,7 @@ class Points:
     low: Sequence[float] | NDArray[Any] = ()
     high: Sequence[float] | NDArray[Any] = ()
     runs: Sequence[int] | NDArray[Any] = ()
-    change_points: tuple[ChangePoint, ...] = ()
+    change_points: tuple[LevelChange, ...] = ()
     regressions: tuple[RegressionSpan, ...] = ()
     environment_changes: tuple[EnvironmentChange, ...] = ()
 
@@ -207,13 +207,13 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
     )
 
 
-def load_series(c: Connection, series_id: int) -> Series:
+def load_series(c: Connection, series_id: int) -> NamedSeries:
     """A series by its names, with its sibling metrics and what the judge knows of its noise."""
     info = series_info(c, series_id)
     return replace(with_siblings(c, info), profile=profile_of(c, info))
 
 
-def with_siblings(c: Connection, info: SeriesInfo) -> Series:
+def with_siblings(c: Connection, info: SeriesInfo) -> NamedSeries:
     """A series by its names, with its sibling metrics."""
     return series_of(info, tuple(Sibling(*row) for row in store.siblings(c, info.id)))
 
@@ -237,7 +237,7 @@ def load_points(
     range_name: str | None = None,
     last: int | None = None,
     now: datetime | None = None,
-) -> Points:
+) -> SeriesPoints:
     """The points of a series in a range: by name (`30d`), from `since` to `until`, or the newest `last`."""
     if granularity not in GRANULARITIES:
         raise BadRequest.field("granularity", granularity, GRANULARITIES)
@@ -265,9 +265,9 @@ def series_info(c: Connection, series_id: int) -> SeriesInfo:
     return info
 
 
-def series_of(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> Series:
+def series_of(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> NamedSeries:
     """The series that an answer is about."""
-    return Series(
+    return NamedSeries(
         id=info.id,
         project=info.project,
         testbed=info.testbed,
@@ -294,14 +294,14 @@ def _positions(c: Connection, info: SeriesInfo, since: datetime | None, until: d
     return (0, -1) if branch is None else board_store.position_range(c, info.project_id, branch.id, since, until)
 
 
-def _commits(c: Connection, info: SeriesInfo, first: int, newest: int, limit: int) -> Points:
+def _commits(c: Connection, info: SeriesInfo, first: int, newest: int, limit: int) -> SeriesPoints:
     packed = store.packed_points(c, info.id, first, newest, limit)
     numbers = packed.numbers
     columns = {name: numbers[name].astype(numbers[name].dtype.newbyteorder("=")) for name in numbers.dtype.names or ()}
     position = columns["position"]
     verdict = columns["verdict_and_onset"]
     changes = _change_points(c, info.id, int(position[0]), int(position[-1])) if len(position) else ()
-    return Points(
+    return SeriesPoints(
         series=series_of(info),
         granularity="commit",
         position=position,
@@ -330,9 +330,9 @@ def _commits(c: Connection, info: SeriesInfo, first: int, newest: int, limit: in
     )
 
 
-def _change_points(c: Connection, series_id: int, first: int, last: int) -> tuple[ChangePoint, ...]:
+def _change_points(c: Connection, series_id: int, first: int, last: int) -> tuple[LevelChange, ...]:
     return tuple(
-        ChangePoint(
+        LevelChange(
             kind=row.kind,
             direction=row.direction,
             state=row.state,
@@ -379,11 +379,11 @@ def _environment_changes(
 
 def _buckets(
     c: Connection, info: SeriesInfo, granularity: str, since: datetime | None, until: datetime | None, limit: int
-) -> Points:
+) -> SeriesPoints:
     rows = store.rollups(c, info.id, granularity, since, until, limit)[::-1]
     first, last = (rows[0].position - rows[0].runs, rows[-1].position) if rows else (0, -1)
     changes = _change_points(c, info.id, max(0, first), last) if rows else ()
-    return Points(
+    return SeriesPoints(
         series=series_of(info),
         granularity=granularity,
         position=[row.position for row in rows],

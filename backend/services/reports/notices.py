@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from backend.store.base.lookup import CommitRow, TestbedRow
 from backend.store.board import board as store
-from backend.store.board.board import RunRow
+from backend.store.board.board import BoardRunRow
 
 
 class NoticeKind(StrEnum):
@@ -54,7 +54,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
 
 
 def notices_by_row(
-    c: Connection, project_id: int, testbed: TestbedRow, commits: Sequence[CommitRow], runs: Sequence[RunRow]
+    c: Connection, project_id: int, testbed: TestbedRow, commits: Sequence[CommitRow], runs: Sequence[BoardRunRow]
 ) -> dict[int, tuple[Notice, ...]]:
     """The notices of a page of commits (newest first), by row."""
     row_of_commit = {commit.id: row for row, commit in enumerate(commits)}
@@ -69,10 +69,10 @@ def notices_by_row(
 
 
 def _environment_changes(
-    c: Connection, project_id: int, testbed: TestbedRow, row_of_commit: Mapping[int, int], runs: Sequence[RunRow]
+    c: Connection, project_id: int, testbed: TestbedRow, row_of_commit: Mapping[int, int], runs: Sequence[BoardRunRow]
 ) -> list[tuple[int, Notice]]:
     """Where the environment of a worker differs from the one in which it ran the suite before."""
-    by_worker: dict[tuple[str, str], list[tuple[int, RunRow]]] = {}
+    by_worker: dict[tuple[str, str], list[tuple[int, BoardRunRow]]] = {}
     for run in runs:
         if run.environment_id is not None and run.worker is not None and run.started_at is not None:
             by_worker.setdefault((run.suite, run.worker), []).append((row_of_commit[run.commit_id], run))
@@ -105,7 +105,7 @@ def _environment_changes(
     return notices
 
 
-def _quarantines(row_of_commit: Mapping[int, int], runs: Sequence[RunRow]) -> list[tuple[int, Notice]]:
+def _quarantines(row_of_commit: Mapping[int, int], runs: Sequence[BoardRunRow]) -> list[tuple[int, Notice]]:
     return [
         (
             row_of_commit[run.commit_id],

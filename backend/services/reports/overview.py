@@ -13,16 +13,16 @@ from sqlalchemy import Connection
 from backend.services.base.errors import NotFound
 from backend.services.base.scope import find_project, storable
 from backend.services.queue.view import Queue, QueueItem, queue
-from backend.services.reports.search import Found, Hit, search
+from backend.services.reports.search import Hit, SearchHits, search
 from backend.store.reports import overview as store
-from backend.store.reports.overview import ProjectRow, WorkerRow, WorkerRunRow
+from backend.store.reports.overview import ProjectSummaryRow, WorkerRow, WorkerRunRow
 
 __all__ = [
-    "Found",
     "Hit",
+    "ListedWorker",
     "Queue",
     "QueueItem",
-    "Worker",
+    "SearchHits",
     "WorkerOverview",
     "first_run",
     "list_projects",
@@ -129,7 +129,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class ListedWorker:
     """Counts are of the last seven days; telemetry is of the newest run."""
 
     name: str
@@ -164,7 +164,7 @@ class WorkerRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDetail:
-    worker: Worker
+    worker: ListedWorker
     runs: tuple[WorkerRun, ...]
 
 
@@ -179,7 +179,7 @@ class SilentTestbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOverview:
-    workers: tuple[Worker, ...]
+    workers: tuple[ListedWorker, ...]
     silent: tuple[SilentTestbed, ...]
     states: Mapping[str, int]
 
@@ -261,13 +261,13 @@ def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s
     )
 
 
-def _project(row: ProjectRow) -> Project:
+def _project(row: ProjectSummaryRow) -> Project:
     return Project(**{name: value for name, value in row._asdict().items() if name != "id"})
 
 
-def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> Worker:
+def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> ListedWorker:
     documents = [(run, _document(run)) for run in runs]
-    return Worker(
+    return ListedWorker(
         name=row.name,
         testbed=row.testbed,
         state=_state(row, seen_since),

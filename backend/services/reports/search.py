@@ -40,7 +40,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchHits:
     """Hits by kind, the surest first; `more` kinds have further hits than these."""
 
     text: str
@@ -48,12 +48,12 @@ class Found:
     more: tuple[HitKind, ...]
 
 
-def search(c: Connection, text: str, project: str | None = None, *, per_kind: int = PER_KIND) -> Found:
+def search(c: Connection, text: str, project: str | None = None, *, per_kind: int = PER_KIND) -> SearchHits:
     """Everything that the text may mean: `R-214`, `#123`, the beginning of a sha or a run id, or words."""
     text = storable(text).strip()[:MAX_TEXT]
     words = text.split()
     if not words:
-        return Found(text=text, hits=(), more=())
+        return SearchHits(text=text, hits=(), more=())
     project_id = None if project is None else find_project(c, project).id
     patterns = [f"%{escaped(word)}%" for word in words]
     limit = per_kind + 1
@@ -105,7 +105,7 @@ def search(c: Connection, text: str, project: str | None = None, *, per_kind: in
                 for row in (store.runs(c, project_id, text, limit) if RUN_ID.match(text) else ())
             ],
         }
-    return Found(
+    return SearchHits(
         text=text,
         hits=tuple(hit for hits in found.values() for hit in hits[:per_kind]),
         more=tuple(kind for kind, hits in found.items() if len(hits) > per_kind),

@@ -43,7 +43,7 @@ BUS_FACTOR: Mapping[str, Callable[[float], float]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SeriesStatus:
     """The newest point of one metric of a variant, against the baseline it was judged by."""
 
     series_id: int
@@ -120,7 +120,7 @@ class SuiteView:
     benchmark: str | None
     benchmarks: tuple[str, ...]
     testbeds: tuple[str, ...]
-    standings: tuple[Standing, ...]  # benchmark by benchmark; of a variant the gates first
+    standings: tuple[SeriesStatus, ...]  # benchmark by benchmark; of a variant the gates first
     sweeps: tuple[Sweep, ...]
     machines: tuple[Machine, ...]
 
@@ -151,14 +151,16 @@ def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = 
     )
 
 
-def _standing(row: StandingRow) -> Standing:
-    return Standing(**{name: value for name, value in row._asdict().items() if name in Standing.__dataclass_fields__})
+def _standing(row: StandingRow) -> SeriesStatus:
+    return SeriesStatus(
+        **{name: value for name, value in row._asdict().items() if name in SeriesStatus.__dataclass_fields__}
+    )
 
 
 ROLES = ("gate", "watch", "derived")
 
 
-def _in_order(each: Standing) -> tuple[Any, ...]:
+def _in_order(each: SeriesStatus) -> tuple[Any, ...]:
     role = ROLES.index(each.role) if each.role in ROLES else len(ROLES)
     return natural(each.benchmark), natural(each.variant_key), each.preset, role, each.series_id, each.testbed
 
@@ -171,9 +173,9 @@ def _machine(testbed: str, ceilings: Mapping[str, Any], environment: Mapping[str
 # --- sweeps ----------------------------------------------------------------------------------------------------------
 
 
-def sweeps_of(standings: Iterable[Standing]) -> list[Sweep]:
+def sweeps_of(standings: Iterable[SeriesStatus]) -> list[Sweep]:
     """The curves of each benchmark, where its variants make any."""
-    by_benchmark: dict[str, list[Standing]] = {}
+    by_benchmark: dict[str, list[SeriesStatus]] = {}
     for each in standings:
         by_benchmark.setdefault(each.benchmark, []).append(each)
     found = []
@@ -184,7 +186,7 @@ def sweeps_of(standings: Iterable[Standing]) -> list[Sweep]:
     return found
 
 
-def _over_sizes(benchmark: str, standings: Sequence[Standing]) -> Sweep | None:
+def _over_sizes(benchmark: str, standings: Sequence[SeriesStatus]) -> Sweep | None:
     """Bus bandwidth over message size, of a collective that times several sizes."""
     factor = BUS_FACTOR.get(benchmark.rpartition(".")[2])
     if factor is None:
@@ -221,7 +223,7 @@ def _over_sizes(benchmark: str, standings: Sequence[Standing]) -> Sweep | None:
     )
 
 
-def _over_parameter(benchmark: str, standings: Sequence[Standing]) -> Sweep | None:
+def _over_parameter(benchmark: str, standings: Sequence[SeriesStatus]) -> Sweep | None:
     metric = _quoted(standings)
     mine = [each for each in standings if each.metric == metric]
     swept = _swept(mine)
@@ -256,14 +258,14 @@ def _over_parameter(benchmark: str, standings: Sequence[Standing]) -> Sweep | No
     )
 
 
-def _quoted(standings: Sequence[Standing]) -> str:
+def _quoted(standings: Sequence[SeriesStatus]) -> str:
     """The metric that people quote of a benchmark; else its first gate."""
     there = {each.metric for each in standings}
     known = next((metric for metric in QUOTED if metric in there), None)
     return known or min(standings, key=lambda each: (each.role != "gate", each.exact, each.series_id)).metric
 
 
-def _swept(standings: Sequence[Standing]) -> tuple[str, bool] | None:
+def _swept(standings: Sequence[SeriesStatus]) -> tuple[str, bool] | None:
     """The parameter with the most values: of those that are numbers or rungs, else of the others; (parameter, is it
     a name)."""
     values: dict[str, set[Any]] = {}
@@ -289,7 +291,7 @@ def is_rung(value: Any) -> bool:
     return isinstance(value, str) and RUNG.match(value) is not None
 
 
-def _named(each: Standing, same: Mapping[str, Any], without: str) -> str:
+def _named(each: SeriesStatus, same: Mapping[str, Any], without: str) -> str:
     """The parameters that tell this curve from its neighbours."""
     parts = [f"{name}={value}" for name, value in each.variant.items() if name != without and name not in same]
     return ", ".join([*parts, *([each.preset] if PRESET not in same else [])])
@@ -298,7 +300,7 @@ def _named(each: Standing, same: Mapping[str, Any], without: str) -> str:
 PRESET = "preset"
 
 
-def in_common(standings: Iterable[Standing]) -> dict[str, Any]:
+def in_common(standings: Iterable[SeriesStatus]) -> dict[str, Any]:
     """What all these variants share, their preset included: no need to say it of each."""
     every = [{**each.variant, PRESET: each.preset} for each in standings]
     if not every:

@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
-from backend.services.base.scope import Scope, find_commit, find_scope, time_range
+from backend.services.base.scope import QueryScope, find_commit, find_scope, time_range
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.columns import natural
 from backend.services.reports.facets import passes
@@ -58,7 +58,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TrendLine:
     """One series of a strip against its own base."""
 
     series_id: int
@@ -84,7 +84,7 @@ class Onset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentChange:
+class EnvironmentMark:
     at: datetime
     text: str
 
@@ -99,7 +99,7 @@ class Strip:
     direction: str
     value: float | None
     mean: Mean
-    lines: tuple[Line, ...]
+    lines: tuple[TrendLine, ...]
     onsets: tuple[Onset, ...]
 
 
@@ -140,7 +140,7 @@ class Trends:
     unsteady: int = 0
     """Series, not variants: gates whose newest point says that they cannot be judged."""
     strips: tuple[Strip, ...] = ()
-    environments: tuple[EnvironmentChange, ...] = ()
+    environments: tuple[EnvironmentMark, ...] = ()
     values: Mapping[int, tuple[float | None, ...]] = field(default_factory=dict)
     """Of each series, its performance against the base: for the pictures of cases."""
 
@@ -236,7 +236,7 @@ def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[in
 # --- moments ---------------------------------------------------------------------------------------------------------
 
 
-def _moment(c: Connection, scope: Scope, name: str, field_name: str, now: datetime) -> datetime | None:
+def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: datetime) -> datetime | None:
     """What a name of base or head stands for; None: the end of the range."""
     if not name:
         return None
@@ -351,7 +351,7 @@ def _strip(grid: Grid, suite: str, found: Sequence[OnsetRow], least: float, by_c
         each = mine.series[row]
         value = float(mine.value[row, mine.head])
         lines.append(
-            Line(
+            TrendLine(
                 series_id=each.id,
                 name=names[row],
                 unit=each.unit,
@@ -413,17 +413,17 @@ def _onsets(found: Sequence[OnsetRow], by_commit: bool) -> tuple[Onset, ...]:
     return tuple(marks)
 
 
-def _environments(c: Connection, scope: Scope, since: datetime, *, by_commit: bool) -> tuple[EnvironmentChange, ...]:
+def _environments(c: Connection, scope: QueryScope, since: datetime, *, by_commit: bool) -> tuple[EnvironmentMark, ...]:
     """Where a new environment was first seen. One upgrade of several machines is one line."""
     assert scope.testbed is not None
     rows = store.environments(c, scope.project.id, scope.testbed.id, since)
-    told: dict[str, EnvironmentChange] = {}
+    told: dict[str, EnvironmentMark] = {}
     for before, after in pairwise(rows):
         differing = [each for each in differences(before.fingerprint, after.fingerprint) if each.name in SOFTWARE]
         words = ", ".join(f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in differing[:2])
         if words:
             told.setdefault(
-                words, EnvironmentChange(at=after.committed_at if by_commit else after.started_at, text=words)
+                words, EnvironmentMark(at=after.committed_at if by_commit else after.started_at, text=words)
             )
     return tuple(told.values())
 
@@ -432,7 +432,7 @@ SOFTWARE = frozenset({"torch", "cuda", "driver", "nccl", "triton", "python", "co
 
 
 def _pass_rate(
-    c: Connection, scope: Scope, query: TrendQuery, since: datetime, until: datetime, grid: Grid
+    c: Connection, scope: QueryScope, query: TrendQuery, since: datetime, until: datetime, grid: Grid
 ) -> PassRate:
     """Of the newest run of each suite; the line says how it was at each step of the range."""
     assert scope.testbed is not None

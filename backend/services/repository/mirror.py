@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from backend.outgoing import Refused, way_to
+from backend.outgoing import AddressRefused, way_to
 
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=15"
 STALE_LOCK_S = 60
@@ -50,7 +50,7 @@ class TooMuch(GitFailure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitInfo:
+class CommitObject:
     """A commit as its object says."""
 
     sha: str
@@ -152,13 +152,13 @@ class Mirror:
         count = () if limit is None else (f"--max-count={limit}",)
         return _text(self._git("rev-list", "--first-parent", *count, _checked(sha), "--")).split()
 
-    def commits(self, shas: Sequence[str]) -> list[CommitInfo]:
+    def commits(self, shas: Sequence[str]) -> list[CommitObject]:
         """These commits with what each changed against its first parent, in the same order."""
         objects = self._commit_objects(shas)
         heads = [_parsed(sha, objects[sha]) for sha in shas]
         paths = self._changed_paths(heads)
         return [
-            CommitInfo(
+            CommitObject(
                 sha=head.sha,
                 parents=head.parents,
                 message=head.message,
@@ -259,7 +259,7 @@ class Mirror:
         """The one way to the network: to the repository's own address, if that may be reached."""
         try:
             way = way_to(self.url, self._private_hosts)
-        except Refused as refused:
+        except AddressRefused as refused:
             raise GitFailure(f"git fetch: {refused}") from None
         fetch = ("fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
         self._git(*way.options(), *fetch, environment={"GIT_SSH_COMMAND": way.ssh_command(SSH)})

@@ -12,7 +12,7 @@ from backend.services.base.errors import BadRequest, Conflict, NotFound, Unavail
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Requested, Wanted
+from backend.services.queue.dispatch import Kind, Requested, WantedRun
 from backend.services.repository import manifest, sync
 from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid, Suite
 from backend.services.repository.mirror import GitFailure
@@ -34,7 +34,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedRequest:
     project: str
     commit: str
     runs: tuple[Requested, ...]
@@ -42,7 +42,7 @@ class Accepted:
 
 def request_commit(
     c: Connection, request: RunRequest, config: ServiceConfig, principal: Principal, now: datetime
-) -> Accepted:
+) -> AcceptedRequest:
     """Queue the runs of a commit; those that stand already are named instead."""
     project = find_project(c, request.project)
     principal.require_project(project.id)
@@ -50,7 +50,7 @@ def request_commit(
     check_may_run(c, config, project, commit)
     suites = _chosen(manifest_at(config, project, commit.sha), request.suites)
     wanted = [
-        Wanted(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
+        WantedRun(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
         for suite in suites
         for testbed in (request.testbeds or suite.testbeds)
     ]
@@ -65,7 +65,7 @@ def request_commit(
         pull_request=commit.pull_request,
         again=request.again,
     )
-    return Accepted(project=project.slug, commit=commit.sha, runs=tuple(runs))
+    return AcceptedRequest(project=project.slug, commit=commit.sha, runs=tuple(runs))
 
 
 def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, commit: CommitRow) -> None:

@@ -19,13 +19,13 @@ from backend.services.judging import policy_change as policies
 from backend.services.judging import rejudging
 from backend.services.policy.versions import note_version
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.repository import manifest
 from backend.services.repository.manifest import FILE_NAME, Effort, Manifest, ManifestInvalid, Suite
-from backend.services.repository.mirror import MAX_BRANCHES, Blob, CommitInfo, GitFailure, Mirror, batches
+from backend.services.repository.mirror import MAX_BRANCHES, Blob, CommitObject, GitFailure, Mirror, batches
 from backend.store.base import commits as store
 from backend.store.base import projects
-from backend.store.base.commits import BranchRow, PlacedCommit
+from backend.store.base.commits import PlacedCommit, StoredBranch
 from backend.store.base.projects import ProjectRow
 from backend.store.ingest import record as ingest
 from backend.store.joint import incidents
@@ -45,7 +45,7 @@ NEW_LINE = "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BranchLine:
     """A branch: its commits from position `first` on, oldest first; those before have not changed."""
 
     name: str
@@ -56,13 +56,13 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RepositoryReading:
     """What a repository says that the store does not know yet."""
 
-    default: Line
-    others: tuple[Line, ...]
+    default: BranchLine
+    others: tuple[BranchLine, ...]
     deleted: tuple[str, ...]
-    commits: tuple[CommitInfo, ...]
+    commits: tuple[CommitObject, ...]
     manifests: Mapping[str, Manifest | ManifestInvalid | None]
     head_manifest: Manifest | None
 
@@ -83,7 +83,7 @@ class Synced:
 class _Known:
     """What the store knows, read before git is asked."""
 
-    branches: Mapping[str, BranchRow]
+    branches: Mapping[str, StoredBranch]
     line: tuple[PlacedCommit, ...]
 
 
@@ -137,7 +137,9 @@ def mirror_of(config: ServiceConfig, project: ProjectRow, is_stopping: Callable[
     )
 
 
-def read(engine: Engine, config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool]) -> Reading:
+def read(
+    engine: Engine, config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool]
+) -> RepositoryReading:
     """Fetch, and compare with the store."""
     mirror = mirror_of(config, project, is_stopping)
     mirror.fetch()
@@ -163,7 +165,7 @@ def _known(c: Connection, project: ProjectRow) -> _Known:
     return _Known(branches=branches, line=tuple(whole))
 
 
-def _default_line(name: str, trunk: Sequence[str], known: Sequence[PlacedCommit]) -> Line:
+def _default_line(name: str, trunk: Sequence[str], known: Sequence[PlacedCommit]) -> BranchLine:
     """The part of the default branch that is new. After a force push that is everything above the merge base."""
     same = 0
     for ours, theirs in zip(known, trunk, strict=False):
@@ -173,7 +175,7 @@ def _default_line(name: str, trunk: Sequence[str], known: Sequence[PlacedCommit]
     seen = {commit.sha for commit in known if commit.complete}
     tail = tuple(trunk[same:])
     new = frozenset(sha for sha in tail if sha not in seen)
-    return Line(name=name, head=trunk[-1], first=same, shas=tail, new=new)
+    return BranchLine(name=name, head=trunk[-1], first=same, shas=tail, new=new)
 
 
 def _other_lines(
@@ -181,8 +183,8 @@ def _other_lines(
     heads: Mapping[str, str],
     default_branch: str,
     trunk: Sequence[str],
-    known: Mapping[str, BranchRow],
-) -> tuple[Line, ...]:
+    known: Mapping[str, StoredBranch],
+) -> tuple[BranchLine, ...]:
     """Branches whose head moved: their own commits, counted on from where they leave the default branch."""
     moved = [
         name
@@ -195,7 +197,9 @@ def _other_lines(
     return tuple(_other_line(mirror, name, heads[name], trunk, position_of) for name in moved)
 
 
-def _other_line(mirror: Mirror, name: str, head: str, trunk: Sequence[str], position_of: Mapping[str, int]) -> Line:
+def _other_line(
+    mirror: Mirror, name: str, head: str, trunk: Sequence[str], position_of: Mapping[str, int]
+) -> BranchLine:
     own: list[str] = []
     fork = -1  # no common history: counted from its own root
     for sha in mirror.first_parents(head, MAX_BRANCH_LENGTH):
@@ -204,7 +208,9 @@ def _other_line(mirror: Mirror, name: str, head: str, trunk: Sequence[str], posi
             break
         own.append(sha)
     first = max(0, fork + 1 - SHARED_CONTEXT)
-    return Line(name=name, head=head, first=first, shas=(*trunk[first : fork + 1], *reversed(own)), new=frozenset(own))
+    return BranchLine(
+        name=name, head=head, first=first, shas=(*trunk[first : fork + 1], *reversed(own)), new=frozenset(own)
+    )
 
 
 def _with_commits(
@@ -212,12 +218,12 @@ def _with_commits(
     config: ServiceConfig,
     project: ProjectRow,
     mirror: Mirror,
-    default: Line,
-    others: tuple[Line, ...],
+    default: BranchLine,
+    others: tuple[BranchLine, ...],
     deleted: tuple[str, ...],
-) -> Reading:
+) -> RepositoryReading:
     wanted = list(dict.fromkeys([*default.shas, *(sha for line in others for sha in line.shas)]))
-    infos: list[CommitInfo] = []
+    infos: list[CommitObject] = []
     for part in batches(wanted, READ_AT_ONCE):
         with engine.connect() as c:
             complete = store.complete_shas(c, project.id, part)
@@ -227,7 +233,7 @@ def _with_commits(
         to_request += [sha for sha in line.shas[-config.first_sync_commits :] if sha in line.new]
     manifests = manifests_at(mirror, list(dict.fromkeys([*to_request, default.head])))
     head_manifest = manifests[default.head]
-    return Reading(
+    return RepositoryReading(
         default=default,
         others=others,
         deleted=deleted,
@@ -259,7 +265,9 @@ def _too_large(blob: Blob) -> ManifestInvalid:
 # --- recording -------------------------------------------------------------------------------------------------------
 
 
-def record(c: Connection, project: ProjectRow, reading: Reading, config: ServiceConfig, now: datetime) -> Synced:
+def record(
+    c: Connection, project: ProjectRow, reading: RepositoryReading, config: ServiceConfig, now: datetime
+) -> Synced:
     """Store what was read: commits, branches and their order, notes, run requests."""
     if _moves_commits(c, project, reading.default):
         incidents.lock(c, project.id)  # its judge changes questions before it locks series, this does so after
@@ -290,14 +298,14 @@ def record(c: Connection, project: ProjectRow, reading: Reading, config: Service
     )
 
 
-def _moves_commits(c: Connection, project: ProjectRow, line: Line) -> bool:
+def _moves_commits(c: Connection, project: ProjectRow, line: BranchLine) -> bool:
     """Whether a position that is taken is given to another commit, or to none; usually commits only follow."""
     trunk = store.branches(c, project.id).get(line.name)
     last = None if trunk is None else store.last_of_line(c, trunk.id)
     return last is not None and line.first <= last[0]
 
 
-def row_of(info: CommitInfo) -> dict[str, object]:
+def row_of(info: CommitObject) -> dict[str, object]:
     """A commit as the store keeps it."""
     return {
         "sha": info.sha,
@@ -311,7 +319,7 @@ def row_of(info: CommitInfo) -> dict[str, object]:
     }
 
 
-def _record_default(c: Connection, project: ProjectRow, line: Line, now: datetime) -> None:
+def _record_default(c: Connection, project: ProjectRow, line: BranchLine, now: datetime) -> None:
     branch_id = store.save_branch(c, project.id, line.name, line.head, now)
     last = store.last_of_line(c, branch_id)
     if not line.shas and (last is None or last[0] == line.first - 1):
@@ -331,7 +339,7 @@ def judge_in_new_order(c: Connection, project_id: int, branch_id: int, first: in
     questions.follow_moved_commits(c, project_id, first, now)
 
 
-def _store_line(c: Connection, project_id: int, branch_id: int, line: Line) -> None:
+def _store_line(c: Connection, project_id: int, branch_id: int, line: BranchLine) -> None:
     ids = store.ids_of(c, project_id, line.shas)
     store.replace_line(c, branch_id, line.first, [ids[sha] for sha in line.shas])
 
@@ -359,12 +367,12 @@ class _Requests:
         self.requested = 0
         self.skipped = 0
 
-    def of_line(self, line: Line, newest: int, *, is_default: bool) -> None:
+    def of_line(self, line: BranchLine, newest: int, *, is_default: bool) -> None:
         new = [sha for sha in line.shas if sha in line.new]
         ids = store.ids_of(self._c, self._project.id, new)
         recent = set(line.shas[-newest:])
         paths = store.changed_paths(self._c, [ids[sha] for sha in new if sha in recent])
-        wanted: list[Wanted] = []
+        wanted: list[WantedRun] = []
         self._skip(
             [ids[sha] for sha in new if sha not in recent],
             f"more than {newest} commits came at once, and this is none of the newest {newest}; "
@@ -389,13 +397,13 @@ class _Requests:
 
     def _of_commit(
         self,
-        line: Line,
+        line: BranchLine,
         commit_id: int,
         found: Manifest | ManifestInvalid | None,
         paths: Sequence[str] | None,
         *,
         is_default: bool,
-    ) -> list[Wanted]:
+    ) -> list[WantedRun]:
         try:
             if isinstance(found, ManifestInvalid):
                 raise found
@@ -409,7 +417,7 @@ class _Requests:
             return []
         store.set_note(self._c, [commit_id], skipped_reason=None)
         return [
-            Wanted(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
+            WantedRun(commit_id=commit_id, suite=suite.name, testbed=testbed, spec=suite.spec())
             for suite in suites
             for testbed in suite.testbeds
         ]

@@ -30,7 +30,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelChange:
+class KernelBeforeAfter:
     """A kernel on both sides. `replaces`: it came where that one went; `calls_us`: what more or fewer calls changed."""
 
     phase: str
@@ -71,7 +71,7 @@ class KernelDifference:
 
     before_us: float
     after_us: float
-    changes: tuple[KernelChange, ...]
+    changes: tuple[KernelBeforeAfter, ...]
     rest: int
     rest_us: float
 
@@ -122,11 +122,11 @@ def difference(before: Iterable[Kernel], after: Iterable[Kernel], at_most: int =
     )
 
 
-def _change(before: Kernel | None, after: Kernel | None) -> KernelChange:
+def _change(before: Kernel | None, after: Kernel | None) -> KernelBeforeAfter:
     kernel = after or before
     assert kernel is not None  # one of the two is given
     replaced = before is not None and after is not None and before.name != after.name
-    return KernelChange(
+    return KernelBeforeAfter(
         phase=kernel.phase,
         name=kernel.name,
         before_us=before.us if before else 0.0,

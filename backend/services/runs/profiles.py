@@ -44,7 +44,7 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class VariantProfile:
     """What one run told of a variant beyond its metrics."""
 
     run_id: str
@@ -58,8 +58,8 @@ class Profile:
 class ProfileChange:
     """Both sides; a side is None where no run near it was profiled."""
 
-    before: Profile | None
-    after: Profile | None
+    before: VariantProfile | None
+    after: VariantProfile | None
     kernels: KernelDifference | None
 
 
@@ -110,7 +110,7 @@ def around(
     return changed(before, after)
 
 
-def changed(before: Profile | None, after: Profile | None) -> ProfileChange:
+def changed(before: VariantProfile | None, after: VariantProfile | None) -> ProfileChange:
     kernels = None
     if before is not None and after is not None and before.kernels is not None and after.kernels is not None:
         kernels = difference(before.kernels, after.kernels)
@@ -118,10 +118,10 @@ def changed(before: Profile | None, after: Profile | None) -> ProfileChange:
 
 
 def _nearest(
-    c: Connection, config: ServiceConfig, points: Sequence[store.PointRow], variant: Variant
-) -> Profile | None:
+    c: Connection, config: ServiceConfig, points: Sequence[store.ProfiledRun], variant: Variant
+) -> VariantProfile | None:
     """The nearest profile with kernels, else the nearest that has anything."""
-    found: Profile | None = None
+    found: VariantProfile | None = None
     for point in points:
         profile = load_profile(c, config, point.run_id, point.sha, variant)
         if profile is not None and profile.kernels is not None:
@@ -130,7 +130,9 @@ def _nearest(
     return found
 
 
-def load_profile(c: Connection, config: ServiceConfig, run_id: str, sha: str, variant: Variant) -> Profile | None:
+def load_profile(
+    c: Connection, config: ServiceConfig, run_id: str, sha: str, variant: Variant
+) -> VariantProfile | None:
     """What a run told of one variant; None where that is neither a roofline nor kernels."""
     document = run_view.document(c, run_id)
     for result in document.get("results") or ():
@@ -145,7 +147,7 @@ def load_profile(c: Connection, config: ServiceConfig, run_id: str, sha: str, va
         kernels = None if name is None else _table(c, config, run_id, name)
         if roofline is None and kernels is None:
             return None
-        return Profile(
+        return VariantProfile(
             run_id=run_id,
             sha=sha,
             roofline=roofline,

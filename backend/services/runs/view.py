@@ -70,7 +70,7 @@ class Previous:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class RunMetric:
     """One metric of a result with what was judged. `before`: the previous run's value. Changes are cost fractions."""
 
     metric: str
@@ -97,7 +97,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class RunPhase:
     """A part of a step, beside what it was in the previous run."""
 
     name: str
@@ -108,7 +108,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RunResult:
     """One variant: what came of it, and what it measured."""
 
     index: int
@@ -122,8 +122,8 @@ class Result:
     status: str
     error: str | None
     correctness: Mapping[str, Any]
-    measurements: tuple[Measured, ...]
-    phases: tuple[Phase, ...]
+    measurements: tuple[RunMetric, ...]
+    phases: tuple[RunPhase, ...]
     roofline: Mapping[str, Any]
     diagnosis: Mapping[str, Any]
     artifacts: Mapping[str, str]
@@ -183,7 +183,7 @@ class RunView:
     previous: Previous | None
     timeline: tuple[Event, ...]
     log: LogPage
-    results: tuple[Result, ...]
+    results: tuple[RunResult, ...]
     artifacts: tuple[Artifact, ...]
     verdicts: Mapping[str, int]  # how many metrics were judged how
     statuses: Mapping[str, int]  # how many results ended how
@@ -328,7 +328,7 @@ def _timeline(run: RunRow, events: Sequence[EventRow]) -> tuple[Event, ...]:
 
 def _results(
     c: Connection, run: RunRow, document: Mapping[str, Any], previous: NeighbourRow | None
-) -> tuple[Result, ...]:
+) -> tuple[RunResult, ...]:
     rows = store.results(c, run.id)
     if not rows:
         return ()
@@ -353,7 +353,7 @@ def _result(
     series: Mapping[tuple[int, int], int],
     before: Mapping[int, float],
     judged: Mapping[int, Any],
-) -> Result:
+) -> RunResult:
     metrics = []
     for number, measurement in enumerate(said.get("measurements") or ()):
         series_id = series.get((row.number, number))
@@ -365,7 +365,7 @@ def _result(
                 None if series_id is None else judged.get(series_id),
             )
         )
-    return Result(
+    return RunResult(
         index=row.number,
         benchmark=row.benchmark,
         variant=row.variant,
@@ -385,9 +385,9 @@ def _result(
     )
 
 
-def _measured(said: Mapping[str, Any], series_id: int | None, before: float | None, judged: Any | None) -> Measured:
+def _measured(said: Mapping[str, Any], series_id: int | None, before: float | None, judged: Any | None) -> RunMetric:
     samples = said.get("sample_counts")
-    measured = Measured(
+    measured = RunMetric(
         metric=said["metric"],
         unit=said["unit"],
         direction=said["direction"],
@@ -417,12 +417,12 @@ def _measured(said: Mapping[str, Any], series_id: int | None, before: float | No
     )
 
 
-def _phases(metrics: Sequence[Measured]) -> tuple[Phase, ...]:
+def _phases(metrics: Sequence[RunMetric]) -> tuple[RunPhase, ...]:
     totals: defaultdict[str, float] = defaultdict(float)
     for metric in metrics:
         totals[metric.unit] += metric.value
     return tuple(
-        Phase(
+        RunPhase(
             name=metric.metric.removesuffix(PHASE_SUFFIX),
             unit=metric.unit,
             value=metric.value,

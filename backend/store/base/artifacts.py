@@ -10,7 +10,7 @@ from backend.store.tables.core import artifact, run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactRow:
+class StoredArtifact:
     run_id: str
     name: str
     content_type: str
@@ -30,28 +30,28 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldRun:
+class RunHolder:
     """Whose run it is, and what its worker's lease hashes to; None: no worker holds it."""
 
     project_id: int
     lease_hash: bytes | None
 
 
-def lock_run(c: Connection, run_id: str) -> HeldRun | None:
+def lock_run(c: Connection, run_id: str) -> RunHolder | None:
     """The run, whose row is locked: its artifacts change one after the other."""
     statement = select(run.c.project_id, run.c.lease_hash).where(run.c.id == run_id)
     row = c.execute(statement.with_for_update()).one_or_none()
-    return None if row is None else HeldRun(**row._mapping)
+    return None if row is None else RunHolder(**row._mapping)
 
 
-def find(c: Connection, run_id: str, name: str) -> ArtifactRow | None:
+def find(c: Connection, run_id: str, name: str) -> StoredArtifact | None:
     row = c.execute(select(*COLUMNS).where(artifact.c.run_id == run_id, artifact.c.name == name)).one_or_none()
-    return None if row is None else ArtifactRow(**row._mapping)
+    return None if row is None else StoredArtifact(**row._mapping)
 
 
-def of_run(c: Connection, run_id: str) -> list[ArtifactRow]:
+def of_run(c: Connection, run_id: str) -> list[StoredArtifact]:
     statement = select(*COLUMNS).where(artifact.c.run_id == run_id).order_by(artifact.c.name)
-    return [ArtifactRow(**row._mapping) for row in c.execute(statement)]
+    return [StoredArtifact(**row._mapping) for row in c.execute(statement)]
 
 
 def count_and_size(c: Connection, run_id: str) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def forget_before(c: Connection, before: datetime, limit: int) -> list[tuple[str
     return [(row.run_id, row.name) for row in c.execute(statement.returning(artifact.c.run_id, artifact.c.name))]
 
 
-def store(c: Connection, row: ArtifactRow) -> None:
+def store(c: Connection, row: StoredArtifact) -> None:
     values = {
         "content_type": row.content_type,
         "size": row.size,

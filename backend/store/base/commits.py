@@ -14,7 +14,7 @@ BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchRow:
+class StoredBranch:
     id: int
     name: str
     head_sha: str | None
@@ -30,10 +30,10 @@ class PlacedCommit:
     complete: bool
 
 
-def branches(c: Connection, project_id: int) -> dict[str, BranchRow]:
+def branches(c: Connection, project_id: int) -> dict[str, StoredBranch]:
     statement = select(branch.c.id, branch.c.name, branch.c.head_sha, branch.c.deleted_at.is_not(None).label("deleted"))
     rows = c.execute(statement.where(branch.c.project_id == project_id))
-    return {row.name: BranchRow(**row._mapping) for row in rows}
+    return {row.name: StoredBranch(**row._mapping) for row in rows}
 
 
 def save_branch(c: Connection, project_id: int, name: str, head_sha: str, now: datetime) -> int:

@@ -16,7 +16,7 @@ WORK_CHANNEL = "tidemark_work"  # the housekeeping loop listens here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventRow:
+class LiveEventRow:
     id: int
     at: datetime
     kind: str
@@ -67,14 +67,14 @@ def notify_work(c: Connection) -> None:
     wire.send(c, ("SELECT pg_notify(%(channel)s, '')", {"channel": WORK_CHANNEL}))
 
 
-def events_by_id(c: Connection, ids: Sequence[int]) -> list[EventRow]:
-    return [EventRow(**row._mapping) for row in c.execute(EVENTS.where(live_event.c.id.in_(ids)))]
+def events_by_id(c: Connection, ids: Sequence[int]) -> list[LiveEventRow]:
+    return [LiveEventRow(**row._mapping) for row in c.execute(EVENTS.where(live_event.c.id.in_(ids)))]
 
 
-def events_after(c: Connection, after: int, limit: int) -> list[EventRow]:
+def events_after(c: Connection, after: int, limit: int) -> list[LiveEventRow]:
     """What came after event `after`, oldest first."""
     statement = EVENTS.where(live_event.c.id > after).order_by(live_event.c.id).limit(limit)
-    return [EventRow(**row._mapping) for row in c.execute(statement)]
+    return [LiveEventRow(**row._mapping) for row in c.execute(statement)]
 
 
 def newest_event(c: Connection) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 
-class ProjectRow(NamedTuple):
+class NamedProject(NamedTuple):
     id: int
     slug: str
     default_branch: str
@@ -90,9 +90,9 @@ _LAST_GOOD = text(
 )
 
 
-def find_project(connection: Connection, slug: str) -> ProjectRow | None:
+def find_project(connection: Connection, slug: str) -> NamedProject | None:
     row = connection.execute(_PROJECT, {"slug": slug}).one_or_none()
-    return None if row is None else ProjectRow._make(row)
+    return None if row is None else NamedProject._make(row)
 
 
 def project_slugs(connection: Connection) -> list[str]:
@@ -100,13 +100,17 @@ def project_slugs(connection: Connection) -> list[str]:
     return list(connection.scalars(_SLUGS))
 
 
-def surroundings(connection: Connection, slug: str) -> tuple[ProjectRow, list[BranchRow], list[TestbedRow]] | None:
+def surroundings(connection: Connection, slug: str) -> tuple[NamedProject, list[BranchRow], list[TestbedRow]] | None:
     """A project with its branches and testbeds, in one round trip: every page begins with it."""
     row = connection.execute(_SURROUNDINGS, {"slug": slug}).one_or_none()
     if row is None:
         return None
     branches, testbeds = row[5] or (), row[6] or ()
-    return ProjectRow._make(row[:5]), [BranchRow(*each) for each in branches], [TestbedRow(*each) for each in testbeds]
+    return (
+        NamedProject._make(row[:5]),
+        [BranchRow(*each) for each in branches],
+        [TestbedRow(*each) for each in testbeds],
+    )
 
 
 def find_commits(

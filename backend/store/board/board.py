@@ -19,7 +19,7 @@ VERDICTS = ("unchanged", "insufficient", "improvement", "suspect", "regression",
 ONSET = 8  # added to the number when the point is itself the first bad one
 
 
-class SeriesRow(NamedTuple):
+class BoardSeriesRow(NamedTuple):
     """A series by its names. The variant is JSON text, so that rows can be hashed: most pages have the same ones."""
 
     id: int
@@ -32,7 +32,7 @@ class SeriesRow(NamedTuple):
     unit: str
 
 
-class RunRow(NamedTuple):
+class BoardRunRow(NamedTuple):
     id: str
     commit_id: int
     suite: str
@@ -47,7 +47,7 @@ class RunRow(NamedTuple):
     has_broken_results: bool
 
 
-class ResultRow(NamedTuple):
+class BoardResultRow(NamedTuple):
     run_id: str
     suite: str
     benchmark: str
@@ -324,24 +324,26 @@ def moved_positions(connection: Connection, series: Sequence[int], first: int, l
     return list(connection.scalars(_MOVED, parameters))
 
 
-def gate_series(connection: Connection, project_id: int, testbed_id: int, since: datetime | None) -> list[SeriesRow]:
+def gate_series(
+    connection: Connection, project_id: int, testbed_id: int, since: datetime | None
+) -> list[BoardSeriesRow]:
     """The gate series measured since a moment (all, without one), in order of id."""
     rows = connection.execute(_SERIES, {"project": project_id, "testbed": testbed_id, "since": since})
-    return [SeriesRow._make(row) for row in rows.all()]
+    return [BoardSeriesRow._make(row) for row in rows.all()]
 
 
-def runs_of_commits(connection: Connection, commit_ids: Sequence[int], testbed_id: int) -> list[RunRow]:
+def runs_of_commits(connection: Connection, commit_ids: Sequence[int], testbed_id: int) -> list[BoardRunRow]:
     """Runs in the order in which they were asked for: of one suite and commit the last is the newest."""
     rows = connection.execute(_RUNS, {"commits": list(commit_ids), "testbed": testbed_id})
-    return [RunRow._make(row) for row in rows.all()]
+    return [BoardRunRow._make(row) for row in rows.all()]
 
 
-def results_not_ok(connection: Connection, run_ids: Sequence[str]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in connection.execute(_RESULTS_NOT_OK, {"runs": list(run_ids)}).all()]
+def results_not_ok(connection: Connection, run_ids: Sequence[str]) -> list[BoardResultRow]:
+    return [BoardResultRow._make(row) for row in connection.execute(_RESULTS_NOT_OK, {"runs": list(run_ids)}).all()]
 
 
-def results_ok(connection: Connection, run_ids: Sequence[str]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in connection.execute(_RESULTS_OK, {"runs": list(run_ids)}).all()]
+def results_ok(connection: Connection, run_ids: Sequence[str]) -> list[BoardResultRow]:
+    return [BoardResultRow._make(row) for row in connection.execute(_RESULTS_OK, {"runs": list(run_ids)}).all()]
 
 
 def packed_judgements(
@@ -411,7 +413,7 @@ def fingerprints(connection: Connection, ids: Sequence[int]) -> dict[int, dict[s
 
 
 def environments_before(
-    connection: Connection, project_id: int, testbed_id: int, runs: Sequence[RunRow]
+    connection: Connection, project_id: int, testbed_id: int, runs: Sequence[BoardRunRow]
 ) -> dict[tuple[str, str], int]:
     """The environment in which the worker of each of these runs had run the suite before, by (suite, worker)."""
     parameters = {

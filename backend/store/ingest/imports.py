@@ -24,7 +24,7 @@ def stored_runs(c: Connection, ids: Iterable[str]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesKind:
+class ImportedSeries:
     """What every measurement of a series must have in common."""
 
     unit: str
@@ -40,11 +40,11 @@ _KINDS = text(
 )
 
 
-def kinds_of_series(c: Connection, run: Run) -> Mapping[tuple[str, str, str, str], SeriesKind]:
+def kinds_of_series(c: Connection, run: Run) -> Mapping[tuple[str, str, str, str], ImportedSeries]:
     """The kind of each series of the run's benchmarks, by benchmark, variant, preset and metric."""
     values = {"project": run.project, "testbed": run.testbed, "suite": run.suite, "version": run.suite_version}
     rows = c.execute(_KINDS, {**values, "benchmarks": list({result.benchmark for result in run.results})})
-    return {tuple(row[:4]): SeriesKind(*row[4:]) for row in rows}
+    return {tuple(row[:4]): ImportedSeries(*row[4:]) for row in rows}
 
 
 # What a repository said of a commit stands; a history only fills what nobody said yet.

@@ -20,7 +20,7 @@ DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunPlace:
     """Where a run belongs, as far as the store knows it; None: not seen before."""
 
     project_id: int | None
@@ -116,9 +116,9 @@ def place_statements(run: Run, *, environment_hash: str | None, measured_at: dat
     return [(_HOLD_AND_LOCK, locks), (_PLACE, values)]
 
 
-def place_in(answers: Sequence[wire.Rows]) -> Place:
+def place_in(answers: Sequence[wire.Rows]) -> RunPlace:
     """The place, from the answers to `place_statements`."""
-    return Place(**answers[-1][0]._asdict())
+    return RunPlace(**answers[-1][0]._asdict())
 
 
 class StoredPlace(NamedTuple):
@@ -305,7 +305,7 @@ FROM unnest(%(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[],
 
 
 def run_statement(
-    run: Run, place: Place, *, state: str, now: datetime, body_sha256: bytes, document: bytes
+    run: Run, place: RunPlace, *, state: str, now: datetime, body_sha256: bytes, document: bytes
 ) -> wire.Statement:
     """Stores the run: a new row, or the answer to the request that the row is."""
     return _RUN, {

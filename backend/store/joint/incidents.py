@@ -52,7 +52,7 @@ class JointRunRow(NamedTuple):
     document: bytes
 
 
-class Accepted(NamedTuple):
+class AcceptedChange(NamedTuple):
     """A person's word that a change is meant."""
 
     event_id: int
@@ -182,8 +182,8 @@ def positions(c: Connection, run_ids: Iterable[str]) -> dict[str, int]:
     return {row.id: row.position for row in c.execute(_POSITIONS, {"ids": list(run_ids)})}
 
 
-def accepted(c: Connection, project_id: int, since: datetime) -> list[Accepted]:
-    return [Accepted(*row) for row in c.execute(_ACCEPTED, {"project": project_id, "since": since})]
+def accepted(c: Connection, project_id: int, since: datetime) -> list[AcceptedChange]:
+    return [AcceptedChange(*row) for row in c.execute(_ACCEPTED, {"project": project_id, "since": since})]
 
 
 def still_accepted(c: Connection, event_ids: Iterable[int]) -> set[int]:

@@ -80,7 +80,7 @@ class HeldRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
+class SeenWorker:
     """A worker that has just said something, and the state that it should be in."""
 
     id: int
@@ -176,13 +176,13 @@ FOR UPDATE OF r SKIP LOCKED
 
 def lock_run_to_lease(
     c: Connection, run_id: str, worker: wire.Statement
-) -> tuple[LeaseableRun | None, WorkerRow | None]:
+) -> tuple[LeaseableRun | None, SeenWorker | None]:
     """The run, locked, and the worker that asks for it (`worker`: its `worker_statement`), in one round trip.
     No run: it does not exist, or another worker is leasing it this very moment. No worker: its name belongs to another
     token."""
     _, rows, said = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}), worker)
     ready = LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
-    return ready, WorkerRow(**said[0]._asdict()) if said else None
+    return ready, SeenWorker(**said[0]._asdict()) if said else None
 
 
 def has_another_worker(c: Connection, testbed_name: str, name: str, *, project_id: int, alive_since: datetime) -> bool:
@@ -410,7 +410,7 @@ def worker_statement(
     starting: bool,
     now: datetime,
 ) -> wire.Statement:
-    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `WorkerRow`, or with none: its
+    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `SeenWorker`, or with none: its
     name belongs to another token that is still good."""
     values = {
         "name": name,
@@ -426,10 +426,10 @@ def worker_statement(
     return _REGISTER, values
 
 
-def register_worker(c: Connection, worker: wire.Statement) -> WorkerRow | None:
+def register_worker(c: Connection, worker: wire.Statement) -> SeenWorker | None:
     """None: its name belongs to another token."""
     (rows,) = wire.send(c, worker)
-    return WorkerRow(**rows[0]._asdict()) if rows else None
+    return SeenWorker(**rows[0]._asdict()) if rows else None
 
 
 def set_wanted_state(c: Connection, name: str, state: str) -> bool:

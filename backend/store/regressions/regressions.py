@@ -300,7 +300,7 @@ _DECISIONS = text(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DecisionRow:
     """The word of a person or of a confirming session on a change point, and the newest position the series had then.
 
     `state` is `expected` or `invalid`, or what the session said: `confirmed` or `withdrawn`.
@@ -314,6 +314,6 @@ class Decision:
     """A person found that what had been confirmed was none."""
 
 
-def decisions(c: Connection, series_ids: Iterable[int]) -> list[Decision]:
+def decisions(c: Connection, series_ids: Iterable[int]) -> list[DecisionRow]:
     rows = c.execute(_DECISIONS, {"series": list(series_ids)})
-    return [Decision(**row._mapping) for row in rows if row.position is not None]
+    return [DecisionRow(**row._mapping) for row in rows if row.position is not None]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 
-class Standing(NamedTuple):
+class BadgeStatus(NamedTuple):
     open_regressions: int
     suspects: int
     has_results: bool
@@ -19,5 +19,5 @@ _STANDING = text(
 )
 
 
-def standing(c: Connection, project_id: int) -> Standing:
-    return Standing(*c.execute(_STANDING, {"project": project_id}).one())
+def standing(c: Connection, project_id: int) -> BadgeStatus:
+    return BadgeStatus(*c.execute(_STANDING, {"project": project_id}).one())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 
-class RunRow(NamedTuple):
+class ComparedRunRow(NamedTuple):
     id: str
     commit_id: int
     suite: str
@@ -29,7 +29,7 @@ class MeasurementRow(NamedTuple):
     """By which share its worker is usually dearer than the level of the series; None: not known yet."""
 
 
-class SeriesRow(NamedTuple):
+class ComparedSeriesRow(NamedTuple):
     id: int
     suite: str
     benchmark: str
@@ -43,7 +43,7 @@ class SeriesRow(NamedTuple):
     noise: float | None
 
 
-class ResultRow(NamedTuple):
+class ComparedResultRow(NamedTuple):
     """One variant in a run, whatever came of it."""
 
     commit_id: int
@@ -84,20 +84,20 @@ _RESULTS = text(
 )
 
 
-def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[RunRow]:
+def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[ComparedRunRow]:
     """Runs of these commits on a testbed, in the order in which they were asked for."""
     rows = c.execute(_RUNS, {"commits": list(commits), "testbed": testbed_id})
-    return [RunRow._make(row) for row in rows.all()]
+    return [ComparedRunRow._make(row) for row in rows.all()]
 
 
-def measured(c: Connection, ran: Sequence[RunRow]) -> list[MeasurementRow]:
+def measured(c: Connection, ran: Sequence[ComparedRunRow]) -> list[MeasurementRow]:
     parameters = {"runs": [run.id for run in ran], "moments": [run.measured_at for run in ran]}
     return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters).all()]
 
 
-def series(c: Connection, ids: Sequence[int]) -> list[SeriesRow]:
-    return [SeriesRow._make(row) for row in c.execute(_SERIES, {"ids": list(ids)}).all()]
+def series(c: Connection, ids: Sequence[int]) -> list[ComparedSeriesRow]:
+    return [ComparedSeriesRow._make(row) for row in c.execute(_SERIES, {"ids": list(ids)}).all()]
 
 
-def results_not_ok(c: Connection, ran: Sequence[RunRow]) -> list[ResultRow]:
-    return [ResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]}).all()]
+def results_not_ok(c: Connection, ran: Sequence[ComparedRunRow]) -> list[ComparedResultRow]:
+    return [ComparedResultRow._make(row) for row in c.execute(_RESULTS, {"runs": [run.id for run in ran]}).all()]

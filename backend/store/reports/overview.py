@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 
-class ProjectRow(NamedTuple):
+class ProjectSummaryRow(NamedTuple):
     id: int
     slug: str
     repository_url: str | None
@@ -163,8 +163,8 @@ _COUNTS = text(
 )
 
 
-def projects(c: Connection) -> list[ProjectRow]:
-    return [ProjectRow._make(row) for row in c.execute(_PROJECTS).all()]
+def projects(c: Connection) -> list[ProjectSummaryRow]:
+    return [ProjectSummaryRow._make(row) for row in c.execute(_PROJECTS).all()]
 
 
 def first_run(c: Connection, project_id: int) -> FirstRunRow:

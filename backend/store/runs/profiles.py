@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 
-class PointRow(NamedTuple):
+class ProfiledRun(NamedTuple):
     run_id: str
     sha: str
     position: int
@@ -23,7 +23,7 @@ _AROUND = text(
 )
 
 
-def points_around(c: Connection, series_id: int, onset: int, until: int, limit: int) -> list[PointRow]:
+def points_around(c: Connection, series_id: int, onset: int, until: int, limit: int) -> list[ProfiledRun]:
     """The nearest points before an onset, and those from it on up to (not including) `until`; the nearest first."""
     values = {"series": series_id, "onset": onset, "until": until, "limit": limit}
-    return [PointRow._make(row) for row in c.execute(_AROUND, values).all()]
+    return [ProfiledRun._make(row) for row in c.execute(_AROUND, values).all()]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness.differentiable import Differentiable, Scene, Tensors
-from benchmarks.harness.workload import Counter, Job, Work, fact
+from benchmarks.harness.workload import Job, StepCounter, Work, fact
 from benchmarks.workloads.attention.dense import plain_attention
 
 CHECK_LENGTHS = (1, 96, 31)
@@ -98,7 +98,7 @@ class PackedAttention(Differentiable):
     def scenes(self) -> Sequence[Scene]:
         return [Scene(name="documents of 1, 96 and 31 tokens", inputs=self.inputs(reduced=True))]
 
-    def further_counters(self, inputs: Tensors) -> list[Counter]:
+    def further_counters(self, inputs: Tensors) -> list[StepCounter]:
         """How many documents there are, and what padding them to the longest would waste."""
         room = len(self.lengths) * max(self.lengths)
         return [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.differentiable import Differentiable, Scene, Tensors
-from benchmarks.harness.workload import Counter, Job, Work, fact
+from benchmarks.harness.workload import Job, StepCounter, Work, fact
 from benchmarks.workloads.attention.dense import plain_attention
 
 CHECK_BATCH, CHECK_PAGES = 3, 2
@@ -129,7 +129,7 @@ class PagedDecoding(Differentiable):
         moved = self.function(Tensors(changed, tensors.constant))
         result.require("reads_other_pages", float((moved[0] - output.detach()[0]).abs().max()), 0.0, "other pages at 9")
 
-    def further_counters(self, inputs: Tensors) -> list[Counter]:
+    def further_counters(self, inputs: Tensors) -> list[StepCounter]:
         """How many tokens the batch holds, which is what is read."""
         return [fact("tokens_held", float(sum(sequence_lengths(self.B, self.S))), "1", "tokens in the batch's pages")]
 

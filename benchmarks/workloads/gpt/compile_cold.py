@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.harness.check import Correctness, Finding, norm_error, relative_limit, worst_error
+from benchmarks.harness.check import CheckResult, Correctness, norm_error, relative_limit, worst_error
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from benchmarks.workloads.gpt.compile_cold import main; main()"
 
@@ -44,7 +44,7 @@ class CompileCold:
     def prepare(self) -> None:
         """Everything happens in processes of its own."""
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         return []
 
     def after(self) -> str | None:
@@ -150,7 +150,7 @@ def step(network: Any, model: nn.Module, tokens: torch.Tensor) -> Stepped:
     return Stepped(seconds, logits_BTV.detach().clone(), gradients)
 
 
-def differences(compiled: Stepped, eager: Stepped, exact: Stepped, dtype: str) -> list[Finding]:
+def differences(compiled: Stepped, eager: Stepped, exact: Stepped, dtype: str) -> list[CheckResult]:
     """Logits and gradients of the compiled step: no further from double precision than twice the eager step's."""
     result = Correctness(reference="fp64 eager")
     limit = relative_limit(worst_error(eager.logits, exact.logits), dtype)

@@ -18,7 +18,7 @@ from benchmarks.harness.counters import count_compiled_regions, count_operations
 from benchmarks.harness.ranks import require_gpus, run_ranks
 from benchmarks.harness.timing.start_up import spare_the_compiler_import
 from benchmarks.harness.values import Value
-from benchmarks.harness.workload import Counter, Job, Work
+from benchmarks.harness.workload import Job, StepCounter, Work
 from benchmarks.workloads.gpt import model as gpt_model
 from benchmarks.workloads.gpt.config import GptConfig
 from benchmarks.workloads.gpt.training import TokenStream, load_by_name
@@ -52,7 +52,7 @@ class GptDistributed:
     def prepare(self) -> None:
         """Ranks are started by `measure`."""
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         return []
 
     def after(self) -> str | None:

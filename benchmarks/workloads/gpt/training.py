@@ -18,7 +18,7 @@ from benchmarks.harness.check import Correctness, norm_error, relative_limit, wo
 from benchmarks.harness.counters import count_activation_bytes, count_operations, host_syncs
 from benchmarks.harness.plugin import PluginError, load_plugin
 from benchmarks.harness.timing.marks import Marks, NoMarks
-from benchmarks.harness.workload import Counter, Job, NotApplicable, Work, fact
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work, fact
 from benchmarks.workloads.attention.dense import FUSED
 from benchmarks.workloads.gpt import model as gpt_model
 from benchmarks.workloads.gpt.config import GptConfig, Rung, rung_named
@@ -199,7 +199,7 @@ class GptWorkload(ABC):
             return f"the loss became {losses[bad[0, 0]].item()} at step {int(bad[0, 0]) + 1} of {len(losses)}"
         return None
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         operations = count_operations(lambda: self.training.run(NoMarks()))
         self.fused_kernels = sorted(name for name in operations.by_name if name in FUSED)
         inputs_BT, targets_BT = self.training.batch(NoMarks())
@@ -208,9 +208,9 @@ class GptWorkload(ABC):
         )
         tokens = self.config.tokens_per_step
         return [
-            Counter(metric="ops_per_step", value=operations.total),
+            StepCounter(metric="ops_per_step", value=operations.total),
             host_syncs(operations, self.config.device, lambda: self.training.run(NoMarks())),
-            Counter(metric="activation_bytes", value=kept, unit="B", role="gate"),
+            StepCounter(metric="activation_bytes", value=kept, unit="B", role="gate"),
             fact("flop_per_step", self.work.flop, "FLOP", self.work.formula),
             fact("flop_per_step_causal", float(tokens * self.config.flop_per_token(causal=True)), "FLOP", "6N+6LCT"),
         ]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from benchmarks.harness.differentiable import Tensors
-from benchmarks.harness.workload import Counter, Job, Work
+from benchmarks.harness.workload import Job, StepCounter, Work
 from benchmarks.workloads.llama.block import LlamaBlock, block
 
 aten = torch.ops.aten
@@ -73,7 +73,7 @@ class LlamaCheckpoint(LlamaBlock):
             x = one(x) if plain or self.keep == "all" else checkpoint(one, x, **how)
         return x
 
-    def counters(self) -> list[Counter]:
+    def counters(self) -> list[StepCounter]:
         """What is kept selectively is held aside by torch, where no hook sees its bytes: there peak memory tells."""
         found = super().counters()
         return [one for one in found if self.keep != "products" or one.metric != "activation_bytes"]

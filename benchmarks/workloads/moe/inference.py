@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from benchmarks.harness.differentiable import Tensors
-from benchmarks.harness.workload import Counter, Job, Work, fact
+from benchmarks.harness.workload import Job, StepCounter, Work, fact
 from benchmarks.workloads.moe.layer import MoeConfig, MoeLayer, moe_flop
 
 
@@ -32,7 +32,7 @@ class MoeInference(MoeLayer):
             precision=self.dtype,
         )
 
-    def further_counters(self, inputs: Tensors) -> list[Counter]:
+    def further_counters(self, inputs: Tensors) -> list[StepCounter]:
         """Beside what the layer counts, how many experts are touched on average."""
         touched = experts_touched(self.config, self.config.tokens)
         return [*super().further_counters(inputs), fact("experts_touched", touched, "1", "E·(1 − (1 − K/E)^T)")]

@@ -19,7 +19,7 @@ from benchmarks.harness.plugin import load_plugin
 from benchmarks.harness.timing.clock import HostClock
 from benchmarks.harness.timing.device import CudaDevice, Device
 from benchmarks.harness.timing.marks import EventMarks, HostMarks, Marks, NoMarks
-from benchmarks.harness.workload import Counter, Job, Work, fact
+from benchmarks.harness.workload import Job, StepCounter, Work, fact
 
 CAPACITY_FACTOR = 1.25
 CHECK_TOKENS = 96
@@ -303,7 +303,7 @@ class MoeLayer(Differentiable):
         result.require("rows_missing", float(abs(chosen_TK.numel() - output.shape[0] * self.config.top_k)), 0.0)
         result.require("weights_off_one", float((share_TK.double().sum(-1) - 1).abs().max()), 1e-2)
 
-    def further_counters(self, inputs: Tensors) -> list[Counter]:
+    def further_counters(self, inputs: Tensors) -> list[StepCounter]:
         """Imbalance, padding and drops of this load; where the built-in runs, also how the forward pass divides."""
         config, x = self.config, inputs.learned["x"].detach()
         with torch.no_grad():
@@ -324,13 +324,13 @@ class MoeLayer(Differentiable):
         ]
         return found + (self._parts(inputs) if self.plugin is None else [])
 
-    def _parts(self, inputs: Tensors) -> list[Counter]:
+    def _parts(self, inputs: Tensors) -> list[StepCounter]:
         """Milliseconds of router, dispatch, expert products and combination, in forward passes of their own."""
         once = self._parts_by_clock(inputs) if self.device == "cpu" else self._parts_by_events(inputs, CudaDevice())
         rounds = [once() for _ in range(PART_ROUNDS)]
         typical = sorted(rounds, key=lambda parts: sum(parts.values()))[PART_ROUNDS // 2]
         return [
-            Counter(
+            StepCounter(
                 metric=f"forward_{part}_ms", value=1000 * typical.get(part, 0.0), unit="ms", role="derived", exact=False
             )
             for part in (*PARTS, *(["shared"] if self.config.shared else []))

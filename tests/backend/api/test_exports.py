@@ -17,7 +17,7 @@ import pytest
 from backend.importers import Context, read_file
 from backend.services.reports.badges import Badge, badge_of, draw
 from backend.services.reports.exports import _cell
-from backend.store.reports.badges import Standing
+from backend.store.reports.badges import BadgeStatus
 from tests.backend.api.conftest import COMMITS, START, run_document
 from tidemark.client import ApiError, Client, Unreachable
 
@@ -106,13 +106,13 @@ def test_the_badge_of_a_project_is_a_picture_that_may_be_kept_for_minutes(reader
 @pytest.mark.parametrize(
     ("standing", "message"),
     [
-        (Standing(2, 1, True), "2 regressions"),
-        (Standing(0, 1, True), "1 suspect"),
-        (Standing(0, 0, True), "no regression"),
-        (Standing(0, 0, False), "no results yet"),
+        (BadgeStatus(2, 1, True), "2 regressions"),
+        (BadgeStatus(0, 1, True), "1 suspect"),
+        (BadgeStatus(0, 0, True), "no regression"),
+        (BadgeStatus(0, 0, False), "no results yet"),
     ],
 )
-def test_a_badge_says_the_worst_first(standing: Standing, message: str) -> None:
+def test_a_badge_says_the_worst_first(standing: BadgeStatus, message: str) -> None:
     assert badge_of(standing).message == message
 
 

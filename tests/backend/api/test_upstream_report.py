@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend.services.github.upstream_report import _kernels
-from backend.services.runs.kernels import KernelChange
+from backend.services.runs.kernels import KernelBeforeAfter
 from tests.backend.api.conftest import BROKEN_AT, run_document
 
 NEWER = {"torch": "2.14.0", "python": "3.11", "driver": "575.10 <b>|</b> @team"}
@@ -42,7 +42,7 @@ def test_a_newer_torch_that_is_slower_gets_a_report_with_versions_command_figure
 
 def test_names_of_kernels_stand_as_they_are_and_others_are_no_markup() -> None:
     name = "void elementwise<4, at::`lambda'|float>(@x)"
-    moved = KernelChange(
+    moved = KernelBeforeAfter(
         name=name, phase="forward [x](https://evil.example)", replaces="#12", before_us=1.0, after_us=2.0,
         before_calls=1.0, after_calls=1.0,
     )  # fmt: skip

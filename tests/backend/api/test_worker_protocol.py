@@ -14,7 +14,7 @@ from sqlalchemy import text
 from backend.services.base import projects
 from backend.services.base.access import Principal, Scope, Via
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Wanted
+from backend.services.queue.dispatch import Kind, WantedRun
 from tests.backend.api.conftest import run_document
 
 HELLO = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "capabilities": {"cores": 2}, "protection": "user"}
@@ -40,7 +40,7 @@ def run_id(live_server: Any) -> str:
             text("INSERT INTO commit (project_id, sha, parents) VALUES (:p, :s, :parents) RETURNING id"),
             {"p": project, "s": "a" * 40, "parents": ["b" * 40]},
         )
-        wanted = Wanted(commit_id=commit, suite="gpt", testbed="cpu", spec=SPEC)
+        wanted = WantedRun(commit_id=commit, suite="gpt", testbed="cpu", spec=SPEC)
         (requested,) = dispatch.request_runs(
             c, project, [wanted], kind=Kind.MAIN, requested_by="test", now=datetime.now(UTC), branch="main"
         )

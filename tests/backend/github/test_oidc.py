@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from backend.github.oidc import KeySet, Refused, Rules, looks_like_oidc, stated_repository, verify
+from backend.github.oidc import KeySet, Rules, TokenRefused, looks_like_oidc, stated_repository, verify
 
 AUDIENCE = "https://tidemark.example.org"
 RULES = Rules(repository="northsea/loom")
@@ -100,7 +100,7 @@ def test_a_genuine_token_says_who_speaks(issuer: Issuer) -> None:
     ],
 )
 def test_a_wrong_claim_is_refused_by_name(issuer: Issuer, claims: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(TokenRefused, match=said):
         verify(issuer.token(**claims), RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
@@ -121,13 +121,13 @@ def test_rules_of_the_project_decide(issuer: Issuer, rules: Rules, claims: dict[
     if accepted:
         assert verify(token, rules, keys, audience=AUDIENCE).repository == "northsea/loom"
     else:
-        with pytest.raises(Refused, match="accepted"):
+        with pytest.raises(TokenRefused, match="accepted"):
             verify(token, rules, keys, audience=AUDIENCE)
 
 
 def test_a_token_signed_with_somebody_elses_key_is_refused(issuer: Issuer) -> None:
     mallory = Issuer(url=issuer.url, keys={"one": private_key("mallory's")})
-    with pytest.raises(Refused, match="not valid"):
+    with pytest.raises(TokenRefused, match="not valid"):
         verify(mallory.token(), RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
@@ -136,7 +136,7 @@ def test_unsigned_and_symmetric_tokens_are_refused(issuer: Issuer, algorithm: st
     claims = jwt.decode(issuer.token(), options={"verify_signature": False})
     key = None if algorithm == "none" else "k" * 32
     forged = jwt.encode(claims, key, algorithm=algorithm, headers={"kid": "one"})
-    with pytest.raises(Refused, match="algorithm"):
+    with pytest.raises(TokenRefused, match="algorithm"):
         verify(forged, RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
@@ -145,7 +145,7 @@ def test_a_rotated_key_is_fetched_and_made_up_key_ids_are_not_chased(issuer: Iss
     keys = KeySet(issuer.url, clock=lambda: now[0])
     verify(issuer.token(), RULES, keys, audience=AUDIENCE)
     issuer.add_key("two")
-    with pytest.raises(Refused, match="does not publish"):
+    with pytest.raises(TokenRefused, match="does not publish"):
         verify(issuer.token("two"), RULES, keys, audience=AUDIENCE)
     now[0] += 61
     assert verify(issuer.token("two"), RULES, keys, audience=AUDIENCE).actor == "jt"
@@ -162,13 +162,13 @@ def test_known_keys_outlive_an_outage_of_the_issuer(issuer: Issuer) -> None:
 
 def test_an_issuer_that_never_answered_refuses_with_the_reason(issuer: Issuer) -> None:
     issuer.answers = 503
-    with pytest.raises(Refused, match="could not be fetched"):
+    with pytest.raises(TokenRefused, match="could not be fetched"):
         verify(issuer.token(), RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
 @pytest.mark.parametrize("garbage", ["", "eyJ.x.y", "a.b.c", "eyJ" + "x" * 9000 + ".a.b", "\x00"])
 def test_garbage_is_refused_and_never_crashes(issuer: Issuer, garbage: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         verify(garbage, RULES, KeySet(issuer.url), audience=AUDIENCE)
     assert stated_repository(garbage) is None
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from backend.regression.joint.detector import JointDetector
-from backend.regression.joint.terms import Action, JointRun, JointSeries, SessionResult
+from backend.regression.joint.terms import IncidentAction, JointRun, JointSeries, SessionResult
 from backend.regression.terms import Role
 
 BENCHMARKS = 4
@@ -55,7 +55,7 @@ class Project:
         )  # fmt: skip
 
     def opened(self):
-        return [told.incident for told in self.told if told.action is Action.OPEN]
+        return [told.incident for told in self.told if told.action is IncidentAction.OPEN]
 
 
 def steps(*changes):

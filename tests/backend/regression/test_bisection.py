@@ -9,9 +9,9 @@ import pytest
 
 from backend.regression.bisection import (
     SURE,
+    BisectionStatus,
     Candidate,
     Observation,
-    Standing,
     looks_bad,
     posterior,
     processes_a_step,
@@ -25,7 +25,7 @@ def commits(number: int, untouched: tuple[int, ...] = ()) -> list[Candidate]:
 
 def bisect(
     number: int, culprit: int, *, shift: float, spread: float, seed: int, broken: tuple[int, ...] = ()
-) -> tuple[Standing, int]:
+) -> tuple[BisectionStatus, int]:
     """Measures what is asked for until it is over; (where it stands, how many steps)."""
     chance = random.Random(seed)
     processes = processes_a_step(shift, spread)

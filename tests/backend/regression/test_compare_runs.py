@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from backend.regression.compare import CompareReason, Measured, compare
+from backend.regression.compare import ComparedMetric, CompareReason, compare
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 
@@ -9,7 +9,7 @@ POLICY = Policy()
 
 
 def measured(key, values, direction=Direction.LOWER, role=Role.GATE, exact=False, status="ok", benchmark="b"):
-    return Measured(key, key, "ms", direction, role, exact, tuple(values), status, benchmark)
+    return ComparedMetric(key, key, "ms", direction, role, exact, tuple(values), status, benchmark)
 
 
 def draws(level, noise=0.005, n=5, seed=0):

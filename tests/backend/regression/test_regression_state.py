@@ -26,11 +26,11 @@ from backend.regression.regression_state import (
     Event,
     IncidentChanged,
     PersonDecided,
-    Refused,
     RegressionState,
     SessionDecided,
     ShownAgain,
     Step,
+    StepRefused,
     Target,
     TrackedRegression,
     UndoableAction,
@@ -144,7 +144,7 @@ def test_each_step_leads_from_each_state_where_the_table_says_or_is_refused(step
         assert (applied.regression.state, applied.regression.still_bad) == (state, before.still_bad)
         assert not {"confirmed", "fixed", "withdrawn"} & {said.kind for said in applied.notifications}
     elif target is None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(StepRefused) as refused:
             apply(before, points, event)
         assert refused.value.state is state
     else:
@@ -282,7 +282,7 @@ def test_whatever_happens_its_state_follows_the_table_and_its_history_says_so(wh
         before = regression
         try:
             applied, points = happen(before, points, kind, detail)
-        except Refused:
+        except StepRefused:
             assert kind in ("person", "alarm ended", "shown again")
             continue
         after = applied.regression
@@ -337,7 +337,7 @@ def test_what_is_offered_is_possible_and_nothing_else_is(
     if action in possible_actions(regression):
         assert apply(regression, [POINT], event).notifications
     else:
-        with pytest.raises(Refused):
+        with pytest.raises(StepRefused):
             apply(regression, [POINT], event)
 
 

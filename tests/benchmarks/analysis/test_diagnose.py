@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.analysis.diagnose import BANDS, classify, explain, interval_of_difference
-from benchmarks.analysis.kernels import Row, difference, normalised, table
+from benchmarks.analysis.kernels import KernelCall, difference, normalised, table
 
 
 def measurement(metric, value, role="phase", processes=None, **more):
@@ -123,7 +123,7 @@ def test_the_interval_of_equal_processes_holds_zero_and_of_unequal_ones_does_not
 
 
 def kernels(*rows):
-    return table([Row(*row) for row in rows], steps=1)
+    return table([KernelCall(*row) for row in rows], steps=1)
 
 
 def test_more_launches_and_slower_calls_are_told_apart():
@@ -170,7 +170,7 @@ def test_clock_loss_with_all_kernels_scaled_alike_is_hardware():
 
 
 def test_one_stretched_call_does_not_decide_a_kernels_time():
-    rows = [Row("forward", "mm", "s", duration) for duration in (10.0, 10.0, 10.0, 10.0, 5000.0)]
+    rows = [KernelCall("forward", "mm", "s", duration) for duration in (10.0, 10.0, 10.0, 10.0, 5000.0)]
     assert table(rows, steps=5)["us_per_step"] == [10.0]
 
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from fleet_scoring import evaluate
 
-from backend.regression.joint.stream import Stream
+from backend.regression.joint.stream import JudgeStream
 
 GOALS = (
     ("machine events named rightly", "hardware_ok", ">=", 0.90),
@@ -68,7 +68,7 @@ def main() -> None:
     given = parser.parse_args().seeds
     first, _, last = given.partition("-")
     seeds = range(int(first), int(last) + 1) if last else [int(seed) for seed in given.split(",")]
-    print(table(evaluate(Stream, seeds)))
+    print(table(evaluate(JudgeStream, seeds)))
 
 
 if __name__ == "__main__":

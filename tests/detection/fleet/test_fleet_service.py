@@ -5,7 +5,7 @@ import fleet_service as player
 import pytest
 from sqlalchemy import create_engine, text
 
-from backend.regression.joint.stream import Stream
+from backend.regression.joint.stream import JudgeStream
 from backend.services.joint.detector import JointDetectors
 
 SEED = 49
@@ -30,7 +30,7 @@ def service(fleet, shared_database):
 @pytest.fixture(scope="module")
 def streamed(fleet):
     """The incidents of the stream, as they stand at the end."""
-    stream, sessions, incidents = Stream(), 0, {}
+    stream, sessions, incidents = JudgeStream(), 0, {}
 
     def say(record):
         answer = stream(record)

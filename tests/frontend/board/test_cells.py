@@ -9,12 +9,12 @@ import pytest
 
 from backend.services.base.scope import TimeRange
 from backend.services.board.cells import STATES, Cell, CellState
-from backend.services.board.model import Board, Row, Summary
+from backend.services.board.model import Board, BoardRow, Summary
 from backend.services.reports.columns import Column
 from frontend.board.cells import (
     CellMode,
+    ColumnGroup,
     Face,
-    Group,
     Lens,
     face_of,
     faces_of,
@@ -38,7 +38,7 @@ COLUMN = Column(
     preset="cpu",
     series=(7,),
 )
-ROW = Row(
+ROW = BoardRow(
     sha="9f3c2e1" + "0" * 33, short="9f3c2e1", position=4, message="m", author="a", committed_at=None, pull_request=None,
     benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
 )  # fmt: skip
@@ -105,14 +105,18 @@ def test_a_name_says_variant_commit_state_and_change() -> None:
 def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
     states = (CellState.UNCHANGED, CellState.STILL_UNOWNED, CellState.FAILED, CellState.STILL_UNOWNED)
     rows = [[Cell(column, state) for column, state in enumerate(states)], []]
-    roll = rolls_of(sheet_of_cells(rows, 5), Group("moe", (0, 1, 2, 3, 4), folded=True))
+    roll = rolls_of(sheet_of_cells(rows, 5), ColumnGroup("moe", (0, 1, 2, 3, 4), folded=True))
     assert STATES[roll.codes[0]] is CellState.STILL_UNOWNED
     assert (roll.numbers[0], roll.columns[0]) == (2, 1)
     assert STATES[roll.codes[1]] is CellState.EMPTY
 
 
 def test_so_many_columns_are_open_as_a_browser_draws_at_once() -> None:
-    groups = [Group("a", tuple(range(150))), Group("b", tuple(range(150, 350))), Group("c", tuple(range(350, 500)))]
+    groups = [
+        ColumnGroup("a", tuple(range(150))),
+        ColumnGroup("b", tuple(range(150, 350))),
+        ColumnGroup("c", tuple(range(350, 500))),
+    ]
     shown = lambda opened: [group.name for group in fold(groups, opened) if not group.folded]  # noqa: E731
     assert shown(()) == []
     assert shown(("a", "b")) == ["a", "b"]
@@ -121,10 +125,10 @@ def test_so_many_columns_are_open_as_a_browser_draws_at_once() -> None:
 
 
 def test_a_suite_too_large_to_be_drawn_is_opened_part_by_part() -> None:
-    parts = parts_of(Group("vast", tuple(range(1000, 1450))))
+    parts = parts_of(ColumnGroup("vast", tuple(range(1000, 1450))))
     assert [part.name for part in parts] == ["vast 1–200", "vast 201–400", "vast 401–450"]
     assert [index for part in parts for index in part.columns] == list(range(1000, 1450))
-    assert parts_of(Group("small", (1, 2))) == [Group("small", (1, 2))]
+    assert parts_of(ColumnGroup("small", (1, 2))) == [ColumnGroup("small", (1, 2))]
 
 
 def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidemark.machine import supervisor as module
 from tidemark.machine.datadir import DataDirectory
-from tidemark.machine.supervisor import Command, Supervisor
+from tidemark.machine.supervisor import ServiceCommand, Supervisor
 from tidemark.refusal import Refusal
 
 SLEEP = "import time; time.sleep(600)"
@@ -16,9 +16,9 @@ CRASH = "print('the reason it died'); raise SystemExit(3)"
 TALK = "import time\nwhile True: print('x' * 9999, flush=True); time.sleep(0.002)"
 
 
-def command(name: str, code: str, healthy: Callable[[], bool] | None = None) -> Command:
+def command(name: str, code: str, healthy: Callable[[], bool] | None = None) -> ServiceCommand:
     python: Sequence[str] = (sys.executable, "-c", code)
-    return Command(name=name, arguments=python, environment=lambda: {"PATH": "/usr/bin:/bin"}, healthy=healthy)
+    return ServiceCommand(name=name, arguments=python, environment=lambda: {"PATH": "/usr/bin:/bin"}, healthy=healthy)
 
 
 def answers_once(times: int) -> Callable[[], bool]:

@@ -1,9 +1,9 @@
 import pytest
 
-from backend.regression.cause.attribution import CanaryReading, CauseName, Evidence, attribute
+from backend.regression.cause.attribution import CanaryShift, CauseName, Evidence, attribute
 
-QUIET = CanaryReading("gemm", 0.001, 0.002)
-SLOW = CanaryReading("gemm", 0.12, 0.002)
+QUIET = CanaryShift("gemm", 0.001, 0.002)
+SLOW = CanaryShift("gemm", 0.12, 0.002)
 OLD, NEW = {"torch": "2.12", "driver": "570"}, {"torch": "2.13", "driver": "570"}
 
 
@@ -20,8 +20,8 @@ OLD, NEW = {"torch": "2.12", "driver": "570"}, {"torch": "2.13", "driver": "570"
         (Evidence(magnitude=0.2, suite_version_before="1.0", suite_version_after="1.1"), CauseName.METHOD, True),
         (Evidence(magnitude=0.2, suite_version_before="1.0", suite_version_after="1.0"), CauseName.CODE, False),
         (Evidence(magnitude=0.2, canary=(SLOW,)), CauseName.HARDWARE, True),
-        (Evidence(magnitude=0.2, canary=(CanaryReading("gemm", -0.12, 0.002),)), CauseName.CODE, False),
-        (Evidence(magnitude=0.2, canary=(CanaryReading("gemm", 0.03, 0.002),)), CauseName.CODE, False),
+        (Evidence(magnitude=0.2, canary=(CanaryShift("gemm", -0.12, 0.002),)), CauseName.CODE, False),
+        (Evidence(magnitude=0.2, canary=(CanaryShift("gemm", 0.03, 0.002),)), CauseName.CODE, False),
         (Evidence(magnitude=0.2, throttle=("sw_power_cap",)), CauseName.HARDWARE, True),
         (Evidence(magnitude=0.2, throttle=("sw_power_cap",), other_workers_agree=True), CauseName.CODE, False),
         (Evidence(magnitude=0.2, other_workers_agree=False), CauseName.HARDWARE, True),

@@ -5,10 +5,10 @@ import pytest
 
 from backend.regression.joint.code import STEP_OF_DRIFT
 from backend.regression.joint.detector import LEFT_ALONE, LEFT_ALONE_AT_MOST, REFUTED_AGAIN, TOO_OFTEN
-from backend.regression.joint.drift import AGAIN, BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, Verdict
+from backend.regression.joint.drift import AGAIN, BACK, CLEARED, HINTS, LOOKED_BACK, SEEN_STEADY, STEADY, DriftVerdict
 from backend.regression.joint.health import CERTAIN, ENOUGH, MILD_IN_A_ROW, Degraded, Diagnosis, HealthSignals, diagnose
 from backend.regression.joint.software import FEW, SHOWN
-from backend.regression.joint.state import Inquiry, Purpose, Upgrade
+from backend.regression.joint.state import Inquiry, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import IncidentKind
 from backend.regression.policy import Policy
 from tests.backend.regression.fleet_project import SERIES, SIZE, Project, steps
@@ -94,7 +94,7 @@ def held_back(judge, lean):
     judge.state.held["t0", 0] = [(seen(1.0, slowed=True), row) for row in affected]
     rows.usable[affected] = False
     pattern = np.full(SIZE, 0.08)
-    inquiry = Inquiry(Purpose.MACHINE, "t0", 50, 58, pattern, np.array(affected), 0, results=[lean * pattern])
+    inquiry = Inquiry(QuestionPurpose.MACHINE, "t0", 50, 58, pattern, np.array(affected), 0, results=[lean * pattern])
     inquiry.results *= 2
     return inquiry, affected
 
@@ -145,7 +145,9 @@ def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared,
         run = project.run(position, "t0", 0)
         rows.add(run, judge.software.level_of(run))
     upgrade = judge.state.upgrades[0]
-    inquiry = Inquiry(Purpose.UPGRADE, "t0", 46, 55, np.full(SIZE, 0.1), rows.judged(level=1), None, upgrade=upgrade)
+    inquiry = Inquiry(
+        QuestionPurpose.UPGRADE, "t0", 46, 55, np.full(SIZE, 0.1), rows.judged(level=1), None, upgrade=upgrade
+    )
     judge.state.told = []
     judge.not_code(inquiry, rows, cleared=cleared)
     assert len(judge.state.told) == told
@@ -209,7 +211,7 @@ def test_an_upgrade_waits_for_a_look_back_that_could_not_be_had(waiting):
     judge = Project(steps(), until=60).play().judge
     upgrade = Upgrade("t0", 1, 50) if waiting else None
     judge.drifts.put_off(
-        Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0)
+        Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0)
     )
     assert judge.state.steady_until == {0: judge.state.newest + AGAIN}
     assert judge.state.losing == ({0: judge.state.newest + AGAIN} if waiting else {})
@@ -268,11 +270,11 @@ def test_a_look_back_soon_after_another_would_show_no_more(ago, asked):
 
 def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_while():
     judge = Project(steps(), until=60).play().judge
-    inquiry = Inquiry(Purpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, lead=0)
+    inquiry = Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, lead=0)
     error = np.full(SIZE, 0.004)
     hint = HINTS * Policy().min_change
     change = np.array([hint, hint, hint - 0.001, hint, hint, hint, hint, hint]) - 2 * error
-    verdicts = {0: Verdict.NONE, 2: Verdict.NONE, 4: Verdict.NONE, 6: Verdict.NOT_YET}
+    verdicts = {0: DriftVerdict.NONE, 2: DriftVerdict.NONE, 4: DriftVerdict.NONE, 6: DriftVerdict.NOT_YET}
     judge.drifts.leave_alone(inquiry, verdicts, change, error)
     until = {benchmark: position - judge.state.newest for benchmark, position in judge.state.steady_until.items()}
     assert (until[0], until[1]) == (STEADY, SEEN_STEADY)
@@ -286,7 +288,7 @@ def test_a_look_back_clears_the_code_of_what_an_upgrade_did_when_it_rules_out_ha
     judge = Project(steps(), until=60).play().judge
     pattern = np.where(np.arange(SIZE) == 1, 0.06, 0.0)
     upgrade = Upgrade("t0", 1, 50)
-    inquiry = Inquiry(Purpose.DRIFT, "t0", 0, 55, pattern, np.arange(2), None, upgrade=upgrade, lead=0)
+    inquiry = Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, pattern, np.arange(2), None, upgrade=upgrade, lead=0)
     error = np.full(SIZE, 0.004)
     judge.drifts.leave_alone(inquiry, {}, share * pattern - 2 * error, error)
     assert (0 in judge.state.losing, 0 in upgrade.steady) == (losing, not losing)
@@ -320,5 +322,5 @@ def test_the_onset_of_an_illness_is_not_put_before_runs_that_were_asked_about_an
     rows.clean[own[-2:]] += 0.1
     rows.excused[np.ix_(own[-3:-2], range(2, SIZE))] = True
     rows.clean[own[-3], :2] += 0.06
-    inquiry = Inquiry(Purpose.CHANGE, "t0", 40, 58, np.full(SIZE, 0.1), own[-2:], 0)
+    inquiry = Inquiry(QuestionPurpose.CHANGE, "t0", 40, 58, np.full(SIZE, 0.1), own[-2:], 0)
     assert judge.degraded_rows(rows, inquiry) == [int(row) for row in own[-2:]]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backend.regression.joint.state import Inquiry, Purpose
-from backend.regression.joint.terms import Action, IncidentKind, SessionResult
+from backend.regression.joint.state import Inquiry, QuestionPurpose
+from backend.regression.joint.terms import IncidentAction, IncidentKind, SessionResult
 from tests.backend.regression.fleet_project import SERIES, Project, steps
 
 FIRST, ALL = (0, 1), tuple(range(len(SERIES)))
@@ -37,7 +37,7 @@ def test_a_slow_worker_is_told_once_whether_its_canary_shows_it_long_briefly_or_
 
     project = Project(steps(), machine=machine).play()
     assert [(i.kind, i.worker) for i in project.opened()] == [(IncidentKind.INFRA, "t0-w0")]
-    closed = [t.incident.closed_by for t in project.told if t.action is Action.CLOSE]
+    closed = [t.incident.closed_by for t in project.told if t.action is IncidentAction.CLOSE]
     assert len(closed) == 1
     assert slow_until <= closed[0] <= slow_until + 6
 
@@ -47,7 +47,9 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
     judge = Project(steps(), until=60).play().judge
     pattern = np.zeros(len(SERIES))
     pattern[[0, 1]] = seen
-    inquiry = Inquiry(Purpose.CHANGE, "t0", 45, 55, pattern, judge.state.rows["t0"].by_position(5), None, lead=0)
+    inquiry = Inquiry(
+        QuestionPurpose.CHANGE, "t0", 45, 55, pattern, judge.state.rows["t0"].by_position(5), None, lead=0
+    )
     change = np.where(pattern != 0, 0.4 * seen, 0.03)
     judge.changes.tell_code(inquiry, change, np.full(len(SERIES), 0.05))
     assert [judge.state.incidents[code.incident].kind for code in judge.state.codes] == [kind]

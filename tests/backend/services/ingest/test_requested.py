@@ -10,11 +10,11 @@ from backend.contract import Run, RunStatus, parse_run
 from backend.services.base.errors import Conflict
 from backend.services.ingest.requested import check_request
 from backend.services.queue.dispatch import lease_hash
-from backend.store.ingest.record import Place
+from backend.store.ingest.record import RunPlace
 from tests.backend.api.conftest import run_document
 
 RUN: Run = parse_run(run_document(0, worker="gpu-1"))
-NOWHERE = Place(**{field.name: None for field in fields(Place)})  # type: ignore[arg-type]
+NOWHERE = RunPlace(**{field.name: None for field in fields(RunPlace)})  # type: ignore[arg-type]
 HELD = replace(NOWHERE, run_state="running", run_suite=RUN.suite, lease_hash=lease_hash("the lease"), holder="gpu-1")
 
 
@@ -44,7 +44,7 @@ def test_its_worker_delivers_it_under_its_lease() -> None:
         ),
     ],
 )
-def test_anything_else_is_refused_and_says_why(run: Run, place: Place, lease: str | None, said: str) -> None:
+def test_anything_else_is_refused_and_says_why(run: Run, place: RunPlace, lease: str | None, said: str) -> None:
     with pytest.raises(Conflict, match=said):
         check_request(run, place, lease)
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from backend.services.base.config import ServiceConfig
 from backend.services.plans import bisect, bisection_views
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 from backend.services.triage import triage
 from tests.backend.services.ingesting.counting import counted
 
@@ -120,7 +120,7 @@ def test_a_bisection_that_is_called_off_takes_back_only_what_it_asked_for_itself
     slowed: Any, service_config: ServiceConfig
 ) -> None:
     wanted = [
-        Wanted(commit_id=commit_id, suite="gpt", testbed="cpu", spec=SPEC)
+        WantedRun(commit_id=commit_id, suite="gpt", testbed="cpu", spec=SPEC)
         for (commit_id,) in slowed.rows(
             """SELECT bc.commit_id FROM branch_commit bc JOIN branch b ON b.id = bc.branch_id
                WHERE b.name = 'main' AND bc.position >= :first AND bc.position < :bad""",

@@ -19,7 +19,7 @@ from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict, NotFound, Outdated, ServiceError
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, Protection, Wanted, WorkerHello
+from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 from backend.services.queue.publishing import CeleryBroker, Nudge
 from tidemark.machine.valkey import EmbeddedValkey
 
@@ -63,7 +63,7 @@ def request(
     now: datetime = NOW,
     again: bool = False,
 ) -> list[dispatch.Requested]:
-    wanted = [Wanted(commit_id=commit, suite="gpt", testbed=testbed, spec={}) for commit in commits]
+    wanted = [WantedRun(commit_id=commit, suite="gpt", testbed=testbed, spec={}) for commit in commits]
     return dispatch.request_runs(
         c, project, wanted, kind=kind, requested_by="test", now=now, branch="main", again=again
     )
@@ -302,7 +302,7 @@ def test_a_backfill_keeps_the_order_it_was_asked_in(connection: Connection) -> N
 
 def test_a_worker_goes_on_with_the_suites_of_its_commit_unless_something_is_urgent(connection: Connection) -> None:
     project, commits = make_project(connection)
-    wanted = [Wanted(commit_id=commits[0], suite=suite, testbed="cpu", spec={}) for suite in ("gpt", "moe", "comm")]
+    wanted = [WantedRun(commit_id=commits[0], suite=suite, testbed="cpu", spec={}) for suite in ("gpt", "moe", "comm")]
     runs = dispatch.request_runs(connection, project, wanted, kind=Kind.MAIN, requested_by="t", now=NOW, branch="main")
     request(connection, project, commits[1:], now=at(-60))
     dispatch.say_hello(connection, hello(), NOW)

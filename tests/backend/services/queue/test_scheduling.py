@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from backend.services.queue.scheduling import Group, Kind, share_out, takes_newest, turns
+from backend.services.queue.scheduling import Kind, RunGroup, share_out, takes_newest, turns
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -12,8 +12,8 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 def group(
     kind: Kind, project: int = 1, *, waiting: int = 100, trusted: bool = True, waited_h: float = 0.0,
     served_h: float | None = None,
-) -> Group:  # fmt: skip
-    return Group(
+) -> RunGroup:  # fmt: skip
+    return RunGroup(
         project_id=project,
         kind=kind,
         trusted=trusted,
@@ -23,7 +23,7 @@ def group(
     )
 
 
-def order(*groups: Group, slots: int, used_s: dict[int, float] | None = None, isolated: int = 100) -> list[Group]:
+def order(*groups: RunGroup, slots: int, used_s: dict[int, float] | None = None, isolated: int = 100) -> list[RunGroup]:
     return share_out(groups, used_s or {}, slots=slots, isolated=isolated, now=NOW)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
-from backend.services.reports.comparison import Comparison, compare_commits
+from backend.services.reports.comparison import CommitComparison, compare_commits
 from backend.services.reports.notices import Difference
 
 PROJECT = "northsea/loom"
@@ -17,7 +17,7 @@ def commit(position: int) -> str:
     return f"{position + 1:08x}"
 
 
-def compare(history: Any, base: int, head: int, **more: Any) -> Comparison:
+def compare(history: Any, base: int, head: int, **more: Any) -> CommitComparison:
     return compare_commits(history.connection, PROJECT, commit(base), commit(head), **more)
 
 

@@ -14,7 +14,7 @@ from backend.services.board.jsonable import dump
 from backend.services.judging.state_cache import states_of
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.explanations import explain_point, load_samples
-from backend.services.reports.history import Points, SeriesQuery, list_series, load_points, load_series
+from backend.services.reports.history import SeriesPoints, SeriesQuery, list_series, load_points, load_series
 from backend.store.judging import series as series_store
 
 QUERY = SeriesQuery(project="northsea/loom")
@@ -22,11 +22,11 @@ BENCHMARKED = [position for position in range(27) if position not in (5, 7)]
 
 
 @pytest.fixture
-def points(history: Any) -> Points:
+def points(history: Any) -> SeriesPoints:
     return load_points(history.connection, history.series())
 
 
-def test_points_are_columns_in_order_of_position(points: Points) -> None:
+def test_points_are_columns_in_order_of_position(points: SeriesPoints) -> None:
     assert points.position.tolist() == BENCHMARKED  # type: ignore[union-attr]
     columns = (points.sha, points.message, points.author, points.run_id, points.value, points.smoothed, points.verdict)
     assert {len(column) for column in columns} == {len(BENCHMARKED)}
@@ -36,7 +36,7 @@ def test_points_are_columns_in_order_of_position(points: Points) -> None:
     assert (points.series.metric, points.series.unit, points.series.role) == ("step_ms", "ms", "gate")
 
 
-def test_points_carry_bands_verdicts_and_the_onset(points: Points) -> None:
+def test_points_carry_bands_verdicts_and_the_onset(points: SeriesPoints) -> None:
     at = BENCHMARKED.index(15)
     onsets = {points.position[index]: points.verdict[index] for index in np.flatnonzero(points.onset)}
     assert onsets == {15: "regression", 24: "improvement"}
@@ -45,7 +45,7 @@ def test_points_carry_bands_verdicts_and_the_onset(points: Points) -> None:
     assert points.regression_id[at] > 0 == points.regression_id[0]
 
 
-def test_change_points_and_regression_spans_tell_where_it_was_worse(points: Points) -> None:
+def test_change_points_and_regression_spans_tell_where_it_was_worse(points: SeriesPoints) -> None:
     standing = [change for change in points.change_points if change.state != "withdrawn"]
     assert [(change.direction, change.position) for change in standing] == [("regression", 15), ("improvement", 24)]
     worse = standing[:1]
@@ -54,13 +54,13 @@ def test_change_points_and_regression_spans_tell_where_it_was_worse(points: Poin
     assert [(span.start, span.end) for span in points.regressions] == [(15, 24)]
 
 
-def test_environment_changes_are_told_where_they_happened(points: Points) -> None:
+def test_environment_changes_are_told_where_they_happened(points: SeriesPoints) -> None:
     (change,) = points.environment_changes
     assert change.position == 10 and change.sha == points.sha[BENCHMARKED.index(10)]
     assert [(item.name, item.before, item.after) for item in change.differences] == [("torch", "2.13.0", "2.13.1")]
 
 
-def test_a_range_and_a_number_of_points_limit_what_comes(history: Any, points: Points) -> None:
+def test_a_range_and_a_number_of_points_limit_what_comes(history: Any, points: SeriesPoints) -> None:
     series = history.series()
     assert load_points(history.connection, series, last=4).position.tolist() == BENCHMARKED[-4:]  # type: ignore[union-attr]
     commit_10 = points.committed_at[BENCHMARKED.index(10)].item()  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def test_coarser_granularities_come_from_the_roll_ups(history: Any) -> None:
     assert sum(weeks.runs) == len(BENCHMARKED)
 
 
-def test_json_of_points_has_numbers_times_and_null_for_unknown(points: Points) -> None:
+def test_json_of_points_has_numbers_times_and_null_for_unknown(points: SeriesPoints) -> None:
     said = orjson.loads(dump(points))
     assert said["position"] == BENCHMARKED and said["baseline"][0] is None
     assert said["committed_at"][0] == "2026-11-01T08:00:00Z"
@@ -165,7 +165,7 @@ def test_a_short_history_says_how_many_more_runs_it_needs(history: Any) -> None:
     assert told.text == "Insufficient: 4 more runs of this level needed before anything is judged."
 
 
-def test_an_explanation_tells_the_noise_of_its_series_and_points_do_not(history: Any, points: Points) -> None:
+def test_an_explanation_tells_the_noise_of_its_series_and_points_do_not(history: Any, points: SeriesPoints) -> None:
     why = explain_point(history.connection, history.series(), points.sha[-1])
     assert why.series.profile == load_series(history.connection, history.series()).profile is not None
     assert points.series.profile is None

@@ -395,7 +395,7 @@ def test_odd_commits_are_taken_as_they_are(
 # --- asking for runs -------------------------------------------------------------------------------------------------
 
 
-def ask(engine: Engine, config: ServiceConfig, **more: Any) -> requests.Accepted:
+def ask(engine: Engine, config: ServiceConfig, **more: Any) -> requests.AcceptedRequest:
     with engine.begin() as c:
         return requests.request_commit(c, RunRequest(**{"project": "a/b", **more}), config, ME, now())
 
