@@ -30,7 +30,7 @@ LoggedLine = tuple[float, OutputStream, str]
 Send = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
-class EventStream:
+class EventSender:
     """Use as a context: leaving it sends what is left, within a second or two."""
 
     def __init__(self, send: Send, interval_s: float) -> None:
@@ -46,7 +46,7 @@ class EventStream:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemark-events", daemon=True)
 
-    def __enter__(self) -> EventStream:
+    def __enter__(self) -> EventSender:
         self._thread.start()
         return self
 

@@ -12,7 +12,7 @@ from worker.client import ApiClient, ApiRefusal, ApiUnreachable, LeasedRun
 from worker.config import WorkerConfig
 from worker.delivery.deliver import Deliverer
 from worker.delivery.spool import Parcel, Spool
-from worker.events import EventStream
+from worker.events import EventSender
 from worker.execution.caches import Cache, trim_mirrors
 from worker.execution.checkout import Mirrors
 from worker.execution.execute import Execution, MachineFailed, Product, RunInterrupted
@@ -140,7 +140,7 @@ class JobRunner:
         def send(events: Any) -> None:
             self.client.events(leased.run_id, leased.lease, events)
 
-        with EventStream(send, self.config.event_interval_s) as events:
+        with EventSender(send, self.config.event_interval_s) as events:
             kind = SessionExecution if is_session(leased) else Execution
             sandbox = self.sandbox.for_project(trusted=leased.trusted)
             execution = kind(self.config, self.mirrors, sandbox, leased, run_dir, events, interrupt, self.cache)

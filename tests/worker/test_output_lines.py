@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worker.client import ApiUnreachable
-from worker.events import EventStream
+from worker.events import EventSender
 from worker.isolation.output import MAX_LINE_BYTES, Lines, LogFile, OutputStream, SuiteProgress, clean, parse_progress
 
 
@@ -96,7 +96,7 @@ class Collector:
 def test_reporting_never_waits_for_the_service() -> None:
     collector = Collector()
     collector.blocked.clear()
-    with EventStream(collector, 0.01) as stream:
+    with EventSender(collector, 0.01) as stream:
         for number in range(10_000):
             stream.line(OutputStream.STDOUT, f"line {number}")
         collector.blocked.set()
@@ -109,7 +109,7 @@ def test_reporting_never_waits_for_the_service() -> None:
 def test_what_was_said_while_the_service_was_away_is_told_later() -> None:
     collector = Collector()
     collector.away = True
-    stream = EventStream(collector, 60.0)
+    stream = EventSender(collector, 60.0)
     stream.state("checkout")
     stream.line(OutputStream.STDERR, "first")
     stream.progress(SuiteProgress(done=1, total=2, note="", eta_s=None))
@@ -127,7 +127,7 @@ def test_what_was_said_while_the_service_was_away_is_told_later() -> None:
 
 def test_alternating_streams_stay_in_order_and_within_a_batch() -> None:
     collector = Collector()
-    with EventStream(collector, 60.0) as stream:
+    with EventSender(collector, 60.0) as stream:
         for number in range(190):
             stream.line(OutputStream.STDOUT if number % 2 else OutputStream.STDERR, str(number))
     assert collector.lines() == [str(number) for number in range(190)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
-from worker.events import EventStream
+from worker.events import EventSender
 from worker.execution.caches import Cache, key_of
 from worker.execution.checkout import CheckoutError, CheckoutInterrupted, Mirrors
 from worker.execution.results import (
@@ -69,7 +69,7 @@ class Product:
 class RunLog:
     """Where the lines of a run go: to its page as they come, to the log artifact, and the last ones to a failed run."""
 
-    def __init__(self, stream: EventStream) -> None:
+    def __init__(self, stream: EventSender) -> None:
         self._events = stream
         self._file = LogFile()
         self._tails = {OutputStream.STDOUT: LastLines(), OutputStream.STDERR: LastLines()}
@@ -105,7 +105,7 @@ class Execution:
         sandbox: Sandbox,
         leased: LeasedRun,
         run_dir: RunDir,
-        events: EventStream,
+        events: EventSender,
         interrupt: Interrupt,
         cache: Cache | None = None,
     ) -> None:
