@@ -31,6 +31,8 @@ BLOCK = 128
 SUSPECT_RUNS = 12
 """The model is not refitted on the first runs of what looks like a change."""
 DRIFT_EVERY = 10
+MOST_BEYOND_MEMORY = 39
+"""So many runs more than the policy remembers are kept until the oldest are dropped."""
 MIXED = 2.5
 OWN = 20
 """Runs that differ from their level so many times more than from their neighbours are of several levels; of those, only
@@ -120,7 +122,7 @@ class Detector(Memory):
         where = np.concatenate((self.places, places))
         drift_at = range(-(old + 1) % DRIFT_EVERY, len(x), DRIFT_EVERY)
         high = peak >= NOTICE
-        plain = in_plain_sight(history, old, policy)
+        plain = in_plain_sight([self.segment], x[None], [policy])[0]
         worth = high | plain
         looked_at = sorted({*worth.nonzero()[0].tolist(), *drift_at}) if worth[worth.argmax()] else drift_at
         for t in looked_at:
@@ -176,7 +178,7 @@ class Detector(Memory):
         self.started = np.where(zero[_BANKS, n - 1 - last], old + n - last, self.started)
         self.cusum = sums[:, -1].copy()
         drop = len(history) - policy.memory_runs
-        if drop >= 40 and self.model is not None:
+        if drop > MOST_BEYOND_MEMORY and self.model is not None:
             self.carried = _single(np.concatenate((self.carried, history[:drop] - self.model.level))[-CARRIED:])
             history, where = history[drop:], where[drop:]
             self.started = self.started - drop
@@ -197,7 +199,7 @@ class Detector(Memory):
         else:
             self._refit()
             over = over_unseen(self, policy) if self.opened else None
-        self.next_fit = min(self.next_fit, policy.memory_runs + 40)
+        self.next_fit = min(self.next_fit, policy.memory_runs + MOST_BEYOND_MEMORY + 1)
         if over is not None:
             self.opened = tuple(o for o in self.opened if o not in over.fixed)
         return over

@@ -33,35 +33,29 @@ REFERENCES = ((20, 4.0), (10, 5.0), (5, 6.0))
 """Runs before a step, and how many standard deviations it must be: the fewer they are, the less they tell of noise."""
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
+_BEFORE = NEEDED - 1
 SHORT_DIP = 20
 DIP_WITHIN = 40
 """What so few runs held is a dip where most of this many runs before them were at the level after it."""
 
 
-def in_plain_sight(history: Floats, old: int, policy: Policy) -> Bools:
-    """For each run of the history from `old` on, whether the newest may stand apart from those just before them."""
-    apart = np.zeros(len(history) - old, dtype=np.bool_)
-    first = max(0, old + 1 - NEEDED)
-    if len(history) - first >= SIDE + LENGTHS[0]:
-        heaps = np.sort(sliding_window_view(history[first:], SIDE), axis=1).T
-        for length in LENGTHS:
-            found = stand_apart(heaps[:, :-length], heaps[:, length:], _worth(policy))
-            new = min(len(found), len(apart))
-            apart[len(apart) - new :] |= found[len(found) - new :]
-    return apart
-
-
-def in_plain_sight_each(newest: Sequence[Floats], policies: Sequence[Policy]) -> Bools:
-    """The same for the newest run of each of many series."""
-    apart = np.zeros(len(newest), dtype=np.bool_)
-    worth = np.array([_worth(policy) for policy in policies])
+def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:
+    """For each of the next T runs of S series, whether the newest may stand apart from those just before them."""
+    count = runs_ST.shape[1]
+    before = np.full((len(segments), _BEFORE), np.nan)
+    for row, segment in zip(before, segments, strict=True):
+        newest = segment[-_BEFORE:]
+        row[_BEFORE - len(newest) :] = newest
+    heaps = np.sort(sliding_window_view(np.concatenate((before, runs_ST), axis=1), SIDE, axis=1), axis=2)
+    heaps = np.moveaxis(heaps, 2, 0)
+    length_ST = np.array([len(segment) for segment in segments])[:, None] + np.arange(1, count + 1)
+    least = np.array([_worth(policy) for policy in policies])[:, None]
+    apart_ST = np.zeros(runs_ST.shape, dtype=np.bool_)
     for length in LENGTHS:
-        known = [number for number, runs in enumerate(newest) if len(runs) >= SIDE + length]
-        if known:
-            windows = np.stack([newest[number][-SIDE - length :] for number in known])
-            early, late = np.sort(windows[:, :SIDE], axis=1).T, np.sort(windows[:, -SIDE:], axis=1).T
-            apart[known] |= stand_apart(early, late, worth[known])
-    return apart
+        first = LENGTHS[-1] - length
+        early, late = heaps[:, :, first : first + count], heaps[:, :, -count:]
+        apart_ST |= stand_apart(early, late, least) & (length_ST >= SIDE + length)
+    return apart_ST
 
 
 def _worth(policy: Policy) -> float:

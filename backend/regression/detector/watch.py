@@ -1,80 +1,170 @@
-"""One run each of many series at once: the detectors that it leaves quiet are moved on together, as columns of numbers.
+"""Many series watched at once, in columns: a row for each series, a column for each of its next runs.
 
-Nothing is decided here. A run is quiet when it brings no CUSUM to the limit of a close look, no drift, no refit, and
-nothing that may be a step in plain sight; any other is left to `Detector.feed`, which does for a single quiet run
-exactly what is done here for all of them.
+Nothing is decided here. A run is quiet when it calls for no close look, no refit, and shows neither a drift nor a step
+in plain sight. Nearly every run is: those move the detectors on here, together; the first one of a series that is not
+is left to `Detector.feed`, which does for a single quiet run exactly what is done here for all of them. A run of many
+series is a rectangle of one column, the history of one series is one of one row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from backend.regression.detector.close_look import drifted
+from backend.regression.detector.close_look import drifted, over_by_now
 from backend.regression.detector.density import CELLS_PER_SD, REACH, Floats, Ints
-from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, Detector
-from backend.regression.detector.memory import NOTICE
-from backend.regression.detector.plain_sight import in_plain_sight_each
+from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, MOST_BEYOND_MEMORY, Detector
+from backend.regression.detector.memory import NOTICE, Change
+from backend.regression.detector.plain_sight import Bools, in_plain_sight, plain_step
 from backend.regression.policy import Policy
 
-Fed = tuple[Detector, float, int, Policy]
-"""A detector, its next run, the run's place, and the policy."""
+Watched = tuple[Detector, Floats, Ints, Policy]
+"""A detector, its next runs, their places, and the policy."""
 
-MOST_BEYOND_MEMORY = 39
-"""So many runs more than the policy remembers are kept until the oldest are dropped."""
+CELLS = 6_000
+"""Runs that are watched at a time, at most: beyond that the columns leave the processor's cache."""
 _WIDTH = 2 * REACH + 1
 
 
-def feed_quiet(runs: Sequence[Fed]) -> list[bool]:
-    """Feed each detector its run where that is quiet (True); the others (False) are as they were."""
-    fed = [False] * len(runs)
-    may = [number for number, run in enumerate(runs) if _only_watched(*run)]
-    if not may:
-        return fed
-    sums, high = _cusums([runs[number] for number in may])
-    lengths = np.array([[len(runs[number][0].segment) + 1] for number in may])
-    started = np.where(sums == 0, lengths, np.stack([runs[number][0].started for number in may]))
-    new_x, new_places = np.array([run[1] for run in runs]), np.array([run[2] for run in runs])
-    histories = [np.concatenate((runs[number][0].segment, new_x[number : number + 1])) for number in may]
-    plain = in_plain_sight_each(histories, [runs[number][3] for number in may])
-    for row, number in enumerate(may):
-        (detector, _, _, policy), history = runs[number], histories[row]
-        if high[row] or plain[row]:
-            continue
-        where = np.concatenate((detector.places, new_places[number : number + 1]))
-        if len(history) % DRIFT_EVERY == 0 and detector.opened:
-            continue
-        if len(history) % DRIFT_EVERY == 0 and drifted(detector, history, where, policy) is not None:
-            continue
-        detector.started = started[row]
-        detector.cusum = sums[row]
-        detector.segment, detector.places = history, where
-        detector.notice = NOTICE
-        fed[number] = True
+def room(detector: Detector, policy: Policy) -> int:
+    """How many more runs this detector may only watch: none before it has a baseline, or where its model is due."""
+    if not detector.settled(policy):
+        return 0
+    return min(detector.next_fit, policy.memory_runs + MOST_BEYOND_MEMORY + 1) - 1 - len(detector.segment)
+
+
+def feed_quiet(watched: Sequence[Watched]) -> list[int]:
+    """Feed each detector its next runs as long as they are quiet; how many these were."""
+    fed = [0] * len(watched)
+    most = max(1, CELLS // max(1, len(watched)))
+    rooms = [min(len(x), room(detector, policy), most) for detector, x, _, policy in watched]
+    rows = [number for number, runs in enumerate(rooms) if runs > 0]
+    if rows:
+        columns = _Columns.of([watched[number] for number in rows], [rooms[number] for number in rows])
+        for number, quiet in zip(rows, columns.feed(), strict=True):
+            fed[number] = quiet
     return fed
 
 
-def _only_watched(detector: Detector, x: float, place: int, policy: Policy) -> bool:
-    """Whether nothing but the CUSUMs can take notice of one more run."""
-    n = len(detector.segment) + 1
-    return detector.settled(policy) and n < detector.next_fit and n - policy.memory_runs <= MOST_BEYOND_MEMORY
+@dataclass(slots=True)
+class _Columns:
+    """S series, their next T runs, B CUSUMs of each."""
+
+    watched: Sequence[Watched]
+    known: Ints
+    """Runs of each segment before these (S)."""
+    runs_ST: Floats
+    """Log costs; beyond the end of a row its level."""
+    beyond_ST: Bools
+    """Where there is no run, or one out of all proportion."""
+    sums_STB: Ints
+    """The CUSUMs after each run."""
+    started_SB: Ints
+    """Where they began to rise, before these runs."""
+    notice: Ints
+    next_look: Ints
+
+    @classmethod
+    def of(cls, watched: Sequence[Watched], rooms: Sequence[int]) -> _Columns:
+        detectors = [detector for detector, *_ in watched]
+        models = [detector.model for detector in detectors if detector.model is not None]
+        level_S = np.array([model.level for model in models])
+        cells_S: Floats = CELLS_PER_SD / np.array([model.scale for model in models])
+        runs_ST = np.repeat(level_S[:, None], max(rooms), axis=1)
+        for row, (_, x, _, _), runs in zip(runs_ST, watched, rooms, strict=True):
+            row[:runs] = x[:runs]
+        cell_ST = np.rint((runs_ST - level_S[:, None]) * cells_S[:, None]).astype(np.int64)
+        beyond_ST = np.abs(cell_ST) > REACH
+        beyond_ST |= np.arange(max(rooms)) >= np.array(rooms)[:, None]
+        shift_SB = np.rint(BOTH_WAYS.T * cells_S[:, None]).astype(np.int64)
+        density = np.concatenate([model.density for model in models])
+        return cls(
+            watched=watched,
+            known=np.array([len(detector.segment) for detector in detectors]),
+            runs_ST=runs_ST,
+            beyond_ST=beyond_ST,
+            sums_STB=_cumulated(np.stack([d.cusum for d in detectors]), _gains(density, cell_ST, shift_SB)),
+            started_SB=np.stack([detector.started for detector in detectors]),
+            notice=np.array([detector.notice for detector in detectors]),
+            next_look=np.array([detector.next_look for detector in detectors]),
+        )
+
+    def feed(self) -> list[int]:
+        """Move each detector on over its quiet runs; how many these are."""
+        length_ST = self.known[:, None] + np.arange(1, self.runs_ST.shape[1] + 1)
+        peak_ST = self.sums_STB.max(axis=2)
+        high_ST = peak_ST >= NOTICE
+        calmed_ST = np.logical_or.accumulate(~high_ST, axis=1)
+        looked_at_ST = high_ST & (length_ST >= self.next_look[:, None]) & (peak_ST >= self._noticed(calmed_ST))
+        plain_ST = in_plain_sight(
+            [detector.segment for detector, *_ in self.watched], self.runs_ST, [policy for *_, policy in self.watched]
+        )
+        quiet_S = self._until(self.beyond_ST | looked_at_ST, plain_ST, length_ST % DRIFT_EVERY == 0)
+        self._move(quiet_S, calmed_ST)
+        found: list[int] = quiet_S.tolist()
+        return found
+
+    def _noticed(self, calmed_ST: Bools) -> Ints:
+        """How high a CUSUM must be at each run to be looked at: what a refused look asked for ends with its rise."""
+        noticed_ST = np.repeat(self.notice[:, None], calmed_ST.shape[1], axis=1)
+        noticed_ST[:, 1:][calmed_ST[:, :-1]] = NOTICE
+        return noticed_ST
+
+    def _until(self, stops_ST: Bools, plain_ST: Bools, tenth_ST: Bools) -> Ints:
+        """How many runs of each series are quiet: up to the first that stops it, or at which a question finds
+        something."""
+        runs = stops_ST.shape[1]
+        quiet_S: Ints = np.where(stops_ST.any(axis=1), stops_ST.argmax(axis=1), runs)
+        asked = (plain_ST | tenth_ST) & (np.arange(runs) < quiet_S[:, None])
+        for row, t in np.argwhere(asked).tolist():
+            if t < quiet_S[row] and self._found(row, t, plain=bool(plain_ST[row, t]), tenth=bool(tenth_ST[row, t])):
+                quiet_S[row] = t
+        return quiet_S
+
+    def _found(self, row: int, t: int, *, plain: bool, tenth: bool) -> bool:
+        detector, _, places, policy = self.watched[row]
+        y = np.concatenate((detector.segment, self.runs_ST[row, : t + 1]))
+        where = np.concatenate((detector.places, places[: t + 1]))
+        found: Change | None = plain_step(y, where, policy) if plain else None
+        if found is None and tenth:
+            found = drifted(detector, y, where, policy)
+        if found is None and tenth and detector.opened:
+            found = over_by_now(detector, y, where, policy)
+        return found is not None
+
+    def _move(self, quiet_S: Ints, calmed_ST: Bools) -> None:
+        rows = quiet_S.nonzero()[0]
+        last = quiet_S[rows] - 1
+        cusum, calmed = self.sums_STB[rows, last], calmed_ST[rows, last]
+        runs = np.arange(1, self.runs_ST.shape[1] + 1)
+        at_rest = (self.sums_STB[rows] == 0) & (runs <= quiet_S[rows, None])[:, :, None]
+        newest = np.where(at_rest, runs[:, None], 0).max(axis=1)
+        started = np.where(newest > 0, self.known[rows, None] + newest, self.started_SB[rows])
+        for number, row in enumerate(rows.tolist()):
+            detector, _, places, _ = self.watched[row]
+            quiet = int(quiet_S[row])
+            detector.segment = np.concatenate((detector.segment, self.runs_ST[row, :quiet]))
+            detector.places = np.concatenate((detector.places, places[:quiet]))
+            detector.cusum, detector.started = cusum[number], started[number]
+            if calmed[number]:
+                detector.notice = NOTICE
 
 
-def _cusums(runs: Sequence[Fed]) -> tuple[Ints, list[bool]]:
-    """The CUSUMs of each detector (a row) after its run, and whether any is high or the run is beyond all measure."""
-    models = [detector.model for detector, *_ in runs]
-    level: Floats = np.array([model.level for model in models if model is not None])
-    cells_per_log: Floats = CELLS_PER_SD / np.array([model.scale for model in models if model is not None])
-    density = np.concatenate([model.density for model in models if model is not None])
-    x = np.array([x for _, x, *_ in runs])
-    cell = np.rint((x - level) * cells_per_log).astype(np.int64)
-    beyond = np.abs(cell) > REACH
-    shift = np.rint(BOTH_WAYS.T * cells_per_log[:, None]).astype(np.int64)
-    row = (np.arange(len(runs)) * _WIDTH + REACH)[:, None]
-    plain = np.maximum(np.minimum(cell, REACH), -REACH)[:, None]
-    moved = np.maximum(np.minimum(cell[:, None] - shift, REACH), -REACH)
-    gain = density.take(row + moved) - density.take(row + plain)
-    sums: Ints = np.maximum(np.stack([detector.cusum for detector, *_ in runs]) + gain, 0)
-    high = (sums.max(axis=1) >= NOTICE) | beyond
-    return sums, high.tolist()
+def _gains(density: Ints, cell_ST: Ints, shift_SB: Ints) -> Ints:
+    """Log-likelihood ratios of every run for every shift."""
+    row = (np.arange(len(cell_ST)) * _WIDTH + REACH)[:, None]
+    moved_STB = np.maximum(np.minimum(cell_ST[:, :, None] - shift_SB[:, None, :], REACH), -REACH)
+    moved_STB += row[:, :, None]
+    gain_STB: Ints = density.take(moved_STB)
+    gain_STB -= density.take(np.maximum(np.minimum(cell_ST, REACH), -REACH) + row)[:, :, None]
+    return gain_STB
+
+
+def _cumulated(cusum_SB: Ints, gain_STB: Ints) -> Ints:
+    """The CUSUMs after each run."""
+    total: Ints = gain_STB.cumsum(axis=1)
+    total += cusum_SB[:, None, :]
+    total -= np.minimum(np.minimum.accumulate(total, axis=1), 0)
+    return total

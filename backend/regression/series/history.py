@@ -14,7 +14,8 @@ from backend.regression.detector.density import Floats
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Change
 from backend.regression.policy import Policy
-from backend.regression.series.judge import REPLICATED_RUNS, assumed_noise, judge_all, learn_within
+from backend.regression.series.judge import judge_all
+from backend.regression.series.noisy import REPLICATED_RUNS, assumed_noise, learn_within
 from backend.regression.series.verdicts import events_of
 from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
 

@@ -8,7 +8,7 @@ from backend.regression.confirmation import Decision
 from backend.regression.detector.smoothing import restart
 from backend.regression.policy import Policy
 from backend.regression.series import verdicts
-from backend.regression.series.judge import SeriesState
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import ChangePoint, ChangeState
 
 

@@ -13,7 +13,7 @@ from backend.regression.detector.power import shown_by, shown_by_each
 from backend.regression.detector.workers import seldom_return
 from backend.regression.policy import Policy
 from backend.regression.series.explain import more_runs, percent
-from backend.regression.series.judge import SeriesState
+from backend.regression.series.state import SeriesState
 
 LEAST_RUNS = 20
 """With fewer runs nobody can tell one mode from two."""

@@ -19,7 +19,7 @@ import orjson
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import FIELDS
 from backend.regression.detector.smoothing import Smooth
-from backend.regression.series.judge import SeriesState, Suspect
+from backend.regression.series.state import SeriesState, Suspect
 from backend.regression.terms import SeriesKind
 
 KEY_BYTES = 8
@@ -27,7 +27,17 @@ MOST_RUNS = 48
 """Runs in a tail, at most: so many are still cheaper to write again than the whole."""
 
 DETECTOR_TAIL = ("segment", "places", "assumed_noise", "replicated", "cusum", "started", "notice", "next_look")
-STATE_TAIL = ("detector", "last_position", "points", "suspect", "returning", "smooth", "within", "within_runs")
+STATE_TAIL = (
+    "detector",
+    "last_position",
+    "points",
+    "suspect",
+    "returning",
+    "smooth",
+    "within",
+    "within_runs",
+    "limits",
+)
 _DETECTOR_WHOLE = attrgetter(*(name for name in FIELDS if name not in DETECTOR_TAIL))
 _STATE_WHOLE = attrgetter(*(name for name in SeriesState.__dataclass_fields__ if name not in STATE_TAIL))
 # key, runs, last position, points, assumed noise, replicated, notice, next look, returning, level and runs of the

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backend.regression.cost import value_of
-from backend.regression.detector.density import NoiseModel
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Change, Opened
-from backend.regression.detector.power import SOON, is_unsteady, shown_by
 from backend.regression.detector.smoothing import Smooth
 from backend.regression.detector.workers import WorkerOffset, find
 from backend.regression.policy import Policy
 from backend.regression.series.exact import Counter, ExactChange, exact_change
+from backend.regression.series.limits import Limits, ends
 from backend.regression.terms import (
     ChangeDirection,
     ChangeKind,
@@ -30,91 +28,83 @@ from backend.regression.terms import (
 )
 
 if TYPE_CHECKING:
-    from backend.regression.series.judge import Suspect
+    from backend.regression.series.noisy import Run
+    from backend.regression.series.state import Suspect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known when one run of a noisy series is judged. Logs are log cost."""
-
-    kind: SeriesKind
-    point: Point
-    value: float
-    x: float
-    offset: float
-    detector: Detector
-    accepted: Change | None
-    suspect_onset: int | None
-    suspect_runs: int
-    earlier_suspect: int | None
-    returning: int
-    smooth: Smooth
-    events: tuple[ChangePoint, ...]
-    policy: Policy
-
-
-def of_run(facts: Facts) -> Judgement:
-    """The judgement of one run of a noisy series."""
-    detector, policy, model = facts.detector, facts.policy, facts.detector.model
-    events = (*facts.events, *_events(facts))
-    # A session may have confirmed the new level from its first run: what follows is worse however few there are yet.
-    if model is None or not (detector.settled(policy) or detector.opened):
-        return Judgement(
-            verdict=Verdict.INSUFFICIENT,
-            reason=Reason.TOO_FEW_RUNS,
-            n_baseline=len(detector.segment),
-            needed_runs=max(1, detector.least(policy) - len(detector.segment)),
-            events=events,
-            **_common(facts.kind, facts.point, facts.value, facts.smooth, detector.assumed_noise, facts.offset, policy),
-        )
-    level = detector.opened[0].before if detector.opened else model.level
-    band = model.band(policy.alpha)
-    verdict, reason, since, onset = _verdict(facts, level, band)
+def of_run(
+    kind: SeriesKind,
+    run: Run,
+    smooth: Smooth,
+    limits: Limits,
+    *,
+    runs: int,
+    accepted: Change | None,
+    suspect: Suspect | None,
+    returning: int,
+    events: tuple[ChangePoint, ...],
+) -> Judgement:
+    """The judgement of one run of a noisy series that has a baseline. `runs`: of its level, with this one."""
+    model, x, offset, point = limits.model, run.x, run.offset, run.point
+    verdict, reason, since, onset = _verdict(limits, x, point.position, accepted, suspect, returning)
     numbers = {
-        "min_change": policy.min_change,
-        "band_low_change": math.expm1(band[0]),
-        "band_high_change": math.expm1(band[1]),
-        "autocorrelation": model.correlation,
-        "runs_of_level": float(len(detector.segment)),
-        "suspect_runs": float(facts.suspect_runs),
-        "sustained_runs": float(policy.sustained_runs),
-        "worker_offset": math.expm1(facts.offset),
+        **limits.numbers,
+        "runs_of_level": float(runs),
+        "suspect_runs": 0.0 if suspect is None else float(suspect.runs),
+        "worker_offset": math.expm1(offset),
     }
-    if verdict is Verdict.UNSTEADY:
-        numbers["sees"] = shown_by(model, policy, SOON)
-    if facts.accepted:
-        numbers |= {"evidence": facts.accepted.evidence, "step": math.expm1(facts.accepted.size)}
+    if limits.sees is not None and verdict is Verdict.UNSTEADY:
+        numbers["sees"] = limits.sees
+    if accepted:
+        numbers |= {"evidence": accepted.evidence, "step": math.expm1(accepted.size)}
+    away = x - limits.level
+    values = limits.values(offset, kind.direction)
+    smoothed, smoothed_low, smoothed_high = _smoothed(kind, smooth, model.scale, offset)
     return Judgement(
+        position=point.position,
+        commit=point.commit,
         verdict=verdict,
         reason=reason,
-        change=math.expm1(facts.x - level),
-        red=verdict is Verdict.REGRESSION and facts.kind.role is Role.GATE,
+        policy_version=limits.policy.version,
+        value=run.value,
+        change=math.expm1(away),
+        change_low=math.expm1(away - limits.half),
+        change_high=math.expm1(away + limits.half),
+        baseline=values.baseline,
+        band_low=values.band_low,
+        band_high=values.band_high,
+        anchor=values.anchor,
+        anchor_change=math.expm1(x - limits.anchor),
+        smoothed=smoothed,
+        smoothed_low=smoothed_low,
+        smoothed_high=smoothed_high,
+        noise=model.scale,
+        minimum_detectable_effect=limits.shown,
+        n_baseline=limits.n_baseline,
+        red=verdict is Verdict.REGRESSION and kind.role is Role.GATE,
         onset=onset,
         since_position=since,
-        events=events,
         numbers=numbers,
-        **_limits(facts, model, level, *band),
-        **_common(facts.kind, facts.point, facts.value, facts.smooth, model.scale, facts.offset, policy),
+        events=events,
     )
 
 
-def _verdict(facts: Facts, level: float, band: tuple[float, float]) -> tuple[Verdict, Reason, int | None, bool]:
+def _verdict(
+    limits: Limits, x: float, place: int, accepted: Change | None, suspect: Suspect | None, returning: int
+) -> tuple[Verdict, Reason, int | None, bool]:
     """Verdict, reason, where it began, and whether this run is its onset."""
-    accepted, place = facts.accepted, facts.point.position
-    told_worse = accepted is not None and accepted.told and accepted.size > 0
-    if facts.detector.opened and not told_worse:
-        reason = Reason.RETURNING if facts.returning else Reason.STILL_WORSE
-        verdict = Verdict.UNCHANGED if facts.returning else Verdict.REGRESSION
-        return verdict, reason, facts.detector.opened[0].onset, False
+    if limits.opened and not (accepted is not None and accepted.told and accepted.size > 0):
+        reason = Reason.RETURNING if returning else Reason.STILL_WORSE
+        verdict = Verdict.UNCHANGED if returning else Verdict.REGRESSION
+        return verdict, reason, limits.opened[0].onset, False
     if accepted is not None:
         verdict, reason = _accepted_verdict(accepted)
         return verdict, reason, None if accepted.fixed else accepted.onset, accepted.onset == place
-    if facts.suspect_onset is not None:
-        reason = Reason.OUTSIDE_BAND_ONCE if facts.suspect_runs == 1 else Reason.AWAITING_RUNS
-        return Verdict.SUSPECT, reason, facts.suspect_onset, facts.suspect_runs == 1
-    reason = _quiet_reason(facts, level, band)
-    model = facts.detector.model
-    if reason is not Reason.IMPROVEMENT_PENDING and model is not None and is_unsteady(model, facts.policy):
+    if suspect is not None:
+        reason = Reason.OUTSIDE_BAND_ONCE if suspect.runs == 1 else Reason.AWAITING_RUNS
+        return Verdict.SUSPECT, reason, suspect.onset, suspect.runs == 1
+    reason = _quiet_reason(limits, x)
+    if limits.sees is not None and reason is not Reason.IMPROVEMENT_PENDING:
         return Verdict.UNSTEADY, Reason.TOO_UNSTEADY, None, False
     return Verdict.UNCHANGED, reason, None, False
 
@@ -129,56 +119,53 @@ def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
     return Verdict.UNCHANGED, Reason.KNOWN_MODE if accepted.known else Reason.SMALL_CHANGE
 
 
-def _quiet_reason(facts: Facts, level: float, band: tuple[float, float]) -> Reason:
-    low, high = band
-    away = facts.x - level
-    if away < low and -away > math.log1p(facts.policy.min_change):
+def _quiet_reason(limits: Limits, x: float) -> Reason:
+    away = x - limits.level
+    if away < limits.low and -away > limits.least_change:
         return Reason.IMPROVEMENT_PENDING
-    if away > high:
+    if away > limits.high:
         return Reason.BELOW_GATE
     return Reason.WITHIN_BAND
+
+
+def too_young(
+    kind: SeriesKind,
+    run: Run,
+    detector: Detector,
+    smooth: Smooth,
+    policy: Policy,
+    events: tuple[ChangePoint, ...],
+) -> Judgement:
+    """A run of a level that has no baseline yet."""
+    return Judgement(
+        verdict=Verdict.INSUFFICIENT,
+        reason=Reason.TOO_FEW_RUNS,
+        n_baseline=len(detector.segment),
+        needed_runs=max(1, detector.least(policy) - len(detector.segment)),
+        events=events,
+        **_common(kind, run.point, run.value, smooth, detector.assumed_noise, run.offset, policy),
+    )
 
 
 def _common(
     kind: SeriesKind, point: Point, value: float, smooth: Smooth, noise: float, offset: float, policy: Policy
 ) -> dict[str, Any]:
-    half, centre = smooth.half_width(noise), smooth.level + offset
-    low, high = _ends(centre - half, centre + half, kind.direction)
+    smoothed, low, high = _smoothed(kind, smooth, noise, offset)
     return {
         "position": point.position,
         "commit": point.commit,
         "policy_version": policy.version,
         "value": value,
-        "smoothed": value_of(centre, kind.direction),
+        "smoothed": smoothed,
         "smoothed_low": low,
         "smoothed_high": high,
     }
 
 
-def _ends(low: float, high: float, direction: Direction) -> tuple[float, float]:
-    """Two ends of log cost as values of the metric, the smaller one first."""
-    one, other = value_of(low, direction), value_of(high, direction)
-    return (one, other) if one <= other else (other, one)
-
-
-def _limits(facts: Facts, model: NoiseModel, level: float, low: float, high: float) -> dict[str, Any]:
-    """Baseline, band, anchor, interval and noise; what is in the metric's unit includes the worker's offset."""
-    direction, offset = facts.kind.direction, facts.offset
-    band_low, band_high = _ends(level + offset + low, level + offset + high, direction)
-    half = 1.96 * model.scale * math.sqrt(1 + 1 / model.runs)
-    anchor = facts.detector.anchor if facts.detector.anchor is not None else level
-    return {
-        "change_low": math.expm1(facts.x - level - half),
-        "change_high": math.expm1(facts.x - level + half),
-        "baseline": value_of(level + offset, direction),
-        "band_low": band_low,
-        "band_high": band_high,
-        "anchor": value_of(anchor + offset, direction),
-        "anchor_change": math.expm1(facts.x - anchor),
-        "noise": model.scale,
-        "minimum_detectable_effect": shown_by(model, facts.policy, facts.policy.sustained_runs),
-        "n_baseline": len(facts.detector.opened[0].runs) if facts.detector.opened else model.runs,
-    }
+def _smoothed(kind: SeriesKind, smooth: Smooth, noise: float, offset: float) -> tuple[float, float, float]:
+    """The smoothed value and the ends of its band."""
+    half, centre = smooth.half_width(noise), smooth.level + offset
+    return value_of(centre, kind.direction), *ends(centre - half, centre + half, kind.direction)
 
 
 def calibrating(
@@ -205,13 +192,12 @@ def calibrating(
 # ---- events
 
 
-def _events(facts: Facts) -> tuple[ChangePoint, ...]:
-    change, direction = facts.accepted, facts.kind.direction
-    if change is None:
-        return ()
-    moved = change.told and change.size > 0 and facts.earlier_suspect not in (None, change.onset)
-    relocated = (_event(change, ChangeState.RELOCATED, direction, previous=facts.earlier_suspect),) if moved else ()
-    return (*relocated, *events_of(change, direction))
+def events_with(change: Change, suspect: Suspect | None, direction: Direction) -> tuple[ChangePoint, ...]:
+    """What an accepted change ended and began, and where its suspect was thought to begin."""
+    moved = change.told and change.size > 0 and suspect is not None and suspect.onset != change.onset
+    if not moved or suspect is None:
+        return events_of(change, direction)
+    return _event(change, ChangeState.RELOCATED, direction, previous=suspect.onset), *events_of(change, direction)
 
 
 def events_of(change: Change, direction: Direction) -> tuple[ChangePoint, ...]:

@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 
 from backend.regression.change_points import KnownPoints
 from backend.regression.policy import Policy
-from backend.regression.series.judge import SeriesState, judge_many
+from backend.regression.series.judge import judge_many
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Point
 from backend.services.judging.outcome import (
     Arrival,

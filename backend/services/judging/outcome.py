@@ -14,7 +14,7 @@ from backend.regression.change_points import ChangeEvent, KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.restatements import of_events, said_now
 from backend.regression.series.explain import explain
-from backend.regression.series.judge import SeriesState
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Verdict
 from backend.services.judging.state_cache import new_state
 from backend.services.regressions import apply, ledger

@@ -13,8 +13,9 @@ from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.policy import Policy
 from backend.regression.regression_state import DECIDED
-from backend.regression.series.judge import Record, SeriesState, judge
+from backend.regression.series.judge import judge
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
+from backend.regression.series.state import Record, SeriesState
 from backend.regression.terms import (
     ChangePoint,
     ChangeState,

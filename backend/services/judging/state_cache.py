@@ -15,7 +15,7 @@ from threading import Lock
 from sqlalchemy import Connection
 
 from backend.regression.series import tail as tails
-from backend.regression.series.judge import SeriesState
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement
 from backend.store.base import wire
 from backend.store.judging import series as series_store

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from backend.regression.series.judge import SeriesState
 from backend.regression.series.profile import Profile, profile
+from backend.regression.series.state import SeriesState
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_scope, find_testbed, storable, time_range
 from backend.services.judging.state_cache import read_state

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backend.regression.detector.plain_sight import in_plain_sight, in_plain_sight_each, plain_step
+from backend.regression.detector.plain_sight import in_plain_sight, plain_step
 from backend.regression.policy import Policy
 from backend.regression.series.detect import detect_record
 
@@ -106,9 +106,12 @@ def test_many_series_are_watched_as_each_by_itself():
     for length in chance.integers(1, 40, 60):
         walk = np.where(chance.random(length) < 0.1, chance.normal(0, 0.3, length), 0).cumsum()
         histories.append(walk + chance.normal(0, 0.01, length))
+    segments = [history[:-5] for history in histories]
+    runs = np.array([np.resize(history[-5:], 5) for history in histories])
+    together = in_plain_sight(segments, runs, policies)
     alone = [
-        bool(in_plain_sight(history, len(history) - 1, policy)[0])
-        for history, policy in zip(histories, policies, strict=True)
+        [in_plain_sight([np.append(segment, of_one[:t])], of_one[t : t + 1][None], [policy])[0, 0] for t in range(5)]
+        for segment, of_one, policy in zip(segments, runs, policies, strict=True)
     ]
-    assert in_plain_sight_each(histories, policies).tolist() == alone
-    assert {True, False} == set(alone)
+    assert together.tolist() == alone
+    assert {True, False} == set(together.ravel().tolist())

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.regression.policy import Policy
-from backend.regression.series.judge import SeriesState, judge, judge_many
+from backend.regression.series.judge import judge, judge_many
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import Direction, Judgement, Point, Role, SeriesKind
 
 KINDS = (

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from backend.regression.policy import Policy
 from backend.regression.series.explain import explain
-from backend.regression.series.judge import SeriesState, judge, judge_all, judge_history
+from backend.regression.series.judge import judge, judge_all, judge_history
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import ChangeState, Direction, Point, Reason, Role, SeriesKind, Verdict
 from tests.backend.regression.judge_histories import demo_levels, points
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from backend.regression.policy import Policy
-from backend.regression.series.judge import Record, SeriesState, judge_history
+from backend.regression.series.judge import judge_history
 from backend.regression.series.lifecycle import accept_change, dismiss_change
 from backend.regression.series.profile import mode_gap, profile
+from backend.regression.series.state import Record, SeriesState
 from backend.regression.terms import Direction, SeriesKind
 from tests.backend.regression.judge_histories import points
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from backend.regression.policy import Policy
-from backend.regression.series.judge import SeriesState, judge, judge_history
+from backend.regression.series.judge import judge, judge_history
+from backend.regression.series.state import SeriesState
 from backend.regression.terms import Direction, Point, SeriesKind
 from backend.services.judging.state_cache import Forgotten, RememberedStates, StoredState
 from backend.store.judging.series import SeriesRow

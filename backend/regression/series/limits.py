@@ -1,0 +1,106 @@
+"""What the runs of a level are held against: baseline, band, noise. The same from one refit to the next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from backend.regression.cost import value_of
+from backend.regression.detector.density import NoiseModel
+from backend.regression.detector.detector import Detector
+from backend.regression.detector.memory import Opened
+from backend.regression.detector.power import SOON, is_unsteady, shown_by
+from backend.regression.policy import Policy
+from backend.regression.terms import Direction
+
+
+class Values(NamedTuple):
+    """Limits as a worker's runs show them, in the metric's own unit."""
+
+    baseline: float
+    band_low: float
+    band_high: float
+    anchor: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What a detector and a policy ask of every run; logs are log cost."""
+
+    model: NoiseModel
+    opened: tuple[Opened, ...]
+    policy: Policy
+    least_change: float
+    """The policy's smallest regression."""
+    level: float
+    """That changes are measured from: the one before the oldest open regression."""
+    detector_anchor: float | None
+    anchor: float
+    """What small losses add up against."""
+    low: float
+    high: float
+    """The band of harmless runs, from the level."""
+    half: float
+    """Half the confidence interval of a run."""
+    n_baseline: int
+    shown: float
+    """What the sustained number of runs would show, as a fraction."""
+    sees: float | None
+    """Of a series too unsteady to be judged: what some runs would show."""
+    numbers: dict[str, float]
+    _values: dict[tuple[float, Direction], Values] = field(default_factory=dict)
+
+    def hold(self, detector: Detector, policy: Policy) -> bool:
+        """Whether this is still what the detector and the policy ask for."""
+        return (
+            self.model is detector.model
+            and self.opened is detector.opened
+            and self.detector_anchor == detector.anchor
+            and (self.policy is policy or self.policy == policy)
+        )
+
+    def values(self, offset: float, direction: Direction) -> Values:
+        """In the metric's unit, for a worker of this offset."""
+        key = offset, direction
+        found = self._values.get(key)
+        if found is None:
+            low, high = ends(self.level + offset + self.low, self.level + offset + self.high, direction)
+            baseline, anchor = value_of(self.level + offset, direction), value_of(self.anchor + offset, direction)
+            found = self._values[key] = Values(baseline, low, high, anchor)
+        return found
+
+
+def limits_of(model: NoiseModel, detector: Detector, policy: Policy) -> Limits:
+    """The limits of a detector that has a model."""
+    opened = detector.opened
+    level = opened[0].before if opened else model.level
+    low, high = model.band(policy.alpha)
+    return Limits(
+        model=model,
+        opened=opened,
+        policy=policy,
+        least_change=math.log1p(policy.min_change),
+        level=level,
+        detector_anchor=detector.anchor,
+        anchor=level if detector.anchor is None else detector.anchor,
+        low=low,
+        high=high,
+        half=1.96 * model.scale * math.sqrt(1 + 1 / model.runs),
+        n_baseline=len(opened[0].runs) if opened else model.runs,
+        shown=shown_by(model, policy, policy.sustained_runs),
+        sees=shown_by(model, policy, SOON) if not opened and is_unsteady(model, policy) else None,
+        numbers={
+            "min_change": policy.min_change,
+            "band_low_change": math.expm1(low),
+            "band_high_change": math.expm1(high),
+            "autocorrelation": model.correlation,
+            "sustained_runs": float(policy.sustained_runs),
+        },
+    )
+
+
+def ends(low: float, high: float, direction: Direction) -> tuple[float, float]:
+    """Two ends of log cost as values of the metric, the smaller one first."""
+    one, other = value_of(low, direction), value_of(high, direction)
+    return (one, other) if one <= other else (other, one)
