@@ -15,6 +15,14 @@ def log_cost(value: float, direction: Direction) -> float:
     return math.log(value) if direction is Direction.LOWER else -math.log(value)
 
 
+def log_costs(values: Sequence[float], direction: Direction) -> list[float]:
+    """The same of each value."""
+    if not (min(values) > 0 and math.isfinite(sum(values))):
+        return [log_cost(value, direction) for value in values]
+    logs = list(map(math.log, values))
+    return logs if direction is Direction.LOWER else [-log for log in logs]
+
+
 def value_of(log: float, direction: Direction) -> float:
     """The metric's value at a log cost."""
     return math.exp(log) if direction is Direction.LOWER else math.exp(-log)

@@ -41,20 +41,31 @@ DIP_WITHIN = 40
 
 def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:
     """For each of the next T runs of S series, whether the newest may stand apart from those just before them."""
-    count = runs_ST.shape[1]
+    apart_ST = np.zeros(runs_ST.shape, dtype=np.bool_)
     before = np.full((len(segments), _BEFORE), np.nan)
     for row, segment in zip(before, segments, strict=True):
         newest = segment[-_BEFORE:]
         row[_BEFORE - len(newest) :] = newest
-    heaps = np.sort(sliding_window_view(np.concatenate((before, runs_ST), axis=1), SIDE, axis=1), axis=2)
-    heaps = np.moveaxis(heaps, 2, 0)
-    length_ST = np.array([len(segment) for segment in segments])[:, None] + np.arange(1, count + 1)
-    least = np.array([_worth(policy) for policy in policies])[:, None]
-    apart_ST = np.zeros(runs_ST.shape, dtype=np.bool_)
+    newest_ST = np.concatenate((before, runs_ST), axis=1)
+    least_S = np.array([_worth(policy) for policy in policies])
+    reach_S = np.fmax.reduce(newest_ST, axis=1) - np.fmin.reduce(newest_ST, axis=1)
+    wide = (reach_S > least_S).nonzero()[0]
+    if len(wide):
+        known_S = np.array([len(segments[row]) for row in wide.tolist()])
+        apart_ST[wide] = _apart(newest_ST[wide], known_S, least_S[wide])
+    return apart_ST
+
+
+def _apart(newest_ST: Floats, known_S: Ints, least_S: Floats) -> Bools:
+    """Which runs stand apart, where so many were known before them."""
+    count = newest_ST.shape[1] - _BEFORE
+    heaps = np.moveaxis(np.sort(sliding_window_view(newest_ST, SIDE, axis=1), axis=2), 2, 0)
+    length_ST = known_S[:, None] + np.arange(1, count + 1)
+    apart_ST = np.zeros((len(newest_ST), count), dtype=np.bool_)
     for length in LENGTHS:
         first = LENGTHS[-1] - length
         early, late = heaps[:, :, first : first + count], heaps[:, :, -count:]
-        apart_ST |= stand_apart(early, late, least) & (length_ST >= SIDE + length)
+        apart_ST |= stand_apart(early, late, least_S[:, None]) & (length_ST >= SIDE + length)
     return apart_ST
 
 

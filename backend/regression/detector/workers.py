@@ -38,7 +38,10 @@ class WorkerOffset:
 
 def find(workers: tuple[WorkerOffset, ...], name: str) -> WorkerOffset | None:
     """The worker of this name, if the series has seen it."""
-    return next((w for w in workers if w.name == name), None)
+    for worker in workers:
+        if worker.name == name:
+            return worker
+    return None
 
 
 def seldom_return(workers: tuple[WorkerOffset, ...]) -> bool:

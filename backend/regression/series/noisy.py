@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from backend.regression.cost import log_cost, typical
+from backend.regression.cost import log_costs, typical
 from backend.regression.detector.density import middle
 from backend.regression.detector.memory import Change
 from backend.regression.detector.smoothing import restart
@@ -32,7 +32,7 @@ from backend.regression.policy import Policy
 from backend.regression.series import verdicts
 from backend.regression.series.limits import Limits, limits_of
 from backend.regression.series.state import Record, SeriesState, Suspect
-from backend.regression.terms import ChangePoint, ChangeState, Direction, Judgement, Point
+from backend.regression.terms import ChangePoint, ChangeState, Judgement, Point
 
 REPLICATED_RUNS = 2
 """From so many runs of several processes on, the spread between processes is known."""
@@ -320,11 +320,6 @@ def check(point: Point, last_position: int) -> None:
         )
     if not point.values:
         raise ValueError(f"point at position {point.position} has no values")
-
-
-def log_costs(values: Sequence[float], direction: Direction) -> list[float]:
-    """The log cost of each process; raises ValueError where one has none."""
-    return [log_cost(value, direction) for value in values]
 
 
 def median(values: Sequence[float]) -> float:

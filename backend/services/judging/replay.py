@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -13,7 +13,7 @@ from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.policy import Policy
 from backend.regression.regression_state import DECIDED
-from backend.regression.series.judge import judge
+from backend.regression.series.judge import judge_history
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.series.state import Record, SeriesState
 from backend.regression.terms import (
@@ -73,22 +73,41 @@ def replay(
     mine = [decision for decision in decisions if decision.series_id == series.id]
     before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
     state = replace(SeriesState.new(series.kind), record=Record(confirmed=before, disproved=before))
-    judged = []
-    for stored_point in stored:
-        point = stored_point.as_point(series.suite_version)
-        if series.can_judge(point):
-            judgement, state = judge(state, point, policy)
-        else:
-            judgement = not_judgeable(point, policy)
+    judged: list[tuple[StoredPoint, Judgement]] = []
+    for part in _up_to_each(stored, {decision.position for decision in mine}):
+        judgements, state = _judge_part(series, part, policy, state)
         for decision in mine:
-            if decision.position == stored_point.position:
-                if decision.state in DECIDED:
-                    state = decide(state, decision.onset_position, decision.state)
-                    continue
-                events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
-                judgement = replace(judgement, events=(*judgement.events, *events))
-        judged.append((stored_point, judgement))
+            if decision.position != part[-1].position:
+                continue
+            if decision.state in DECIDED:
+                state = decide(state, decision.onset_position, decision.state)
+                continue
+            events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
+            judgements[-1] = replace(judgements[-1], events=(*judgements[-1].events, *events))
+        judged += zip(part, judgements, strict=True)
     return judged, state
+
+
+def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> Iterator[Sequence[StoredPoint]]:
+    """The points in parts, of which each but the last ends at one of these positions."""
+    start = 0
+    for end, point in enumerate(stored, 1):
+        if point.position in positions or end == len(stored):
+            yield stored[start:end]
+            start = end
+
+
+def _judge_part(
+    series: SeriesRow, part: Sequence[StoredPoint], policy: Policy, state: SeriesState
+) -> tuple[list[Judgement], SeriesState]:
+    """What is said of points between which nobody decided anything."""
+    points = [stored_point.as_point(series.suite_version) for stored_point in part]
+    sound = [point for point in points if series.can_judge(point)]
+    said, state = judge_history(sound, series.kind, policy, state)
+    if len(sound) == len(points):
+        return said, state
+    found = {judgement.position: judgement for judgement in said}
+    return [found.get(point.position) or not_judgeable(point, policy) for point in points], state
 
 
 def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
