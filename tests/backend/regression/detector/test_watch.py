@@ -1,72 +1,99 @@
-"""Judging many series at once says what judging each by itself says."""
+"""Many series watched in columns are, field by field, what their detectors make of each run by itself."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.regression.cost import log_costs, typical
+from backend.regression.detector.codec import pack_detector
+from backend.regression.detector.detector import Detector
+from backend.regression.detector.watch import feed_quiet, room
 from backend.regression.policy import Policy
-from backend.regression.series.judge import judge, judge_many
-from backend.regression.series.state import SeriesState
-from backend.regression.terms import Direction, Judgement, Point, Role, SeriesKind
-
-KINDS = (
-    SeriesKind(Direction.LOWER),
-    SeriesKind(Direction.HIGHER, Role.WATCH),
-    SeriesKind(Direction.LOWER, exact=True),
-)
+from backend.regression.terms import Direction
+from tests.backend.regression.judge_histories import POLICIES, any_history
 
 
-def history(chance: np.random.Generator, runs: int, kind: SeriesKind) -> list[Point]:
-    """Noise around levels that step, drift, spike and return; now and then another worker."""
-    if kind.exact:
-        steps = np.cumsum(chance.random(runs) < 0.05)
-        return [Point(n, "c", (100.0 + 10 * (steps[n] % 3),)) for n in range(runs)]
-    noise = 10 ** chance.uniform(-4, -1.3)
-    level = np.log(10.0) + np.zeros(runs)
-    for _ in range(chance.integers(0, 4)):
-        at = chance.integers(0, runs)
-        level[at:] += chance.normal(0, 0.1)
-    if chance.random() < 0.3:
-        level += np.linspace(0, chance.uniform(0, 0.3), runs)
-    spikes = np.where(chance.random(runs) < 0.02, chance.exponential(0.8, runs), 0.0)
-    processes = int(chance.integers(1, 6))
-    of_run = (level + spikes + chance.normal(0, noise, runs))[:, None]
-    values = np.exp(of_run + chance.normal(0, noise, (runs, processes)))
-    workers = np.where(chance.random(runs) < 0.1, "box-2", "box-1")
-    return [Point(3 * n, "c", tuple(map(float, values[n])), worker=str(workers[n])) for n in range(runs)]
+def costs_of(seed, runs):
+    logs = [typical(log_costs(point.values, Direction.LOWER)) for point in any_history(seed, runs)]
+    return np.array(logs).astype(np.float32).astype(np.float64)
 
 
-def same(one: tuple[Judgement, SeriesState], other: tuple[Judgement, SeriesState]) -> None:
-    assert one[0] == other[0]
-    assert one[1].to_json() == other[1].to_json()
+def told(changes):
+    return [replace(change, fixed=tuple(ended.onset for ended in change.fixed)) for change in changes]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32 - 1))
-def test_many_series_at_once_are_judged_as_each_by_itself(seed: int) -> None:
+def run_by_run(costs, policy):
+    """The detector after each run, and the changes."""
+    detector, states, changes = Detector(assumed_noise=policy.prior_noise), [], []
+    for place, x in enumerate(costs):
+        changes += detector.feed(np.array([x]), np.array([place]), policy)
+        states.append(pack_detector(detector))
+    return states, changes
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32 - 1), width=st.sampled_from([1, 2, 7, 40, 500]))
+def test_runs_of_many_series_in_columns_leave_each_detector_as_run_by_run_does(seed, width):
     chance = np.random.default_rng(seed)
-    policies = (Policy(), Policy(memory_runs=60), Policy(min_baseline_runs=8, sustained_runs=4))
-    kinds = [KINDS[n] for n in chance.integers(0, len(KINDS), 9)]
-    of = [policies[n] for n in chance.integers(0, len(policies), 9)]
-    runs = int(chance.integers(20, 140))
-    histories = [history(chance, runs, kind) for kind in kinds]
-    alone = [SeriesState.new(kind) for kind in kinds]
-    together = list(alone)
-    for step in range(runs):
-        points = [points[step] for points in histories]
-        judged = judge_many(list(zip(together, points, of, strict=True)))
-        for number, found in enumerate(judged):
-            own = judge(alone[number], points[number], of[number])
-            same(found, own)
-            alone[number], together[number] = own[1], found[1]
+    series = [
+        (costs_of(int(chance.integers(2**32)), int(chance.integers(20, 300))), POLICIES[number % len(POLICIES)])
+        for number in range(6)
+    ]
+    alone = [run_by_run(costs, policy) for costs, policy in series]
+    detectors = [Detector(assumed_noise=policy.prior_noise) for _, policy in series]
+    changes = [[] for _ in series]
+    at = [0] * len(series)
+    watched = 0
+    while any(now < len(costs) for now, (costs, _) in zip(at, series, strict=True)):
+        offers = [
+            (detector, costs[now : now + width], np.arange(now, now + width), policy)
+            for detector, now, (costs, policy) in zip(detectors, at, series, strict=True)
+        ]
+        for number, quiet in enumerate(feed_quiet(offers)):
+            detector, costs, places, policy = offers[number]
+            watched += quiet
+            if quiet == len(costs):
+                at[number] += quiet
+            else:
+                one = slice(quiet, quiet + 1)
+                changes[number] += detector.feed(costs[one], places[one], policy)
+                at[number] += quiet + 1
+            if at[number]:
+                assert pack_detector(detector) == alone[number][0][at[number] - 1]
+    assert [told(of_one) for of_one in changes] == [told(of_one) for _, of_one in alone]
+    assert watched, "some of the runs are quiet"
 
 
-def test_nothing_to_judge_is_no_judgement() -> None:
-    assert judge_many([]) == []
+def test_most_runs_of_a_calm_series_are_watched_in_columns():
+    costs = np.random.default_rng(1).normal(0, 0.005, 400).astype(np.float32).astype(np.float64)
+    detector, policy, at, stepped = Detector(assumed_noise=0.015), Policy(), 0, 0
+    while at < len(costs):
+        (quiet,) = feed_quiet([(detector, costs[at:], np.arange(at, len(costs)), policy)])
+        at += quiet
+        if at < len(costs):
+            detector.feed(costs[at : at + 1], np.array([at]), policy)
+            stepped, at = stepped + 1, at + 1
+    assert stepped < 0.1 * len(costs)
 
 
-def test_a_point_that_is_not_after_the_last_one_is_refused() -> None:
-    state = judge(SeriesState.new(KINDS[0]), Point(5, "c", (1.0,)), Policy())[1]
-    with pytest.raises(ValueError, match="position 5 is not after 5"):
-        judge_many([(state, Point(5, "c", (1.0,)), Policy())])
+def test_a_detector_without_a_baseline_watches_nothing():
+    detector, policy = Detector(assumed_noise=0.015), Policy()
+    assert room(detector, policy) == 0
+    assert feed_quiet([(detector, np.zeros(3), np.arange(3), policy)]) == [0]
+    assert len(detector.segment) == 0
+
+
+def test_nothing_to_watch_is_nothing_watched():
+    assert feed_quiet([]) == []
+
+
+@pytest.mark.parametrize("beyond", [3.0, -3.0])
+def test_a_run_out_of_all_proportion_is_left_to_the_detector(beyond):
+    policy = Policy()
+    costs = np.append(np.random.default_rng(1).normal(0, 0.005, 23), beyond)
+    detector = Detector(assumed_noise=0.015)
+    detector.feed(costs[:20], np.arange(20), policy)
+    assert feed_quiet([(detector, costs[20:], np.arange(20, 24), policy)]) == [3]
