@@ -119,9 +119,10 @@ def db_restore(
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Put a backup in the place of what the database holds.
+    """Put a backup in the place of what the database holds, or into a new place.
 
-    The service must be stopped.
+    The service must be stopped. A backup of an earlier version is brought up to date; one of a later version is
+    refused. Where there is no database yet, one is made.
     """
     from tidemark.machine import database
     from tidemark.settings import read_settings
@@ -130,7 +131,8 @@ def db_restore(
         raise Refusal(f"{file} does not exist")
     if not yes:
         typer.confirm("This replaces everything in the database. Go on?", abort=True)
-    with database.database_url(read_settings(data_dir=data_dir), exclusive=True) as url:
+    database.check_backup(file)
+    with database.database_url(read_settings(data_dir=data_dir), exclusive=True, make=True) as url:
         database.make_ready(url)
         database.restore(url, file)
         database.make_ready(url)

