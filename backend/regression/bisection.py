@@ -62,7 +62,7 @@ class BisectionStatus:
         return self.confidence >= SURE
 
 
-def stand(
+def status_after(
     candidates: Sequence[Candidate],
     observations: Sequence[Observation],
     shift: float,

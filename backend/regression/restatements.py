@@ -32,7 +32,7 @@ class Restatement:
     """… and, where given, only those that were part of what began there."""
 
 
-def said_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
+def verdict_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
     """A fresh judgement as it may be said, given the change point that it is part of: red only where the code may be
     the cause, and unchanged after an end that an incident saw by the runs of all workers."""
     if point is None:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from backend.services.base import artifacts
 from backend.services.base.config import ServiceConfig
 from backend.services.github import pull_requests
-from backend.services.github.outbox import Teller
+from backend.services.github.outbox import GitHubSender
 from backend.services.joint.detector import JointDetectors
 from backend.services.judging import policy_change as policies
 from backend.services.plans import measuring
@@ -75,9 +75,9 @@ class _Keeper:
         self._syncing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync")
         self._sync: Future[None] | None = None
         # GitHub may be slow as well, and neither waits for the other.
-        self._telling = ThreadPoolExecutor(max_workers=1, thread_name_prefix="github")
-        self._tell: Future[None] | None = None
-        self._teller = Teller(engine, config)
+        self._github_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="github")
+        self._github_sending: Future[None] | None = None
+        self._github = GitHubSender(engine, config)
         # Judging months of history again may take minutes as well.
         self._rejudging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rejudge")
         self._rejudge: Future[None] | None = None
@@ -102,10 +102,10 @@ class _Keeper:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
         self._syncing.shutdown(wait=True, cancel_futures=True)
-        self._telling.shutdown(wait=True, cancel_futures=True)
+        self._github_thread.shutdown(wait=True, cancel_futures=True)
         self._rejudging.shutdown(wait=True, cancel_futures=True)
         self._joint_judges.shutdown(wait=True, cancel_futures=True)
-        self._teller.close()
+        self._github.close()
 
     def keep(self) -> None:
         while not self._stop.is_set():
@@ -126,8 +126,8 @@ class _Keeper:
         tick(self._engine, self._config, self._broker, now, may_expire=self._clock.can_be_relied_on(now))
         if self._sync is None or self._sync.done():
             self._sync = self._syncing.submit(self._sync_all)
-        if self._teller.is_configured and (self._tell is None or self._tell.done()):
-            self._tell = self._telling.submit(self._tell_github)
+        if self._github.is_configured and (self._github_sending is None or self._github_sending.done()):
+            self._github_sending = self._github_thread.submit(self._send_to_github)
         if self._rejudge is None or self._rejudge.done():
             self._rejudge = self._rejudging.submit(self._rejudge_due)
         if self._joint_judging is None or self._joint_judging.done():
@@ -136,9 +136,9 @@ class _Keeper:
             tidy(self._engine, self._config, utc_now())
             self._next_hourly = time.monotonic() + HOURLY_S
 
-    def _tell_github(self) -> None:
+    def _send_to_github(self) -> None:
         with _reported("telling GitHub"):
-            self._teller.send_due(utc_now, self._stop.is_set)
+            self._github.send_due(utc_now, self._stop.is_set)
 
     def _rejudge_due(self) -> None:
         with _reported("judging again"):

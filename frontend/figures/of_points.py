@@ -148,7 +148,7 @@ def open_onset(changes: Iterable[LevelChange]) -> float | None:
     return min(starts, default=None)
 
 
-def standing(changes: Iterable[LevelChange]) -> LevelChange | None:
+def newest_open_change(changes: Iterable[LevelChange]) -> LevelChange | None:
     """The change for the worse that the series is in: told or suspect, else the one that is its new baseline."""
     left = [change for change in changes if change.fixed_position is None and told(change)]
     for states in (OPEN, ("expected",)):

@@ -126,7 +126,7 @@ def board_page(visit: Visiting) -> Response:
         suites=sorted(board.suites, key=natural),
         strip=strip_html(board, sheet, visit),
         ranges=[
-            (label, visit.here(range=value, since=None, until=None), range_in_force(board) == value)
+            (label, visit.here(range=value, since=None, until=None), chosen_range(board) == value)
             for label, value in RANGES
         ],
         granularities=GRANULARITIES,
@@ -170,7 +170,7 @@ def board_cell(visit: Visiting) -> Response:
     return html_response(visit.request, render("cell.html", cell_details(visit)))
 
 
-def range_in_force(board: Board) -> str | None:
+def chosen_range(board: Board) -> str | None:
     """The name of the range; None between dates of somebody's choice."""
     chosen_dates = board.range.since is not None or board.range.until is not None
     return board.range.name or (None if chosen_dates else "all")

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
-from backend.services.joint.status import standing
+from backend.services.joint.status import joint_status
 from backend.services.reports.facets import passes
 from backend.services.reports.trend_grid import Mean
 from backend.services.reports.trends import Onset, Strip, TrendQuery, Trends, load_trends
@@ -134,7 +134,7 @@ def overview_page(visit: Visiting) -> Response:
         base_at=place_of(trends.base.at, trends.at) if trends.base else None,
         zoomed=here(since=None, until=None) if here.get("since") or here.get("until") else None,
         data=data_of(trends),
-        joint_status=standing(visit.c, project, visit.now),
+        joint_status=joint_status(visit.c, project, visit.now),
     )
 
 

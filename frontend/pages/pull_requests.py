@@ -47,7 +47,7 @@ class PullRequestLine:
 def pull_requests_page(visit: Visiting) -> Response:
     slug = visit.project()
     shown = "all" if visit.here.get("state") == "all" else "open"
-    found = pull_requests.standing(visit.c, slug, None if shown == "all" else "open", MOST) if slug else []
+    found = pull_requests.pull_request_statuses(visit.c, slug, None if shown == "all" else "open", MOST) if slug else []
     refused = [row for row in github_outbox.outbox(visit.c, slug, MOST) if row.state == GAVE_UP] if slug else []
     return visit.page(
         "pull_requests.html",
@@ -60,7 +60,7 @@ def pull_requests_page(visit: Visiting) -> Response:
         shown=shown,
         given_up=[(place_of(row), row.error) for row in refused],
         connected=bool(slug and github_outbox.is_connected(visit.c, slug)),
-        tells=github_outbox.tells(visit.config),
+        tells=github_outbox.can_send(visit.config),
         may_approve=visit.principal.may(Scope.APPROVE),
     )
 

@@ -21,7 +21,7 @@ from backend.services.reports.trends import recent_values
 from frontend import numbers
 from frontend.board.details import gates
 from frontend.facets import chosen_facets, facet_bar
-from frontend.figures.of_points import moment_of, standing, trend_of
+from frontend.figures.of_points import moment_of, newest_open_change, trend_of
 from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
@@ -128,7 +128,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     reference = reference_of(visit.c, series_id, here.get("against"))
     name = series_name(series.benchmark, series.variant)
     gate = why.numbers.get("min_change") if why is not None else None
-    open_change = standing(points.change_points)
+    open_change = newest_open_change(points.change_points)
     return visit.page(
         "series.html",
         page="series",
@@ -199,7 +199,7 @@ def describe(name: str, points: SeriesPoints) -> str:
         return f"{name} {series.metric} on {series.testbed}: no point in this range."
     last = numbers.quantity(float(points.value[-1]), series.unit)
     said = f"{name} {series.metric} on {series.testbed}: {last} now"
-    change = standing(points.change_points)
+    change = newest_open_change(points.change_points)
     if change is not None and change.regression_state == "expected":
         return f"{said}, on a new baseline since {(change.sha or '')[:7]}; {len(points)} points."
     if change is not None:

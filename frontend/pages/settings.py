@@ -49,7 +49,7 @@ def render_settings(
         base=base,
         github=stated(project, "github", ("repository", "issues", "approval_label")),
         oidc=stated(project, "oidc", ("refs", "environments", "repository", "repository_id")),
-        tells=github_outbox.tells(visit.config),
+        tells=github_outbox.can_send(visit.config),
     )
 
 

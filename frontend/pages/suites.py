@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from backend.regression.policy import PolicyBook
 from backend.services.base.metric_words import change_word, worse_word
-from backend.services.joint.status import standing
+from backend.services.joint.status import joint_status
 from backend.services.reports import suites as service
 from backend.services.reports.suites import Machine, SeriesStatus, SuiteView, Sweep
 from frontend import numbers
@@ -87,7 +87,7 @@ def suite_page(visit: Visiting, suite: str) -> Response:
         project=project,
         path="/suites",
         view=view,
-        joint_status=standing(visit.c, project, visit.now),
+        joint_status=joint_status(visit.c, project, visit.now),
         panels=panels(view, whole, visit.policies(project)),
         whole=whole,
         benchmarks=[("All", here(benchmark=None), view.benchmark is None)]

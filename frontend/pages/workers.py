@@ -115,7 +115,7 @@ def worker_page(visit: Visiting, name: str) -> Response:
 
 
 @router.post("/workers/{name}/state")
-def tell_worker(
+def set_worker_state(
     visit: Visiting,
     name: str,
     state: Annotated[Literal["ok", "pause", "drain", "quarantine"], Form()],

@@ -106,14 +106,14 @@ def talk(database: str, committing_engine: Engine, tmp_path: Path) -> Iterator[T
         config = ServiceConfig(database_url=database, redis_url="redis://127.0.0.1:1/0", data_dir=tmp_path / "data")
         made = Talk(committing_engine, config, tmp_path / "repository", github)
         yield made
-        made.teller.close()
+        made.sender.close()
 
 
 def labeled(talk: Talk, sha: str, by: str) -> list[str]:
     """What runs after a delivery that says `by` has set the label."""
     told = talk.hub.tell("labeled", sha, fork=True, label={"name": "tidemark"}, sender={"login": by})
     assert "waits for a maintainer's approval" in told
-    talk.teller.send_due(lambda: talk.hub.clock)
+    talk.sender.send_due(lambda: talk.hub.clock)
     talk.hub.prepare()
     return [run[0] for run in talk.hub.runs()]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend.services.reports.history import LevelChange
-from frontend.figures.of_points import open_onset, standing, step_of, told
+from frontend.figures.of_points import newest_open_change, open_onset, step_of, told
 
 
 def change(**more: Any) -> LevelChange:
@@ -80,6 +80,6 @@ def test_the_line_is_red_only_while_a_told_regression_stands(state: str, red_fro
 def test_a_series_is_in_the_regression_that_stands_else_on_its_new_baseline() -> None:
     over, invalid = change(fixed_position=50), change(regression_state="invalid")
     accepted, worse = change(regression_state="expected"), change(position=60)
-    assert standing([over, invalid, accepted, worse]) is worse
-    assert standing([over, invalid, accepted]) is accepted
-    assert standing([over, invalid]) is None
+    assert newest_open_change([over, invalid, accepted, worse]) is worse
+    assert newest_open_change([over, invalid, accepted]) is accepted
+    assert newest_open_change([over, invalid]) is None

@@ -213,7 +213,7 @@ def _bytes_of(file: Path) -> bytes:
 def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = False) -> Report:
     """Deliver the runs, oldest first, many at once. What the service refuses is reported; the rest goes on. With
     `dry_run` the service does all that and takes it back."""
-    told = _Told(list(found.unreadable))
+    told = _Tally(list(found.unreadable))
     runs = found.in_order()
     done = 0
     for part in _parts(runs, MOST_AT_ONCE_DRY if dry_run else MOST_AT_ONCE):
@@ -229,7 +229,7 @@ def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = Fal
 
 
 @dataclass(slots=True)
-class _Told:
+class _Tally:
     """What the service has said so far."""
 
     refused: list[str]
@@ -264,7 +264,7 @@ def _parts(runs: Sequence[Delivery], most: int) -> Iterator[list[Delivery]]:
         yield part
 
 
-def _deliver_part(part: Sequence[Delivery], service: Service, told: _Told, *, dry_run: bool) -> None:
+def _deliver_part(part: Sequence[Delivery], service: Service, told: _Tally, *, dry_run: bool) -> None:
     if part[0].own and not dry_run:
         (item,) = part
         try:
@@ -297,10 +297,10 @@ def preview(found: FoundRuns) -> Report:
     found.notes.append(
         "no service was asked, so this does not say what is stored already and which units do not fit (see --url)"
     )
-    return _report(found, _Told(list(found.unreadable), stored=len(found.runs)))
+    return _report(found, _Tally(list(found.unreadable), stored=len(found.runs)))
 
 
-def _report(found: FoundRuns, told: _Told) -> Report:
+def _report(found: FoundRuns, told: _Tally) -> Report:
     problems = [*found.problems, *told.left_out]
     there = told.records_there + found.doubled
     return Report(

@@ -232,7 +232,7 @@ def _try_user(run_user: str | None, runs_dir: Path, config: WorkerConfig | None)
     for sandbox in _best_first(bare, group):
         stood_in_the_way = _probe(sandbox, runs_dir)
         if stood_in_the_way is None:
-            return replace(sandbox, reason=_in_force(sandbox, failure, no_group))
+            return replace(sandbox, reason=_effective_reason(sandbox, failure, no_group))
         failure = failure or stood_in_the_way
     return Sandbox(protection=Protection.NONE, reason=f"{user.name} cannot run a benchmark here: {failure}")
 
@@ -247,7 +247,7 @@ def _best_first(bare: Sandbox, group: CGroup | None) -> Iterator[Sandbox]:
     yield bare
 
 
-def _in_force(sandbox: Sandbox, failure: str | None, no_group: str | None) -> str:
+def _effective_reason(sandbox: Sandbox, failure: str | None, no_group: str | None) -> str:
     """What a run has and what it has not, in words."""
     assert sandbox.user is not None
     who = "each run as a user of its own" if sandbox.claim is not None else f"commit code runs as {sandbox.user.name}"
@@ -256,11 +256,11 @@ def _in_force(sandbox: Sandbox, failure: str | None, no_group: str | None) -> st
         parts += ["/tmp and shared memory of its own", f"network: {sandbox.network} at most"]
     else:
         parts.append(f"/tmp, shared memory and network are the machine's ({failure or 'not Linux'})")
-    parts.append(_limits_in_force(sandbox.group, no_group or failure))
+    parts.append(_effective_limits(sandbox.group, no_group or failure))
     return ", ".join(parts)
 
 
-def _limits_in_force(group: CGroup | None, why_not: str | None) -> str:
+def _effective_limits(group: CGroup | None, why_not: str | None) -> str:
     if group is None:
         return f"no limit of memory ({why_not})"
     return f"at most {group.memory_bytes / 1e9:.0f} GB and {group.processes} processes"

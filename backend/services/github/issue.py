@@ -40,14 +40,14 @@ def issue(detail: RegressionDetail, public_url: str) -> Issue:
     body = "\n".join(
         [
             marker(it.project, it.id),
-            f"**{_standing(detail)}** [R-{it.id} in Tidemark]({public_url.rstrip('/')}/regressions/{it.id})",
+            f"**{_status(detail)}** [R-{it.id} in Tidemark]({public_url.rstrip('/')}/regressions/{it.id})",
             "",
             *_series(detail),
             *_where(detail),
             *_cause(detail),
             *_suspects(detail),
             *_reproduce(detail),
-            *_story(detail),
+            *_history(detail),
         ]
     )
     commit = f" since {it.commit[:7]}" if it.commit else ""
@@ -65,7 +65,7 @@ def plain_title(text: str) -> str:
     return " ".join(text.split()).replace("@", "(at)")[:200]
 
 
-def _standing(detail: RegressionDetail) -> str:
+def _status(detail: RegressionDetail) -> str:
     it = detail.regression
     match it.state:
         case "fixed":
@@ -137,7 +137,7 @@ def _reproduce(detail: RegressionDetail) -> list[str]:
     return ["**Reproduce**", "````sh", detail.reproduce.replace("````", ""), "````", ""] if detail.reproduce else []
 
 
-def _story(detail: RegressionDetail) -> list[str]:
+def _history(detail: RegressionDetail) -> list[str]:
     lines = [
         f"- {event.at:%Y-%m-%d %H:%M} UTC {plain(event.kind)} by {plain(event.actor)}"
         + (f": {plain(event.note, 300)}" if event.note else "")

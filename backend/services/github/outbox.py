@@ -75,13 +75,13 @@ class Recipient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Sent:
     remote_id: str | None
     memory: Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Teller:
+class GitHubSender:
     """Sends what waits. Keeps one connection for each installation."""
 
     engine: Engine
@@ -90,7 +90,7 @@ class Teller:
 
     @property
     def is_configured(self) -> bool:
-        return tells(self.config)
+        return can_send(self.config)
 
     def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
         """Send what waits; how many were told. A rate limit ends the round: it is the same for all."""
@@ -125,27 +125,27 @@ class Teller:
         with self.engine.begin() as c:
             project = project_store.by_id(c, row.project_id)
             place = None if project is None else self._place(store.connected(c, row.project_id))
-        told = Told(remote_id=row.remote_id, memory=row.memory)
+        told = Sent(remote_id=row.remote_id, memory=row.memory)
         if project is not None and place is not None:  # else it is not connected any more
-            told = self._told(place, project, row, now) or told
+            told = self._say(place, project, row, now) or told
         with self.engine.begin() as c:
             store.set_sent(c, row, remote_id=told.remote_id, memory=told.memory, now=now)
 
-    def _told(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Told | None:
+    def _say(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Sent | None:
         """None: there is nothing to tell (any more)."""
         if row.kind == "reply":
             return self._reply(place, project, row, now)
         if row.kind == "issue":
             with self.engine.begin() as c:
                 detail = _regression(c, row)
-            return None if detail is None else tell_issue(place, row, issue(detail, self.config.public_url))
+            return None if detail is None else send_issue(place, row, issue(detail, self.config.public_url))
         with self.engine.begin() as c:
             report = _report(c, project, row, self.config.public_url, now)
         if report is None:
             return None
-        return tell_check(place, row, report) if row.kind == "check" else tell_comment(place, row, report)
+        return send_check(place, row, report) if row.kind == "check" else send_comment(place, row, report)
 
-    def _reply(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Told:
+    def _reply(self, place: Recipient, project: ProjectRow, row: OutboxRow, now: datetime) -> Sent:
         """Follow a command of a comment once, and answer it until GitHub has the answer."""
         asked = Asked.of_memory(row.key, row.memory)
         answered = row.memory.get("answered")
@@ -162,8 +162,8 @@ class Teller:
                 answered = _answer_of(found)
                 store.remember(c, row, {**row.memory, "answered": answered})
         if asked.label is None and answered != _answer_of(comment_commands.not_so()):
-            tell_answer(place, asked, answered, may_be_there=was_followed)
-        return Told(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
+            send_answer(place, asked, answered, may_be_there=was_followed)
+        return Sent(remote_id=row.remote_id, memory={**row.memory, "answered": answered})
 
     def _place(self, connected: Mapping[str, Any] | None) -> Recipient | None:
         if connected is None:
@@ -214,7 +214,7 @@ def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str,
 # --- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def tell_check(place: Recipient, row: OutboxRow, report: CommitReport) -> Told:
+def send_check(place: Recipient, row: OutboxRow, report: CommitReport) -> Sent:
     """The commit's check run; without an app, which alone may make one, its status."""
     said = github_text.check(report)
     if not place.is_app:
@@ -241,7 +241,7 @@ def tell_check(place: Recipient, row: OutboxRow, report: CommitReport) -> Told:
     # What is told is the same whether the annotations ride along or are there already.
     whole = {**body, "output": [said.title, said.summary, noted]}
     told = _once(row, whole, lambda: _make_or_change(place, path, path, known, body))
-    return Told(remote_id=told.remote_id, memory={**told.memory, "status": said.status, "annotations": _digest(noted)})
+    return Sent(remote_id=told.remote_id, memory={**told.memory, "status": said.status, "annotations": _digest(noted)})
 
 
 def _annotation(it: Annotation) -> dict[str, Any]:
@@ -255,27 +255,27 @@ def _annotation(it: Annotation) -> dict[str, Any]:
     }
 
 
-def tell_comment(place: Recipient, row: OutboxRow, report: CommitReport) -> Told:
+def send_comment(place: Recipient, row: OutboxRow, report: CommitReport) -> Sent:
     """The pull request's one comment. There is none before there is something to say."""
     remembered = row.memory.get("was_red")
     was_red = WasRed(**remembered) if isinstance(remembered, dict) else None
     if row.remote_id is None and not report.complete and not report.of("regression"):
-        return Told(remote_id=None, memory=row.memory)
+        return Sent(remote_id=None, memory=row.memory)
     body = {"body": github_text.comment(report, was_red)}
     made_at = f"/repos/{place.repository}/issues/{row.key}/comments"
     changed_at = f"/repos/{place.repository}/issues/comments"
     known = row.remote_id or _comment_of(place, made_at, github_text.marker(report.project))
     told = _once(row, body, lambda: _make_or_change(place, made_at, changed_at, known, body))
-    red = github_text.remembered(report) or was_red
-    return Told(remote_id=told.remote_id, memory={**told.memory, **({"was_red": asdict(red)} if red else {})})
+    red = github_text.red_of(report) or was_red
+    return Sent(remote_id=told.remote_id, memory={**told.memory, **({"was_red": asdict(red)} if red else {})})
 
 
-def tell_issue(place: Recipient, row: OutboxRow, said: Issue) -> Told:
+def send_issue(place: Recipient, row: OutboxRow, said: Issue) -> Sent:
     """The one issue of a regression: made when it was confirmed, changed in place, closed and opened with it."""
     made_at = f"/repos/{place.repository}/issues"
     known = row.remote_id or _issue_of(place, made_at, said)
     if known is None and said.state == "closed":
-        return Told(remote_id=None, memory=row.memory)  # it was over before it was told
+        return Sent(remote_id=None, memory=row.memory)  # it was over before it was told
     body: dict[str, Any] = {"title": said.title, "body": said.body}
     if known is not None:
         body |= {"state": said.state, **({"state_reason": said.state_reason} if said.state_reason else {})}
@@ -300,7 +300,7 @@ def _issue_of(place: Recipient, path: str, said: Issue) -> str | None:
     return next((_number(it) for it in newest if str(it.get("body") or "").startswith(mark) and place.wrote(it)), None)
 
 
-def tell_answer(place: Recipient, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
+def send_answer(place: Recipient, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
     """A reaction on the comment that asks, and a comment where there is more to say."""
     comment = f"/repos/{place.repository}/issues/comments/{asked.comment_id}"
     try:
@@ -359,12 +359,12 @@ def _comment_of(place: Recipient, path: str, marker: str) -> str | None:
     return None
 
 
-def _once(row: OutboxRow, body: Mapping[str, Any], send: Callable[[], str | None]) -> Told:
+def _once(row: OutboxRow, body: Mapping[str, Any], send: Callable[[], str | None]) -> Sent:
     """Send, unless exactly this is there already."""
     digest = _digest(body)
     if row.memory.get("digest") == digest:
-        return Told(remote_id=row.remote_id, memory=row.memory)
-    return Told(remote_id=send(), memory={**row.memory, "digest": digest})
+        return Sent(remote_id=row.remote_id, memory=row.memory)
+    return Sent(remote_id=send(), memory={**row.memory, "digest": digest})
 
 
 def _digest(body: object) -> str:
@@ -392,7 +392,7 @@ def _id(answer: Any) -> str | None:
     return str(answer["id"]) if isinstance(answer, dict) and "id" in answer else None
 
 
-def tells(config: ServiceConfig) -> bool:
+def can_send(config: ServiceConfig) -> bool:
     """Whether there is anything to speak to GitHub with."""
     return bool(config.github_token or (config.github_app_id and config.github_app_key))
 

@@ -106,7 +106,7 @@ class PullRequestStatus:
     waits_for_approval: bool
 
 
-def standing(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestStatus]:
+def pull_request_statuses(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestStatus]:
     """How each pull request stands, the newest first."""
     return [
         PullRequestStatus(

@@ -234,14 +234,14 @@ def _table(report: CommitReport, lines: Sequence[MetricLine]) -> list[str]:
         base = "" if line.base is None else value(line.base, line.unit)
         rows.append(
             f"| {plain(name_of(line))} · {plain(line.metric)} | {base} | {value(line.head, line.unit)} "
-            f"| {change} | {interval} | {_standing(report, line)} |"
+            f"| {change} | {interval} | {_status(report, line)} |"
         )
     if len(lines) > MAX_ROWS:
         rows.append(f"| … and {len(lines) - MAX_ROWS} more | | | | | |")
     return [*rows, ""]
 
 
-def _standing(report: CommitReport, line: MetricLine) -> str:
+def _status(report: CommitReport, line: MetricLine) -> str:
     """The last column: what is said of it, and what happens next."""
     if line.role == "watch":
         return f"{line.verdict}, only watched"
@@ -323,7 +323,7 @@ def _reproduce(report: CommitReport) -> str:
     return (f"Reproduce: `git checkout {report.sha[:12]} && {suites}` · " if suites else "") + f"run again: {again}"
 
 
-def remembered(report: CommitReport) -> WasRed | None:
+def red_of(report: CommitReport) -> WasRed | None:
     """What a later comment folds away, if this one is red."""
     red = report.of("regression")
     if not any(line.red for line in red):

@@ -117,7 +117,7 @@ def record_run(
         summary=summary,
     )
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
-    event, telling = _told_to_pages(arrival, summary)
+    event, telling = _page_event(arrival, summary)
     finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
     return recorded
 
@@ -442,10 +442,10 @@ def _without_samples(run: Run, document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-# --- tell ------------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------------------------
 
 
-def _told_to_pages(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Statement, wire.Statement]:
+def _page_event(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Statement, wire.Statement]:
     run = arrival.run
     payload = {
         "run_id": run.id,

@@ -17,7 +17,7 @@ EACH_BY_ITSELF = "Until then every series is judged by itself, and nothing of wh
 WHO_HELPS = "If it goes on, what is logged under “cannot be judged together” or “could not be read” says where."
 
 
-def standing(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:
+def joint_status(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:
     """What a reader of this project should know; nothing: its series are judged together, and may ask."""
     project = find_project(c, slug)
     said = [sentence_of(pause, now) for pause in store.pauses(c, project.id)]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from backend.contract import Run
 from backend.regression.change_points import ChangeEvent, KnownPoints
 from backend.regression.policy import Policy
-from backend.regression.restatements import of_events, said_now
+from backend.regression.restatements import of_events, verdict_now
 from backend.regression.series.explain import explain
 from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Verdict
@@ -160,7 +160,7 @@ def _said_row(row: JudgementRow, known: KnownPoints) -> JudgementRow:
     point = known.at(row.series_id, row.judgement.since_position)
     if point is None:
         return row
-    judgement = said_now(row.judgement, point)
+    judgement = verdict_now(row.judgement, point)
     regression_id = None if judgement.since_position is None else point.regression_id
     return replace(row, judgement=judgement, regression_id=regression_id)
 

@@ -25,7 +25,7 @@ from backend.services.base import live
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict, NotFound, ServiceError
 from backend.services.base.savepoints import apart
-from backend.services.plans.bisection_evidence import PlacedCandidate, compared, confidence_of, observed, standing_of
+from backend.services.plans.bisection_evidence import PlacedCandidate, compared, confidence_of, observed, status_of
 from backend.services.plans.bisection_views import BisectionView, bisection_view, view_of
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
@@ -168,7 +168,7 @@ def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: dateti
         return
     row = store.find_bisection(c, bisection_id)
     assert row is not None
-    places, standing = standing_of(c, row)
+    places, standing = status_of(c, row)
     stored = [place.as_json(p) for place, p in zip(places, standing.probabilities, strict=True)]
     store.change_bisection(c, bisection_id, candidates=stored)
     if row["side_of"] is None:  # beyond a merge, what stands there is how sure it is of the merge

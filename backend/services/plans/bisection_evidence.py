@@ -1,4 +1,4 @@
-"""What a bisection goes by: its candidates, and what was measured of them, as evidence for `stand`."""
+"""What a bisection goes by: its candidates, and what was measured of them, as evidence for `status_after`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.regression.bisection import BisectionStatus, Candidate, Observation, processes_a_step, stand
+from backend.regression.bisection import BisectionStatus, Candidate, Observation, processes_a_step, status_after
 from backend.regression.cost import log_cost
 from backend.regression.terms import Direction
 from backend.store.judging import series as series_store
@@ -63,7 +63,7 @@ Steps = Mapping[str, Sequence[RowMapping]]
 """The steps of bisections, by their ids."""
 
 
-def standing_of(c: Connection, row: RowMapping) -> tuple[list[PlacedCandidate], BisectionStatus]:
+def status_of(c: Connection, row: RowMapping) -> tuple[list[PlacedCandidate], BisectionStatus]:
     """Where a bisection stands."""
     return places_of(row), standings_of(c, [row], store.steps_of_all(c, [row["id"]]))[row["id"]]
 
@@ -79,7 +79,7 @@ def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dic
         if step["session_id"]
     ]
     arms = store.arms_of_all(c, asked) if asked else {}
-    return {row["id"]: _standing(row, steps[row["id"]], points.get(row["series_id"], ()), arms) for row in rows}
+    return {row["id"]: _status(row, steps[row["id"]], points.get(row["series_id"], ()), arms) for row in rows}
 
 
 def places_of(row: RowMapping) -> list[PlacedCandidate]:
@@ -87,7 +87,7 @@ def places_of(row: RowMapping) -> list[PlacedCandidate]:
     return [PlacedCandidate.from_json(stored) for stored in row["candidates"]]
 
 
-def _standing(
+def _status(
     row: RowMapping, taken: Sequence[RowMapping], points: Sequence[StoredPoint], arms: Mapping[tuple[str, int], Arms]
 ) -> BisectionStatus:
     places = places_of(row)
@@ -102,7 +102,7 @@ def _standing(
     unusable = [index_of[sha] for sha in (*spent, *(step["sha"] for step in steps if step["state"] == "skipped"))]
     error = row["spread"] * max(RUN_IN_COMMON, 1 / math.sqrt(processes_a_step(row["shift"], row["spread"])))
     candidates = [Candidate(place.sha, place.untouched) for place in places]
-    return stand(candidates, seen, row["shift"], error, unusable)
+    return status_after(candidates, seen, row["shift"], error, unusable)
 
 
 def _points_of(c: Connection, rows: Sequence[RowMapping]) -> dict[int, list[StoredPoint]]:

@@ -121,7 +121,7 @@ def request_runs(
     # Two requests at once (a push and a person) must not both find that nothing stands.
     live_store.lock(c, REQUEST_LOCK, project_id)
     testbed_ids = {name: store.testbed_id(c, name) for name in dict.fromkeys(w.testbed for w in wanted)}
-    standing = store.standing_runs(c, project_id, {w.commit_id for w in wanted})
+    standing = store.runs_by_key(c, project_id, {w.commit_id for w in wanted})
     # The queue takes runs of one moment by their ids, so ids rise in the order in which the runs are to go.
     ids = iter(sorted(new_run_id() for _ in wanted))
     answers: dict[int, Requested] = {}
@@ -134,7 +134,7 @@ def request_runs(
             answers[place] = _answer(wish, there.id, there.state, created=False)
             continue
         run_id = next(ids)
-        standing[key] = store.StandingRun(id=run_id, state="queued")
+        standing[key] = store.KeyedRun(id=run_id, state="queued")
         answers[place] = _answer(wish, run_id, "queued", created=True)
         rows.append(
             {

@@ -31,7 +31,7 @@ class Badge:
 def project_badge(c: Connection, slug: str) -> str:
     """The badge of a project as SVG."""
     project = find_project(c, slug)
-    return draw(LABEL, badge_of(store.standing(c, project.id)))
+    return draw(LABEL, badge_of(store.badge_status(c, project.id)))
 
 
 def badge_of(standing: BadgeStatus) -> Badge:

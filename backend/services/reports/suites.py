@@ -134,7 +134,7 @@ def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = 
     benchmarks = sorted({row.benchmark for row in rows}, key=natural)
     if benchmark is not None and benchmark not in benchmarks:
         raise NotFound.of("benchmark", benchmark, benchmarks)
-    standings = [_standing(row) for row in rows if benchmark is None or row.benchmark == benchmark]
+    standings = [_status(row) for row in rows if benchmark is None or row.benchmark == benchmark]
     standings.sort(key=_in_order)
     return SuiteView(
         project=project,
@@ -151,7 +151,7 @@ def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = 
     )
 
 
-def _standing(row: StandingRow) -> SeriesStatus:
+def _status(row: StandingRow) -> SeriesStatus:
     return SeriesStatus(
         **{name: value for name, value in row._asdict().items() if name in SeriesStatus.__dataclass_fields__}
     )

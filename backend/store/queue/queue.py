@@ -27,7 +27,7 @@ class RunKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingRun:
+class KeyedRun:
     id: str
     state: str
 
@@ -116,7 +116,7 @@ def testbed_id(c: Connection, name: str) -> int:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def standing_runs(c: Connection, project_id: int, commit_ids: Iterable[int]) -> dict[RunKey, StandingRun]:
+def runs_by_key(c: Connection, project_id: int, commit_ids: Iterable[int]) -> dict[RunKey, KeyedRun]:
     """The newest run of each key that is waiting, running or done."""
     statement = (
         select(run.c.id, run.c.state, run.c.commit_id, run.c.suite, run.c.testbed_id)
@@ -125,7 +125,7 @@ def standing_runs(c: Connection, project_id: int, commit_ids: Iterable[int]) -> 
         .order_by(run.c.requested_at, run.c.id)
     )
     return {
-        RunKey(commit_id=row.commit_id, suite=row.suite, testbed_id=row.testbed_id): StandingRun(
+        RunKey(commit_id=row.commit_id, suite=row.suite, testbed_id=row.testbed_id): KeyedRun(
             id=row.id, state=row.state
         )
         for row in c.execute(statement)

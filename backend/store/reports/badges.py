@@ -19,5 +19,5 @@ _STANDING = text(
 )
 
 
-def standing(c: Connection, project_id: int) -> BadgeStatus:
+def badge_status(c: Connection, project_id: int) -> BadgeStatus:
     return BadgeStatus(*c.execute(_STANDING, {"project": project_id}).one())

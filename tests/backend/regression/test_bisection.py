@@ -15,7 +15,7 @@ from backend.regression.bisection import (
     looks_bad,
     posterior,
     processes_a_step,
-    stand,
+    status_after,
 )
 
 
@@ -33,7 +33,7 @@ def bisect(
     seen: list[Observation] = []
     unusable: list[int] = []
     for steps in range(100):
-        standing = stand(commits(number), seen, shift, error, unusable)
+        standing = status_after(commits(number), seen, shift, error, unusable)
         if standing.next_index is None:
             return standing, steps
         index = standing.next_index
@@ -67,14 +67,14 @@ def test_without_noise_it_halves() -> None:
 
 def test_one_wild_measurement_does_not_decide() -> None:
     seen = [Observation(7, 0.1, 0.005), Observation(3, 0.0, 0.005)]
-    believed = stand(commits(8), [*seen, Observation(5, 0.1, 0.005)], 0.1, 0.005)
-    contradicted = stand(commits(8), [*seen, Observation(5, 0.1, 0.005), Observation(6, 0.0, 0.005)], 0.1, 0.005)
+    believed = status_after(commits(8), [*seen, Observation(5, 0.1, 0.005)], 0.1, 0.005)
+    contradicted = status_after(commits(8), [*seen, Observation(5, 0.1, 0.005), Observation(6, 0.0, 0.005)], 0.1, 0.005)
     assert believed.probabilities[6] < 0.02
     assert not contradicted.sure and contradicted.next_index is not None
 
 
 def test_a_commit_that_touches_nothing_is_not_the_culprit_and_is_not_needed() -> None:
-    standing = stand(commits(4, untouched=(0, 1, 2)), [], 0.1, 0.01)
+    standing = status_after(commits(4, untouched=(0, 1, 2)), [], 0.1, 0.01)
     assert standing.best == 3 and standing.sure and standing.next_index is None
 
 
@@ -107,7 +107,7 @@ def test_the_middle_between_both_levels_parts_good_from_bad() -> None:
 
 
 def test_steps_left_fall_as_it_goes_on() -> None:
-    begun = stand(commits(32), [], 0.2, 0.0)
-    later = stand(commits(32), [Observation(15, 0.2, 0.0), Observation(7, 0.0, 0.0)], 0.2, 0.0)
+    begun = status_after(commits(32), [], 0.2, 0.0)
+    later = status_after(commits(32), [Observation(15, 0.2, 0.0), Observation(7, 0.0, 0.0)], 0.2, 0.0)
     assert 4 <= begun.steps_left <= 6 and 0 < later.steps_left < begun.steps_left
     assert (begun.remaining, later.remaining) == (32, 8)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest
 from backend.services.github import comment_commands
-from backend.services.github.outbox import Teller
+from backend.services.github.outbox import GitHubSender
 from backend.store.base import projects as project_store
 from tests.backend.services.github.github_stand_in import StandIn, stand_in
 from tests.backend.services.github.test_pull_requests import Hub
@@ -35,7 +35,7 @@ class Talk:
     def __init__(self, engine: Engine, config: ServiceConfig, path: Path, github: StandIn) -> None:
         config = replace(config, github_api_url=github.url, github_token="a-plain-token")
         self.hub, self.github, self.engine = Hub(engine, config, path), github, engine
-        self.teller = Teller(engine, config)
+        self.sender = GitHubSender(engine, config)
         with engine.begin() as c:
             project_store.set_setting(c, self.hub.project.id, "github", {"repository": "northsea/loom"})
 
@@ -53,7 +53,7 @@ class Talk:
         """A delivery that says this, whether GitHub knows of it or not."""
         with self.engine.begin() as c:
             said = comment_commands.note(c, self.hub.project, told)
-        self.teller.send_due(lambda: self.hub.clock)
+        self.sender.send_due(lambda: self.hub.clock)
         return said
 
     @property
@@ -71,7 +71,7 @@ def talk(github: StandIn, database: str, committing_engine: Engine, tmp_path: Pa
     config = ServiceConfig(database_url=database, redis_url="redis://127.0.0.1:1/0", data_dir=tmp_path / "data")
     made = Talk(committing_engine, config, tmp_path / "repository", github)
     yield made
-    made.teller.close()
+    made.sender.close()
 
 
 def test_run_measures_a_head_that_touches_nothing_and_rerun_measures_it_once_more(talk: Talk) -> None:
@@ -163,7 +163,7 @@ def test_an_answer_that_was_lost_is_given_again_and_the_command_is_not_followed_
     assert not talk.reactions and len(talk.hub.runs()) == 1
     with talk.engine.begin() as c:
         c.execute(text("UPDATE github_outbox SET send_after = NULL"))
-    talk.teller.send_due(lambda: talk.hub.clock)
+    talk.sender.send_due(lambda: talk.hub.clock)
     assert talk.reactions and len(talk.hub.runs()) == 1
 
 
@@ -173,7 +173,7 @@ def test_an_answer_that_was_written_just_before_we_fell_is_not_written_twice(tal
     talk.say("/tidemark help")
     with talk.engine.begin() as c:  # as where the last transaction was lost
         c.execute(text("UPDATE github_outbox SET state = 'waiting', attempts = 0 WHERE kind = 'reply'"))
-    talk.teller.send_due(lambda: talk.hub.clock)
+    talk.sender.send_due(lambda: talk.hub.clock)
     assert len(talk.answers) == 1
 
 

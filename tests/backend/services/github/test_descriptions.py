@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 
 from backend.services.base.config import ServiceConfig
 from backend.services.github import comment_commands
-from backend.services.github.outbox import Teller
+from backend.services.github.outbox import GitHubSender
 from backend.store.base import projects as project_store
 from tests.backend.api.conftest import run_document, sha
 from tests.backend.github.test_oidc import private_key
@@ -51,7 +51,7 @@ def house(github: StandIn, service_config: ServiceConfig, committing_engine: Eng
     config = replace(service_config, github_api_url=github.url, github_app_id="1", github_app_key=key.decode())
     made = House(committing_engine, config)
     yield made
-    made.teller.close()
+    made.sender.close()
 
 
 def say(house: House, comment_id: int, body: str) -> None:
@@ -79,7 +79,7 @@ def test_every_body_is_one_that_github_accepts(house: House, github: StandIn, va
         house.deliver(position, results=run_document(0)["results"])
     house.tell(timedelta(minutes=1))
     plain = replace(house.config, github_app_id=None, github_token="a-plain-token")
-    house.teller = Teller(house.engine, plain)
+    house.sender = GitHubSender(house.engine, plain)
     house.deliver(HISTORY + 9, results=run_document(0)["results"])
     house.tell(timedelta(minutes=1))
     assert github.complaints == []

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from backend.services.base.config import ServiceConfig
-from backend.services.github.outbox import Teller
+from backend.services.github.outbox import GitHubSender
 from backend.services.triage import triage
 from backend.store.base import projects as project_store
 from tests.backend.api.conftest import BROKEN_AT, run_document, sha
@@ -36,7 +36,7 @@ def house(github: StandIn, service_config: ServiceConfig, committing_engine: Eng
     )
     made = House(committing_engine, config)
     yield made
-    made.teller.close()
+    made.sender.close()
 
 
 def wants_issues(house: House, wants: bool = True) -> None:
@@ -114,7 +114,7 @@ def test_an_issue_that_github_made_without_our_hearing_of_it_is_not_made_twice(h
     github.page_size = 2
     for number in range(5):
         github.answer("POST", "/repos/northsea/loom/issues", HEADERS, {"title": f"Another, {number}"})
-    house.teller = Teller(house.engine, house.config)
+    house.sender = GitHubSender(house.engine, house.config)
     house.tell()
     assert len(github.issues) == 6
     with house.engine.begin() as c:  # as after an answer that was lost on the way

@@ -21,9 +21,9 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.github import outbox as github_outbox
 from backend.services.github.commit_report import load_report
-from backend.services.github.outbox import MOST_ATTEMPTS, Teller
+from backend.services.github.outbox import MOST_ATTEMPTS, GitHubSender
 from backend.services.github.pull_requests import confirm_all
-from backend.services.github.text import check, comment, plain, remembered
+from backend.services.github.text import check, comment, plain, red_of
 from backend.services.ingest.record import record_run
 from backend.services.reports.commit_verdict import commit_verdict
 from backend.store.base import projects as project_store
@@ -46,11 +46,11 @@ def github() -> Iterator[StandIn]:
 
 
 class House:
-    """A connected project with a judged history, and a teller whose clock the test moves."""
+    """A connected project with a judged history, and a sender whose clock the test moves."""
 
     def __init__(self, engine: Engine, config: ServiceConfig) -> None:
         self.engine, self.config, self.now = engine, config, NOW
-        self.teller = Teller(engine, config)
+        self.sender = GitHubSender(engine, config)
         with engine.begin() as c:
             projects.save_project(c, "demo/tinygpt", repository_url=None, now=NOW)
             found = project_store.find(c, "demo/tinygpt")
@@ -98,7 +98,7 @@ class House:
 
     def tell(self, after: timedelta = timedelta()) -> int:
         self.now += after
-        return self.teller.send_due(lambda: self.now)
+        return self.sender.send_due(lambda: self.now)
 
     def rows(self) -> list[Any]:
         with self.engine.connect() as c:
@@ -117,7 +117,7 @@ def house(github: StandIn, service_config: ServiceConfig, committing_engine: Eng
     )  # fmt: skip
     made = House(committing_engine, config)
     yield made
-    made.teller.close()
+    made.sender.close()
 
 
 def test_a_slower_pull_request_fails_its_check_and_is_told_of_the_phase_and_its_fix_turns_the_comment(
@@ -178,7 +178,7 @@ def test_what_is_there_already_is_not_told_again(house: House, github: StandIn) 
 
 
 def test_without_an_app_a_commit_status_is_set(house: House, github: StandIn) -> None:
-    house.teller = Teller(house.engine, replace(house.config, github_app_id=None, github_token="a-plain-token"))
+    house.sender = GitHubSender(house.engine, replace(house.config, github_app_id=None, github_token="a-plain-token"))
     house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
     house.tell()
     assert not github.checks and github.statuses[0]["state"] == "failure" and github.statuses[0]["sha"] == HEAD
@@ -250,14 +250,14 @@ def test_one_that_cannot_be_told_keeps_no_other_waiting(
     house: House, github: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
-    told = github_outbox.tell_check
+    sent = github_outbox.send_check
 
-    def tell_check(place: Any, row: Any, report: Any) -> Any:
+    def send_check(place: Any, row: Any, report: Any) -> Any:
         if row.key == HEAD:
             raise KeyError("benchmark")
-        return told(place, row, report)
+        return sent(place, row, report)
 
-    monkeypatch.setattr(github_outbox, "tell_check", tell_check)
+    monkeypatch.setattr(github_outbox, "send_check", send_check)
     house.tell()
     assert github.comments, "the comment is told although the check could not be"
     (failed,) = [row for row in house.rows() if row.key == HEAD]
@@ -280,7 +280,7 @@ def test_what_is_wanted_while_it_fails_is_tried_all_the_same(house: House, githu
 @pytest.mark.parametrize("is_app", [True, False])
 def test_a_strangers_comment_that_begins_like_ours_is_left_alone(house: House, github: StandIn, is_app: bool) -> None:
     if not is_app:
-        house.teller.config = replace(house.config, github_app_id=None, github_token="a-plain-token")
+        house.sender.config = replace(house.config, github_app_id=None, github_token="a-plain-token")
     mark = "<!-- tidemark:demo/tinygpt -->\nnothing is slower"
     theirs = github._keep(github.comments, {"body": mark, "issue": 7, **BY_STRANGER})
     house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
@@ -335,7 +335,7 @@ def test_the_title_of_a_check_is_no_markdown(house: House, github: StandIn) -> N
 def test_only_what_is_red_is_remembered(house: House) -> None:
     house.pull_request(HEAD, sha(HISTORY - 1), 1.0)
     with house.engine.begin() as c:
-        assert remembered(load_report(c, house.project, HEAD, "https://t.example")) is None
+        assert red_of(load_report(c, house.project, HEAD, "https://t.example")) is None
 
 
 def test_a_suspect_is_measured_again_until_as_many_runs_as_the_policy_asks_for(house: House) -> None:

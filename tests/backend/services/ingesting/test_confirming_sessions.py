@@ -18,7 +18,7 @@ from backend.services.base.access import Principal, Via
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.ingest import session_round as rounds
 from backend.services.joint.questions import Questions
-from backend.services.joint.status import standing
+from backend.services.joint.status import joint_status
 from backend.services.plans import measuring
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Protection, WorkerHello
@@ -225,7 +225,7 @@ def test_a_project_asks_for_so_many_sessions_a_day_by_itself_and_then_the_follow
     asked_earlier(watched, asked_by, watched.now - timedelta(hours=hours_ago))
     asked_run(watched, 24, 120.0)
     assert watched.value("SELECT count(*) FROM session") == sessions
-    said = standing(watched.connection, "northsea/loom", watched.now)
+    said = joint_status(watched.connection, "northsea/loom", watched.now)
     if sessions == 1:
         assert said[0].startswith("All 1 confirming sessions of 24 hours are used up (sessions_per_day of its policy).")
         assert "Until 2026-11-20 12:06 UTC new suspects get none" in said[0]
@@ -257,7 +257,7 @@ def test_the_joint_detector_asks_within_the_sessions_of_the_day(watched: Any, al
     asked = questions.ask(Ask(testbed="cpu", base=20, head=24, series=(0,)), "gpt", "RUN-000024", 0)
     assert (asked is not None) == asks
     assert watched.value("SELECT count(*) FROM session") == 1 + asks
-    assert bool(standing(watched.connection, "northsea/loom", watched.now)) == (allowed <= 2)
+    assert bool(joint_status(watched.connection, "northsea/loom", watched.now)) == (allowed <= 2)
 
 
 @pytest.mark.parametrize("processes", [12, 16])

@@ -10,7 +10,7 @@ from backend.regression.joint.detector import FIRST_ROWS
 from backend.services.base import readiness
 from backend.services.base.config import ServiceConfig
 from backend.services.joint.detector import BROKEN_PAUSE, IDLE, LATEST, PAUSE, JointDetectors
-from backend.services.joint.status import standing
+from backend.services.joint.status import joint_status
 from backend.services.triage.triage import triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.reports.figures import load_figures
@@ -93,7 +93,7 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     _run(loom, 1, id="RUN-900001", suite="moe", suite_version="7")
     loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense' WHERE suite = 'moe'")
     assert _read(loom, detectors, 2) == []
-    (said,) = standing(loom.connection, "northsea/loom", loom.now)
+    (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of suite moe have not been judged side by side since 2026-11-20 12:00 UTC (")
     assert "It is tried again by itself at 13:00 UTC." in said
     assert load_figures(loom.connection, live_within_s=45).paused_by_project == {"northsea/loom": 1}
@@ -112,7 +112,7 @@ def test_a_run_that_says_only_what_it_must_is_read_with_the_others(loom: Any) ->
         bare = {name: run[name] for name in run if name not in ("suite_version", "worker", "environment", "parents")}
         loom.deliver({**bare, "branch": "main"}, now=loom.now + timedelta(seconds=position))
         _read(loom, detectors, position)
-    assert standing(loom.connection, "northsea/loom", loom.now) == ()
+    assert joint_status(loom.connection, "northsea/loom", loom.now) == ()
 
 
 @pytest.mark.parametrize("action", ["undo", "reopen"])
@@ -141,11 +141,11 @@ def test_a_suite_that_could_not_be_read_is_tried_again_when_it_has_rested(loom: 
     _read(loom, detectors, 1)
     loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
     _read(loom, detectors, 2)
-    assert len(standing(loom.connection, "northsea/loom", loom.now)) == 1
+    assert len(joint_status(loom.connection, "northsea/loom", loom.now)) == 1
     assert [detector.is_broken for detector in detectors.suites(_project(loom))] == [True]
     detectors.catch_up(loom.connection, _project(loom), loom.now + timedelta(seconds=1) + BROKEN_PAUSE)
     assert [detector.last.id for detector in detectors.suites(_project(loom))] == ["RUN-000000"]
-    assert standing(loom.connection, "northsea/loom", loom.now) == ()
+    assert joint_status(loom.connection, "northsea/loom", loom.now) == ()
 
 
 def test_what_arrived_while_nobody_looked_for_long_is_read(loom: Any) -> None:
@@ -175,7 +175,7 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
         return [bool(detectors.suites(project)) for project in (broken, other)]
 
     assert look() == [False, True]
-    (said,) = standing(loom.connection, "northsea/loom", loom.now)
+    (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of this project have not been judged") and "CheckViolation" in said
     assert readiness.check(committing_engine, service_config).notes[0].startswith("in 1 project series cannot")
     loom.connection.exec_driver_sql("ALTER TABLE incident DROP CONSTRAINT refused")
@@ -184,7 +184,7 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
     moments.append(moments[-1] + PAUSE)
     assert look() == [True, True]
     assert loom.rows("SELECT project_id, kind FROM incident") == [(broken, "infra")]
-    assert standing(loom.connection, "northsea/loom", loom.now) == ()
+    assert joint_status(loom.connection, "northsea/loom", loom.now) == ()
     assert readiness.check(committing_engine, service_config).notes == ()
 
 
@@ -228,13 +228,13 @@ def test_a_suite_that_rests_is_tried_again_also_where_nothing_arrives(
     loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense'")
     loom.connection.commit()
     detectors.catch_up_all(committing_engine, lambda: loom.now, lambda: False)
-    assert standing(loom.connection, "northsea/loom", loom.now)
+    assert joint_status(loom.connection, "northsea/loom", loom.now)
     loom.connection.execute(text("UPDATE run SET document = :document"), {"document": document})
     loom.connection.commit()
     detectors = JointDetectors() if restarted else detectors
     for later in (2 * LATEST, waited):
         detectors.catch_up_all(committing_engine, lambda later=later: loom.now + later, lambda: False)
-    assert (standing(loom.connection, "northsea/loom", loom.now) == ()) == again
+    assert (joint_status(loom.connection, "northsea/loom", loom.now) == ()) == again
 
 
 def test_an_answer_that_nobody_waits_for_any_more_keeps_no_judge_from_being_idle(
