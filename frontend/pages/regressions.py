@@ -1,5 +1,6 @@
 """Regressions: the on-call's list (what needs a person first), and what people do about them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -71,7 +72,8 @@ def regressions_page(visit: Visiting) -> Response:
     """What is slower, since when, by whom; what nobody has taken comes first."""
     project, here = visit.project(), visit.here
     found, following = listed(visit, project)
-    groups = grouped([item(visit, each, index < PICTURES) for index, each in enumerate(found)])
+    pictures = pictures_of(visit, project, found[:PICTURES])
+    groups = grouped([item(each, pictures.get(each.id, Markup(""))) for each in found])
     return visit.page(
         "regressions.html",
         page="regressions",
@@ -170,7 +172,7 @@ def name_of(regression: Regression) -> str:
     return f"{regression.benchmark or 'a series that is gone'} {variant}".strip()
 
 
-def item(visit: Visit, regression: Regression, picture: bool) -> Item:
+def item(regression: Regression, picture: Markup) -> Item:
     kind = "drifted" if regression.kind == "drift" else ""
     maybe = "maybe " if regression.state == "suspect" and not regression.held_back else ""
     size = numbers.percent(regression.change)
@@ -185,7 +187,7 @@ def item(visit: Visit, regression: Regression, picture: bool) -> Item:
         sub=f"{regression.metric or ''}" + (f" and {others} more" if others > 0 else ""),
         interval=interval_of(regression, regression.change),
         still=still(regression),
-        spark=picture_of(visit, regression) if picture else Markup(""),
+        spark=picture,
         suspects=suspects(regression),
         open=regression.state in OPEN,
     )
@@ -224,16 +226,21 @@ def suspects(regression: Regression) -> str:
     return "this commit alone" if number == 1 else f"one of {plural(number, 'commit')}"
 
 
-def picture_of(visit: Visit, regression: Regression) -> Markup:
-    if regression.series_id is None:
-        return Markup("")
-    points = history.load_points(visit.c, regression.series_id, last=PICTURE_POINTS, now=visit.now)
+def pictures_of(visit: Visit, project: str | None, shown: Sequence[Regression]) -> dict[int, Markup]:
+    """The newest points of each regression's leading series."""
+    if project is None:
+        return {}
+    leading = {each.id: (each, each.series_id) for each in shown if each.series_id is not None}
+    points = history.recent_points(visit.c, project, sorted({s for _, s in leading.values()}), PICTURE_POINTS)
+    return {number: picture_of(each, *points[series]) for number, (each, series) in leading.items()}
+
+
+def picture_of(regression: Regression, positions: Sequence[int], values: Sequence[float]) -> Markup:
     onset = regression.first_bad.position if regression.first_bad else None
-    positions = [int(position) for position in points.position]
     split = None
     if onset is not None and regression.still_bad:
         split = next((index for index, position in enumerate(positions) if position >= onset), None)
-    return sparkline([float(value) for value in points.value], split=split)
+    return sparkline(list(values), split=split)
 
 
 def grouped(items: list[Item]) -> list[RegressionGroup]:

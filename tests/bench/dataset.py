@@ -50,8 +50,8 @@ class Filled:
     head: str
 
 
-# Each statement writes one table in one go; all take the same parameters. A level change lives in the arithmetic of
-# `_JUDGED`: every series has a step of 8 % in one window of commits of each thousand, elsewhere noise of about 1 %.
+# Each statement writes one table in one go; all take the same parameters. Of a series that is bad every point costs 8 %
+# more; elsewhere there is noise of about 1 %.
 _COMMITS = """
 INSERT INTO commit (project_id, sha, parents, message, author_name, author_email, authored_at, committed_at,
                     changed_paths, pull_request)
@@ -90,63 +90,79 @@ SELECT :project, :testbed, 'suite' || s, '1.0.0', 'suite' || s || '.layer', json
 FROM generate_series(1, :suites) AS s, generate_series(1, :variants) AS v, generate_series(1, :metrics) AS m
 ORDER BY s, v, m
 """
+# Every tenth commit some series get slower for a while: those of one group, which is :groups commits long bad. So a
+# tenth of the series is bad at any time, and a page of regressions is as full after a month as after years.
 _REGRESSIONS = """
 INSERT INTO regression (project_id, testbed_id, state, cause, first_bad_position, last_good_position,
                         first_bad_commit_id, last_good_commit_id, lead_series_id, lead_change, still_bad, owner,
-                        opened_at, confirmed_at)
-SELECT :project, :testbed, CASE WHEN p % 3 = 0 THEN 'acknowledged' ELSE 'confirmed' END, 'code', p, p - 1,
-       b.commit_id, b.commit_id, :first_series, 0.08, true, CASE WHEN p % 3 = 0 THEN 'Author 1' END,
-       CAST(:started AS timestamptz) + p * CAST(:spacing AS interval),
-       CAST(:started AS timestamptz) + p * CAST(:spacing AS interval)
-FROM generate_series(900, :commits - 1, 1000) AS p JOIN branch_commit b ON b.branch_id = :branch AND b.position = p
+                        opened_at, confirmed_at, fixed_commit_id, closed_at)
+SELECT :project, :testbed,
+       CASE WHEN fix.position IS NOT NULL THEN 'fixed'
+            WHEN bad.position % 3 = 0 THEN 'acknowledged' ELSE 'confirmed' END,
+       'code', bad.position, bad.position - 1, bad.commit_id, good.commit_id,
+       :first_series + (bad.position - 5) / 10 % :groups, 0.08, fix.position IS NULL,
+       CASE WHEN bad.position % 3 = 0 THEN 'Author 1' END,
+       CAST(:started AS timestamptz) + bad.position * CAST(:spacing AS interval),
+       CAST(:started AS timestamptz) + bad.position * CAST(:spacing AS interval),
+       fix.commit_id, CAST(:started AS timestamptz) + fix.position * CAST(:spacing AS interval)
+FROM branch_commit bad JOIN branch_commit good ON good.branch_id = :branch AND good.position = bad.position - 1
+LEFT JOIN branch_commit fix ON fix.branch_id = :branch AND fix.position = bad.position + :groups
+WHERE bad.branch_id = :branch AND bad.position % 10 = 5 ORDER BY bad.position
 """
-# Of the bad window (the last hundred of each thousand commits) every tenth series is part.
+# Regressions were numbered in order of their onset.
 _JUDGED = """
 INSERT INTO judgement (measured_at, series_id, position, commit_id, run_id, value, verdict, onset, red, change,
                        change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
                        anchor, anchor_change, have, need, regression_id, detail, policy_version)
 SELECT started_at, series_id, position, commit_id, run_id, level * (1 + step + noise),
-       CASE WHEN position < 5 THEN 'insufficient' WHEN step > 0 THEN 'regression'
+       CASE WHEN position < 5 THEN 'insufficient' WHEN bad THEN 'regression'
             WHEN noise > 0.0195 THEN 'suspect' WHEN noise < -0.0198 THEN 'improvement' ELSE 'unchanged' END,
-       bad AND position % 1000 = 900, position >= 5 AND step > 0, step + noise,
-       step + noise - 0.01, step + noise + 0.01,
+       bad AND since % (10 * :groups) = 0, bad, step + noise, step + noise - 0.01, step + noise + 0.01,
        level, level * 0.97, level * 1.03, level * (1 + step), level * (1 + step) * 0.99, level * (1 + step) * 1.01,
        level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 - position END,
-       regression_id,
+       CASE WHEN bad THEN :first_regression + (position - since % (10 * :groups) - 5) / 10 END,
        '{"reason": "within_band", "numbers": {"noise": 0.011, "z": 0.4}}', 'bench'
 FROM (
   SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,
-         s.id % 10 = 0 AND b.position % 1000 >= 900 AS bad,
-         CASE WHEN s.id % 10 = 0 AND b.position % 1000 >= 900 THEN 0.08 ELSE 0 END AS step,
-         (random() + random() - 1) * 0.02 AS noise,
-         CASE WHEN s.id % 10 = 0 AND b.position % 1000 >= 900 THEN g.id END AS regression_id
+         since, bad, CASE WHEN bad THEN 0.08 ELSE 0 END AS step, (random() + random() - 1) * 0.02 AS noise
   FROM branch_commit b JOIN run r ON r.commit_id = b.commit_id
   JOIN series s ON s.project_id = :project AND s.suite = r.suite
-  LEFT JOIN regression g ON g.project_id = :project AND g.first_bad_position = b.position - b.position % 1000 + 900
+  CROSS JOIN LATERAL (SELECT b.position - 5 - 10 * ((s.id - :first_series) % :groups) AS since) AS first_onset
+  CROSS JOIN LATERAL (SELECT since >= 0 AND since % (10 * :groups) < :groups AS bad) AS now
   WHERE b.branch_id = :branch AND r.project_id = :project ORDER BY b.position
 ) AS point
 """
 _MEASURED = """
 INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes)
-SELECT series_id, run_id, measured_at, commit_id, series_id % 40, 0, value,
+SELECT series_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants, 0, value,
        ARRAY[value * 0.999, value, value, value, value * 1.001]
 FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
 """
 _CHANGE_POINTS = """
 INSERT INTO change_point (series_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
                           last_good_position, detected_position, fixed_position, change, before, after)
-SELECT s.id, g.id, 'step', 'regression', 'confirmed', g.first_bad_position, g.first_bad_commit_id,
-       g.last_good_position, g.first_bad_position + 2, g.first_bad_position + 100, 0.08, 10, 10.8
-FROM series s JOIN regression g ON g.project_id = s.project_id WHERE s.project_id = :project AND s.id % 10 = 0
+SELECT s.id, g.id, 'step', 'regression', CASE WHEN g.state = 'fixed' THEN 'fixed' ELSE 'confirmed' END,
+       g.first_bad_position, g.first_bad_commit_id, g.last_good_position, g.first_bad_position + 2,
+       CASE WHEN g.state = 'fixed' THEN g.first_bad_position + :groups END, 0.08, 10, 10.8
+FROM regression g JOIN series s ON s.project_id = g.project_id
+  AND (s.id - :first_series) % :groups = (g.first_bad_position - 5) / 10 % :groups
+WHERE g.project_id = :project ORDER BY g.id, s.id
 """
 _ROLLUPS = """
 INSERT INTO rollup (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value, last_position,
                     worst_verdict, worst_change)
-SELECT series_id, 'day', date_trunc('day', measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
+SELECT series_id, name, date_trunc(name, measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
        (array_agg(value ORDER BY position DESC))[1], max(position),
        CASE WHEN bool_or(verdict = 'regression') THEN 'regression' ELSE 'unchanged' END, max(change)
-FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 3
+FROM judgement, unnest(ARRAY['hour', 'day', 'week']) AS granularity (name)
+WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 2, 3
 """
+_SPANS = """
+INSERT INTO position_span (project_id, month, first_position, last_position)
+SELECT :project, date_trunc('month', measured_at, 'UTC'), min(position) & ~15, max(position) | 15
+FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 2
+"""
+MOST_GROUPS = 50
 
 
 def fill(connection: Connection, shape: Shape) -> Filled:
@@ -181,16 +197,20 @@ def fill(connection: Connection, shape: Shape) -> Filled:
         "variants": shape.variants,
         "metrics": shape.metrics,
         "series": shape.series,
+        "groups": min(MOST_GROUPS, shape.series),
     }
     # What is written refers to what was written just before: no need to look each reference up a million times.
     connection.execute(text("SET LOCAL session_replication_role = replica"))
     for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
         connection.execute(text(statement), values)
     values["first_series"] = scalar(text(f"SELECT min(id) FROM series WHERE project_id = {project}"))
+    connection.execute(text(_REGRESSIONS), values)
+    values["first_regression"] = scalar(text(f"SELECT min(id) FROM regression WHERE project_id = {project}"))
     with _without_indexes(connection, judgement), _without_indexes(connection, measurement):
-        for statement in (_REGRESSIONS, _JUDGED, _MEASURED):
+        for statement in (_JUDGED, _MEASURED):
             connection.execute(text(statement), values)
-    for statement in (_CHANGE_POINTS, _ROLLUPS):
+    connection.execute(text("ANALYZE"))
+    for statement in (_CHANGE_POINTS, _ROLLUPS, _SPANS):
         connection.execute(text(statement), values)
     head = scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))
     connection.execute(text("UPDATE branch SET head_sha = :head WHERE id = :branch"), {**values, "head": head})

@@ -26,17 +26,15 @@ def test_the_board_of_a_generated_store_is_full_and_has_red_cells(filled_connect
     board = load_board(connection, BoardQuery(project=SHAPE.project, limit=200))
     states = Counter(cell.state for row in board.rows for cell in row.cells)
     assert sum(states.values()) == 200 * SHAPE.series
-    assert states[CellState.REGRESSION] == 1 and states[CellState.STILL_OWNED] == 99
+    red = states[CellState.REGRESSION] + states[CellState.STILL_UNOWNED] + states[CellState.STILL_OWNED]
+    assert red == 200 * SHAPE.series // 10 and states[CellState.REGRESSION] == 20
     assert board.rows[0].sha == filled.head
 
 
 def test_a_generated_series_has_its_change_point(filled_connection: tuple[Connection, Filled]) -> None:
     connection, filled = filled_connection
-    slower = next(
-        series for series in range(filled.first_series_id, filled.first_series_id + SHAPE.series) if series % 10 == 0
-    )
-    points = load_points(connection, slower, last=500)
-    assert len(points) == 500 and [change.position for change in points.change_points] == [900]
+    points = load_points(connection, filled.first_series_id + 3, last=500)
+    assert len(points) == 500 and [change.position for change in points.change_points] == [535, 635, 735, 835, 935]
 
 
 def test_generated_commits_can_be_compared(filled_connection: tuple[Connection, Filled]) -> None:
@@ -50,7 +48,8 @@ def test_the_cells_of_a_board_come_from_the_covering_index_alone(
     filled_connection: tuple[Connection, Filled],
 ) -> None:
     connection, filled = filled_connection
-    connection.execute(text("SET LOCAL enable_seqscan = off"))
+    for other in ("seqscan", "bitmapscan"):  # nothing is vacuumed within a transaction
+        connection.execute(text(f"SET LOCAL enable_{other} = off"))
     statement = str(store.PACKED_BY_WHERE[False, False])
     plan = connection.execute(
         text(f"EXPLAIN {statement}"),

@@ -23,7 +23,7 @@ def bucket_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span)
     gates = store.gate_series(c, scope.project.id, scope.testbed.id, None)
     series = wanted_series(gates, query)
     ids = [row.id for row in series]
-    found = store.bucket_rows(c, ids, query.granularity, span.first, span.start, span.limit + 1)
+    found = store.bucket_rows(c, scope.project.id, ids, query.granularity, span.first, span.start, span.limit + 1)
     buckets = found[: span.limit]
     if not buckets:
         return BoardPage(metrics=metric_names(gates))

@@ -20,6 +20,7 @@ from backend.store.queue.view import QueueRow, WorkersRow
 from backend.store.reports import overview as overview_store
 
 WORKER_LIVE_S = 45
+COUNTED = timedelta(days=7)
 OFFERED_FOR = timedelta(seconds=10)
 MAX_QUEUE = 500
 OF_EACH_GROUP = 100
@@ -65,7 +66,8 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """`counts` are of all runs by state; `items` those at work first, then in the order they will be taken."""
+    """`counts` are of runs by state: all that wait or are at work, and of those that are over the ones asked for in the
+    last week. `items`: those at work first, then in the order they will be taken."""
 
     counts: Mapping[str, int]
     items: tuple[QueueItem, ...]
@@ -86,7 +88,7 @@ def queue(
         raise BadRequest.field("limit", limit, f"1 to {MAX_QUEUE}")
     now = now or datetime.now(UTC)
     found = None if project is None else find_project(c, project)
-    counts = overview_store.run_counts(c, None if found is None else found.id)
+    counts = overview_store.run_counts(c, None if found is None else found.id, now - COUNTED)
     items = [
         item
         for item in _all_items(c, now, live_s)

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from backend.regression.series.profile import Profile, profile
 from backend.regression.series.state import SeriesState
 from backend.services.base.errors import BadRequest, NotFound
-from backend.services.base.scope import find_scope, find_testbed, storable, time_range
+from backend.services.base.scope import find_project, find_scope, find_testbed, storable, time_range
 from backend.services.judging.state_cache import read_state
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.notices import Difference, differences
@@ -251,6 +251,13 @@ def load_points(
     if asked.since is not None or asked.until is not None:
         first, newest = _positions(c, info, asked.since, asked.until)
     return _commits(c, info, first, newest, last or MAX_POINTS)
+
+
+def recent_points(
+    c: Connection, project: str, series: Sequence[int], last: int
+) -> Mapping[int, tuple[list[int], list[float]]]:
+    """Positions and values of the newest points of several series of a project, oldest first: for small pictures."""
+    return store.recent_points(c, find_project(c, project).id, series, last) if series else {}
 
 
 def _storable(name: str | None) -> str | None:

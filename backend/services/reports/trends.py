@@ -176,7 +176,7 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
     ids = [each.id for each in series]
     since = since or datetime(2000, 1, 1, tzinfo=UTC)
     if granularity == "commit":
-        points = store.commit_points(c, ids, first, last)
+        points = store.commit_points(c, scope.project.id, ids, first, last)
     else:
         points = store.bucket_points(c, ids, granularity, since, until)
         # A bucket is shown by its last value, which stands where the bucket ends.
@@ -186,7 +186,7 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         return nothing
     ends = _ends(c, branch, grid, query)
     moments = tuple(_when(each) for each in grid.at.tolist())
-    found = store.onsets(c, ids, int(grid.position.min()), int(grid.position.max()))
+    found = store.onsets(c, scope.project.id, ids, int(grid.position.min()), int(grid.position.max()))
     speed = _rows(grid, _is_speed)
     rows = _variants(grid)
     slower, faster = moved(grid, least)
@@ -213,7 +213,9 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         compared=len({names[row] for row in rows if np.isfinite(relative[row, grid.head])}),
         slower=len({names[row] for row in rows if slower[row]}),
         faster=len({names[row] for row in rows if faster[row] and not slower[row]}),
-        unsteady=store.unsteady(c, [each.id for each in series if each.role == "gate"]),
+        unsteady=store.unsteady(
+            c, scope.project.id, {each.id: each.state_position for each in series if each.role == "gate"}
+        ),
         strips=_strips(grid, found, least, by_commit=granularity == "commit"),
         environments=_environments(c, scope, since, by_commit=granularity == "commit"),
         values={each.id: numbers(relative[row]) for row, each in enumerate(series)},
@@ -222,11 +224,12 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
 
 def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[int, list[float]]:
     """What each series measured at the newest commits of the default branch, oldest first."""
-    branch = find_scope(c, project).default_branch
-    if branch is None or not series:
+    scope = find_scope(c, project)
+    if scope.default_branch is None or not series:
         return {}
-    _, head = board_store.position_range(c, 0, branch.id, None, None)
-    points = np.sort(store.commit_points(c, series, head - RECENT_COMMITS, head), order=["series", "position"])
+    _, head = board_store.position_range(c, scope.project.id, scope.default_branch.id, None, None)
+    recent = store.commit_points(c, scope.project.id, series, head - RECENT_COMMITS, head)
+    points = np.sort(recent, order=["series", "position"])
     found: dict[int, list[float]] = {}
     for number, value in zip(points["series"].tolist(), points["value"].tolist(), strict=True):
         found.setdefault(number, []).append(value)

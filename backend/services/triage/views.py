@@ -379,7 +379,7 @@ def _commit(row: RowMapping, which: str, position: int | None) -> CommitName | N
     )
 
 
-def _affected(member: RowMapping) -> AffectedSeries:
+def _affected(member: Mapping[str, Any]) -> AffectedSeries:
     return AffectedSeries(**{("variant" if name == "variant_key" else name): value for name, value in member.items()})
 
 
@@ -412,20 +412,20 @@ def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) 
     ends = [s.fixed_position for s in affected if s.fixed_position is not None]
     found = views.phases(c, row["lead_series_id"], row["first_bad_position"], min(ends, default=NEWEST))
     differences = [
-        None if phase["before"] is None or phase["after"] is None else phase["after"] - phase["before"]
+        None if phase.before is None or phase.after is None else phase.after - phase.before
         for phase in found
     ]
     totals: defaultdict[str, float] = defaultdict(float)
     for phase, difference in zip(found, differences, strict=True):
-        totals[phase["unit"]] += difference or 0.0
+        totals[phase.unit] += difference or 0.0
     return tuple(
         PhaseChange(
-            metric=phase["metric"],
-            unit=phase["unit"],
-            before=phase["before"],
-            after=phase["after"],
+            metric=phase.metric,
+            unit=phase.unit,
+            before=phase.before,
+            after=phase.after,
             difference=difference,
-            share=difference / totals[phase["unit"]] if difference is not None and totals[phase["unit"]] > 0 else None,
+            share=difference / totals[phase.unit] if difference is not None and totals[phase.unit] > 0 else None,
         )
         for phase, difference in zip(found, differences, strict=True)
     )

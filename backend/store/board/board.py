@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import COMMIT_COLUMNS, CommitRow
+from backend.store.base.spans import Spans
 
 SEEN_PARTS, MOST_SEEN = 10_000, 1_000_000_000  # the change that an unsteady series sees, in such parts
 # What a packed record's verdict number means; the SQL below is written from it.
@@ -266,15 +267,22 @@ _BUCKETS = text(
          EXISTS (SELECT FROM change_point p WHERE p.series_id = u.series_id AND p.direction = 'regression'
                  AND p.state IN ('confirmed', 'fixed')
                  AND p.onset_position BETWEEN u.last_position - u.runs AND u.last_position),
-         (SELECT max(p.regression_id) FROM change_point p WHERE p.series_id = u.series_id
-          AND p.direction = 'regression' AND p.onset_position <= u.last_position AND u.worst_verdict = 'regression')
+         CASE WHEN u.worst_verdict = 'regression' THEN (
+           SELECT p.regression_id FROM change_point p WHERE p.series_id = u.series_id
+             AND p.direction = 'regression' AND p.onset_position <= u.last_position AND p.regression_id IS NOT NULL
+           ORDER BY p.onset_position DESC, p.id DESC LIMIT 1) END
        FROM rollup u
        WHERE u.series_id = ANY(:series) AND u.granularity = :granularity AND u.bucket = ANY(:buckets)"""
 )
 _BUCKET_ROWS = text(
-    """SELECT bucket, max(last_position) FROM rollup
-       WHERE series_id = ANY(:series) AND granularity = :granularity AND last_position BETWEEN :first AND :last
-       GROUP BY bucket ORDER BY bucket DESC LIMIT :limit"""
+    """SELECT u.bucket, max(u.last_position)
+       FROM unnest(CAST(:series AS integer[])) AS s (id)
+       CROSS JOIN LATERAL (
+         SELECT bucket, last_position FROM rollup
+         WHERE series_id = s.id AND granularity = :granularity AND last_position BETWEEN :first AND :last
+           AND bucket < :until
+         ORDER BY bucket DESC LIMIT :limit) AS u
+       GROUP BY u.bucket ORDER BY u.bucket DESC LIMIT :limit"""
 )
 
 
@@ -440,10 +448,17 @@ def summary(
 
 
 def bucket_rows(
-    connection: Connection, series: Sequence[int], granularity: str, first: int, last: int, limit: int
+    connection: Connection, project_id: int, series: Sequence[int], granularity: str, first: int, last: int, limit: int
 ) -> list[tuple[datetime, int]]:
     """(bucket, its newest position), newest first."""
-    parameters = {"series": list(series), "granularity": granularity, "first": first, "last": last, "limit": limit}
+    parameters = {
+        "series": list(series),
+        "granularity": granularity,
+        "first": first,
+        "last": last,
+        "limit": limit,
+        "until": Spans.of_project(connection, project_id).between(first, last).until,
+    }
     return [(row[0], row[1]) for row in connection.execute(_BUCKET_ROWS, parameters).all()]
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from backend.regression.restatements import Restatement
 from backend.regression.terms import Judgement, Reason, Verdict
 from backend.store.base import wire
+from backend.store.base.spans import stretch_of_runs
 
 INT2_MAX = 32_767
 
@@ -174,14 +175,14 @@ _OF_RUN = """
 SELECT j.*, s.benchmark, s.variant_key, s.metric, s.unit, s.direction, s.role, s.exact, k.sha AS commit
 FROM judgement j JOIN series s ON s.id = j.series_id JOIN commit k ON k.id = j.commit_id
 WHERE j.run_id = %(run)s AND j.superseded_at IS NULL
-  AND j.measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = %(run)s)
+  AND j.measured_at >= %(since)s AND j.measured_at < %(until)s
 ORDER BY j.series_id
 """
 
 
 def of_run(c: Connection, run_id: str) -> wire.Rows:
     """The standing judgements of a run, each with its series' names."""
-    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id}))
+    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id, **stretch_of_runs(c, [run_id])._asdict()}))
     return rows
 
 

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
-_AROUND = text(
-    """SELECT j.position, j.run_id, j.change, j.value, w.name AS worker, e.fingerprint, r.document
+from backend.store.base.spans import Spans, Stretch, stretch_of_runs
+
+_NEAREST = """SELECT j.position, j.run_id, j.change, j.value, w.name AS worker, e.fingerprint, r.document
        FROM (
-         (SELECT position, run_id, change, value FROM judgement
-          WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position < :onset
-          ORDER BY position DESC LIMIT :before)
-         UNION ALL
-         (SELECT position, run_id, change, value FROM judgement
-          WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position >= :onset
-          ORDER BY position LIMIT :after)) AS j
+         SELECT position, run_id, change, value FROM judgement
+         WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+           AND measured_at >= :since AND measured_at < :until
+         ORDER BY position {order} LIMIT :limit) AS j
        JOIN run r ON r.id = j.run_id
        LEFT JOIN worker w ON w.id = r.worker_id
        LEFT JOIN environment e ON e.id = r.environment_id
        ORDER BY j.position"""
-)
+_BEFORE = text(_NEAREST.format(order="DESC"))
+_AFTER = text(_NEAREST.format(order=""))
 _SINCE_ANCHOR = text(
     """SELECT w.name AS worker, j.anchor_change AS change FROM (
          SELECT run_id, anchor_change, position FROM judgement
-         WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position <= :position
-         ORDER BY position DESC LIMIT :most) AS j
+         WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+           AND measured_at >= :since AND measured_at < :until
+         ORDER BY position DESC LIMIT :limit) AS j
        JOIN run r ON r.id = j.run_id
-       LEFT JOIN worker w ON w.id = r.worker_id
-       WHERE j.anchor_change IS NOT NULL"""
+       LEFT JOIN worker w ON w.id = r.worker_id"""
 )
 _BESIDE = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, role, direction, exact FROM series
@@ -40,7 +40,8 @@ _BESIDE = text(
 _VALUES_OF = text(
     """SELECT series_id, run_id, value FROM judgement
        WHERE series_id = ANY(:series) AND superseded_at IS NULL AND branch_id IS NULL
-         AND position BETWEEN :first AND :last AND run_id = ANY(:runs)"""
+         AND position BETWEEN :first AND :last AND run_id = ANY(:runs)
+         AND measured_at >= :since AND measured_at < :until"""
 )
 _CHANGED_PATHS = text(
     """SELECT k.changed_paths FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
@@ -50,13 +51,22 @@ _CHANGED_PATHS = text(
 
 def runs_around(c: Connection, series_id: int, onset: int, *, before: int, after: int) -> list[Any]:
     """The runs of a series on both sides of an onset, with their environment, their worker and their document."""
-    values = {"series": series_id, "onset": onset, "before": before, "after": after}
-    return list(c.execute(_AROUND, values))
+    spans = Spans.of_series(c, series_id)
+    earlier = spans.nearest_before(onset - 1, before, partial(_read, c, _BEFORE, series_id, before))
+    return earlier + spans.nearest_after(onset, after, partial(_read, c, _AFTER, series_id, after))
 
 
 def changes_since_anchor(c: Connection, series_id: int, position: int, *, most: int) -> list[Any]:
     """Of the newest runs up to a position: the worker, and the change against the anchor."""
-    return list(c.execute(_SINCE_ANCHOR, {"series": series_id, "position": position, "most": most}))
+    read = partial(_read, c, _SINCE_ANCHOR, series_id, most)
+    return [row for row in Spans.of_series(c, series_id).nearest_before(position, most, read) if row.change is not None]
+
+
+def _read(
+    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, stretch: Stretch
+) -> list[Any]:
+    values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    return list(c.execute(statement, values))
 
 
 def series_beside(
@@ -69,8 +79,9 @@ def series_beside(
 
 def values_of(c: Connection, series_ids: Iterable[int], run_ids: Iterable[str], first: int, last: int) -> list[Any]:
     """What these series measured in these runs, as judged on the default branch between two positions."""
-    values = {"series": list(series_ids), "runs": list(run_ids), "first": first, "last": last}
-    return list(c.execute(_VALUES_OF, values))
+    runs = list(run_ids)
+    values = {"series": list(series_ids), "runs": runs, "first": first, "last": last}
+    return list(c.execute(_VALUES_OF, {**values, **stretch_of_runs(c, runs)._asdict()}))
 
 
 def changed_paths(c: Connection, branch_id: int, last_good: int, first_bad: int) -> list[list[str] | None]:

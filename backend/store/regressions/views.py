@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, text
+from sqlalchemy import Connection, RowMapping, TextClause, text
+
+from backend.store.base.newest import NewestPoint, newest_points
+from backend.store.base.spans import Spans, Stretch
 
 _COMMIT_COLUMNS = (
     "{0}.sha AS {1}_sha, {0}.message AS {1}_message, {0}.author_name AS {1}_author, {0}.committed_at AS {1}_at"
@@ -76,12 +81,8 @@ _MEMBERS = text(
     """SELECT DISTINCT ON (p.series_id) p.series_id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric, s.unit,
               s.direction, s.role, s.exact, p.kind, p.state, p.onset_position, p.last_good_position,
               p.detected_position, p.fixed_position, p.change, p.before, p.after,
-              last.value AS latest_value, last.change AS latest_change, last.verdict AS latest_verdict,
-              CAST(s.profile ->> 'noise' AS float8) AS noise
+              CAST(s.profile ->> 'noise' AS float8) AS noise, s.project_id, s.state_position
        FROM change_point p JOIN series s ON s.id = p.series_id
-       LEFT JOIN LATERAL (SELECT value, change, verdict FROM judgement j WHERE j.series_id = s.id
-                          AND j.superseded_at IS NULL AND j.branch_id IS NULL
-                          ORDER BY position DESC LIMIT 1) AS last ON true
        WHERE p.regression_id = :id ORDER BY p.series_id, p.id DESC"""
 )
 _IMPROVED = text(
@@ -106,19 +107,22 @@ _SUSPECTS = text(
 )
 _EVENTS = text("SELECT id, at, kind, actor, note, detail FROM regression_event WHERE regression_id = :id ORDER BY id")
 _PHASES = text(
-    """SELECT s.metric, s.unit,
-         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
-            SELECT value FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-            AND position < :onset ORDER BY position DESC LIMIT 5) AS x) AS before,
-         (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM (
-            SELECT value FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-            AND position >= :onset AND position < :until ORDER BY position LIMIT 5) AS x) AS after
-       FROM series s JOIN series lead ON lead.id = :series
+    """SELECT s.id, s.metric, s.unit FROM series s JOIN series lead ON lead.id = :series
        WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
          AND s.suite = lead.suite AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key
          AND s.preset = lead.preset AND s.suite_version = lead.suite_version
        ORDER BY s.id"""
 )
+_MEDIANS = """SELECT u.id, percentile_cont(0.5) WITHIN GROUP (ORDER BY j.value) AS median, count(j.value) AS points
+       FROM unnest(CAST(:series AS integer[])) AS u (id)
+       LEFT JOIN LATERAL (
+         SELECT value FROM judgement WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+           AND position BETWEEN :first AND :last AND measured_at >= :since AND measured_at < :until
+         ORDER BY position {order} LIMIT :limit) AS j ON true
+       GROUP BY u.id"""
+_MEDIANS_BEFORE = text(_MEDIANS.format(order="DESC"))
+_MEDIANS_AFTER = text(_MEDIANS.format(order=""))
+PHASE_POINTS = 5
 _SPEC = text(
     """SELECT r.spec, p.repository_url
        FROM run r JOIN commit k ON k.id = r.commit_id JOIN project p ON p.id = r.project_id
@@ -128,9 +132,20 @@ _SPEC = text(
 )
 
 
-def members(c: Connection, regression_id: int) -> Sequence[RowMapping]:
+def members(c: Connection, regression_id: int) -> Sequence[Mapping[str, Any]]:
     """The series it is about, each with its newest change point here and its newest point."""
-    return c.execute(_MEMBERS, {"id": regression_id}).mappings().all()
+    rows = c.execute(_MEMBERS, {"id": regression_id}).mappings().all()
+    if not rows:
+        return []
+    spans = Spans.of_project(c, rows[0]["project_id"])
+    newest = newest_points(c, spans, {row["series_id"]: row["state_position"] for row in rows})
+    return [_with_newest(row, newest.get(row["series_id"])) for row in rows]
+
+
+def _with_newest(row: RowMapping, newest: NewestPoint | None) -> dict[str, Any]:
+    latest = (None, None, None) if newest is None else (newest.value, newest.change, newest.verdict)
+    known = {name: value for name, value in row.items() if name not in ("project_id", "state_position")}
+    return known | dict(zip(("latest_value", "latest_change", "latest_verdict"), latest, strict=True))
 
 
 def improved(c: Connection, regression_id: int, onset: int, near: int) -> Sequence[RowMapping]:
@@ -147,9 +162,42 @@ def events(c: Connection, regression_id: int) -> Sequence[RowMapping]:
     return c.execute(_EVENTS, {"id": regression_id}).mappings().all()
 
 
-def phases(c: Connection, series_id: int, onset: int, until: int) -> Sequence[RowMapping]:
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """Medians; None where there is no run on that side."""
+
+    metric: str
+    unit: str
+    before: float | None
+    after: float | None
+
+
+def phases(c: Connection, series_id: int, onset: int, until: int) -> list[PhaseRow]:
     """The phases of a series' benchmark: medians of up to five runs before the onset, and from it on."""
-    return c.execute(_PHASES, {"series": series_id, "onset": onset, "until": until}).mappings().all()
+    rows = c.execute(_PHASES, {"series": series_id}).all()
+    if not rows:
+        return []
+    spans = Spans.of_series(c, series_id)
+    ids = [row.id for row in rows]
+    before = spans.nearest_before(onset - 1, PHASE_POINTS, partial(_medians, c, _MEDIANS_BEFORE, ids))
+    after = spans.nearest_after(onset, PHASE_POINTS, partial(_medians, c, _MEDIANS_AFTER, ids), last=until - 1)
+    return [PhaseRow(row.metric, row.unit, before.of.get(row.id), after.of.get(row.id)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Medians:
+    of: Mapping[int, float | None]
+    points: int
+    """Of the series that has fewest."""
+
+    def __len__(self) -> int:
+        return self.points
+
+
+def _medians(c: Connection, statement: TextClause, ids: list[int], first: int, last: int, stretch: Stretch) -> _Medians:
+    values = {"series": ids, "first": first, "last": last, "limit": PHASE_POINTS, **stretch._asdict()}
+    rows = c.execute(statement, values).all()
+    return _Medians({row.id: row.median for row in rows}, min(row.points for row in rows))
 
 
 def spec_of(c: Connection, project_id: int, testbed_id: int, suite: str, sha: str) -> RowMapping | None:

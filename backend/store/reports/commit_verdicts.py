@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import ColumnElement, Connection, func, select, text
 
+from backend.store.base.spans import stretch_of_runs
 from backend.store.ingest.record import unpack_document
 from backend.store.tables.core import judgement, run, series, testbed
 
@@ -62,7 +63,7 @@ def verdicts_of_runs(c: Connection, run_ids: list[str]) -> Mapping[str, int]:
     statement = (
         select(judgement.c.verdict, func.count())
         .join(series, series.c.id == judgement.c.series_id)
-        .where(judgement.c.run_id.in_(run_ids), judgement.c.superseded_at.is_(None), series.c.role == "gate")
+        .where(*_of_runs(c, run_ids), series.c.role == "gate")
         .group_by(judgement.c.verdict)
     )
     return {verdict: count for verdict, count in c.execute(statement)}
@@ -71,12 +72,19 @@ def verdicts_of_runs(c: Connection, run_ids: list[str]) -> Mapping[str, int]:
 def regressions_of_runs(c: Connection, run_ids: list[str]) -> list[int]:
     statement = (
         select(judgement.c.regression_id)
-        .where(
-            judgement.c.run_id.in_(run_ids),
-            judgement.c.superseded_at.is_(None),
-            judgement.c.regression_id.is_not(None),
-        )
+        .where(*_of_runs(c, run_ids), judgement.c.regression_id.is_not(None))
         .distinct()
         .order_by(judgement.c.regression_id)
     )
     return list(c.execute(statement).scalars())
+
+
+def _of_runs(c: Connection, run_ids: list[str]) -> list[ColumnElement[bool]]:
+    """What the standing judgements of these runs have in common."""
+    since, until = stretch_of_runs(c, run_ids)
+    return [
+        judgement.c.run_id.in_(run_ids),
+        judgement.c.superseded_at.is_(None),
+        judgement.c.measured_at >= since,
+        judgement.c.measured_at < until,
+    ]

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.base.spans import stretch_of
+
 
 class ComparedRunRow(NamedTuple):
     id: str
@@ -71,7 +73,8 @@ _MEASURED = text(
        JOIN run r ON r.id = wanted.id
        JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment
        LEFT JOIN judgement j ON j.series_id = m.series_id AND j.measured_at = m.measured_at AND j.run_id = m.run_id
-         AND j.superseded_at IS NULL"""
+         AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until
+       WHERE m.measured_at >= :since AND m.measured_at < :until"""
 )
 _SERIES = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, direction, role, exact,
@@ -91,7 +94,8 @@ def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[Compare
 
 
 def measured(c: Connection, ran: Sequence[ComparedRunRow]) -> list[MeasurementRow]:
-    parameters = {"runs": [run.id for run in ran], "moments": [run.measured_at for run in ran]}
+    moments = [run.measured_at for run in ran]
+    parameters = {"runs": [run.id for run in ran], "moments": moments, **stretch_of(moments)._asdict()}
     return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters).all()]
 
 

@@ -1,6 +1,6 @@
 """Reads of one series over time, and the list of series. Points come packed, as the board's do: see `POINT`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import CommitRow
+from backend.store.base.newest import NewestPoint, newest_points
+from backend.store.base.spans import Spans, Stretch, stretch_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
 
 
@@ -94,6 +96,9 @@ class PackedPoints:
     authors: list[str]
     run_ids: list[str]
 
+    def __len__(self) -> int:
+        return len(self.numbers)
+
 
 class RollupRow(NamedTuple):
     bucket: datetime
@@ -130,24 +135,19 @@ _SIBLINGS = text(
 )
 _LIST = text(
     """SELECT s.id, t.name, s.suite, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit,
-         s.direction, s.role, s.last_measured_at, j.value, j.verdict, j.red, j.change,
-         CAST(s.profile ->> 'noise' AS float8), CAST(s.profile ->> 'minimum_detectable_effect' AS float8)
-       FROM (SELECT * FROM series
-             WHERE project_id = :project AND id > :after
-               AND (CAST(:testbed AS integer) IS NULL OR testbed_id = :testbed)
-               AND (CAST(:suite AS text) IS NULL OR suite = :suite)
-               AND (CAST(:benchmark AS text) IS NULL OR benchmark = :benchmark)
-               AND (CAST(:metric AS text) IS NULL OR metric = :metric)
-               AND (CAST(:role AS text) IS NULL OR role = :role)
-               AND (suite || ' ' || benchmark || ' ' || variant_key || ' ' || metric) ILIKE ALL (:patterns)
-             ORDER BY id LIMIT :limit) AS s
-       JOIN testbed t ON t.id = s.testbed_id
-       LEFT JOIN LATERAL (
-         SELECT value, verdict, red, change FROM judgement
-         WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-         ORDER BY position DESC LIMIT 1) AS j ON true
-       ORDER BY s.id"""
+         s.direction, s.role, s.last_measured_at, CAST(s.profile ->> 'noise' AS float8),
+         CAST(s.profile ->> 'minimum_detectable_effect' AS float8), s.state_position
+       FROM series s JOIN testbed t ON t.id = s.testbed_id
+       WHERE s.project_id = :project AND s.id > :after
+         AND (CAST(:testbed AS integer) IS NULL OR s.testbed_id = :testbed)
+         AND (CAST(:suite AS text) IS NULL OR s.suite = :suite)
+         AND (CAST(:benchmark AS text) IS NULL OR s.benchmark = :benchmark)
+         AND (CAST(:metric AS text) IS NULL OR s.metric = :metric)
+         AND (CAST(:role AS text) IS NULL OR s.role = :role)
+         AND (s.suite || ' ' || s.benchmark || ' ' || s.variant_key || ' ' || s.metric) ILIKE ALL (:patterns)
+       ORDER BY s.id LIMIT :limit"""
 )
+NO_POSITION_IS_HIGHER = 2**31 - 1
 FLOATS = (
     "value",
     "smoothed",
@@ -200,9 +200,20 @@ _POINTS = text(
        string_agg(j.run_id, E'\\n' ORDER BY j.position)
 FROM (SELECT * FROM judgement
       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+        AND measured_at >= :since AND measured_at < :until
       ORDER BY position DESC LIMIT :limit) AS j
 CROSS JOIN LATERAL (SELECT * FROM commit WHERE id = j.commit_id OFFSET 0) AS c
 CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r"""
+)
+_RECENT = text(
+    """SELECT u.id, array_agg(j.position ORDER BY j.position) , array_agg(j.value ORDER BY j.position)
+       FROM unnest(CAST(:series AS integer[])) AS u (id)
+       CROSS JOIN LATERAL (
+         SELECT position, value FROM judgement
+         WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+           AND measured_at >= :since AND measured_at < :until
+         ORDER BY position DESC LIMIT :limit) AS j
+       GROUP BY u.id"""
 )
 _CHANGE_POINTS = text(
     """SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,
@@ -228,7 +239,7 @@ _JUDGEMENT = """
 SELECT j.*, c.sha AS commit, c.message, c.author_name, c.committed_at, r.suite, w.name AS worker, r.error
 FROM judgement j JOIN commit c ON c.id = j.commit_id JOIN run r ON r.id = j.run_id
 LEFT JOIN worker w ON w.id = r.worker_id
-WHERE j.series_id = :series AND j.superseded_at IS NULL AND """
+WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until AND """
 _JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
 _JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
 _SAMPLES = text(
@@ -236,12 +247,14 @@ _SAMPLES = text(
        FROM run r
        JOIN measurement m ON m.run_id = r.id AND m.series_id = :series
          AND m.measured_at = coalesce(r.started_at, r.received_at)
+         AND m.measured_at >= :since AND m.measured_at < :until
        LEFT JOIN worker w ON w.id = r.worker_id
        WHERE r.commit_id = :commit ORDER BY r.started_at"""
 )
 _AFTER = text(
     """SELECT position FROM judgement
-       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position > :position
+       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
+         AND measured_at >= :since AND measured_at < :until
        ORDER BY position LIMIT :limit"""
 )
 _RESULT = text(
@@ -294,7 +307,14 @@ def list_series(
         "after": after,
         "limit": limit,
     }
-    return [ListedSeries._make(row) for row in connection.execute(_LIST, parameters).all()]
+    rows = connection.execute(_LIST, parameters).all()
+    newest = newest_points(connection, Spans.of_project(connection, project_id), {row[0]: row[15] for row in rows})
+    return [_listed(row, newest.get(row[0])) for row in rows]
+
+
+def _listed(row: Any, newest: NewestPoint | None) -> ListedSeries:
+    stands = (None,) * 4 if newest is None else (newest.value, newest.verdict, newest.red, newest.change)
+    return ListedSeries._make((*row[:13], *stands, *row[13:15]))
 
 
 def escaped(word: str) -> str:
@@ -304,8 +324,16 @@ def escaped(word: str) -> str:
 
 def packed_points(connection: Connection, series_id: int, first: int, last: int, limit: int) -> PackedPoints:
     """The newest `limit` points of a series on the default branch between two positions."""
-    parameters = {"series": series_id, "first": first, "last": last, "limit": limit}
-    numbers, shas, messages, authors, run_ids = connection.execute(_POINTS, parameters).one()
+
+    def read(first: int, last: int, stretch: Stretch) -> PackedPoints:
+        values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+        return _unpacked(connection.execute(_POINTS, values).one())
+
+    return Spans.of_series(connection, series_id).nearest_before(last, limit, read, first=first)
+
+
+def _unpacked(row: Any) -> PackedPoints:
+    numbers, shas, messages, authors, run_ids = row
     if numbers is None:
         return PackedPoints(np.empty(0, dtype=POINT), [], [], [], [])
     records = np.frombuffer(numbers, dtype=POINT).copy()
@@ -315,6 +343,30 @@ def packed_points(connection: Connection, series_id: int, first: int, last: int,
         records,
         *(texts.split("\n") for texts in (shas, messages, authors, run_ids)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _RecentPoints:
+    of: dict[int, tuple[list[int], list[float]]]
+
+    def __len__(self) -> int:
+        """Of the series that has fewest."""
+        return min((len(positions) for positions, _ in self.of.values()), default=0)
+
+
+def recent_points(
+    connection: Connection, project_id: int, series: Sequence[int], limit: int
+) -> Mapping[int, tuple[list[int], list[float]]]:
+    """Positions and values of the newest `limit` points of each of these series of a project, oldest first."""
+    found = _RecentPoints({each: ([], []) for each in series})
+
+    def read(first: int, last: int, stretch: Stretch) -> _RecentPoints:
+        short = [each for each, (positions, _) in found.of.items() if len(positions) < limit]
+        values = {"series": short, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+        found.of.update({row[0]: (row[1], row[2]) for row in connection.execute(_RECENT, values)})
+        return found
+
+    return Spans.of_project(connection, project_id).nearest_before(NO_POSITION_IS_HIGHER, limit, read).of
 
 
 def change_points(connection: Connection, series_id: int, first: int, last: int) -> list[ChangePointRow]:
@@ -347,22 +399,31 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow, bran
 
     A commit that is not on the default branch is looked up on `branches`.
     """
-    parameters = {"series": series_id, "commit": commit.id, "branches": list(branches)}
     if commit.default_position is None:
+        stretch = stretch_of_commits(connection, [commit.id])
+        parameters = {"series": series_id, "commit": commit.id, "branches": list(branches), **stretch._asdict()}
         return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
-    return connection.execute(_JUDGEMENT_DEFAULT, {**parameters, "position": commit.default_position}).one_or_none()
+    position = commit.default_position
+    stretch = Spans.of_series(connection, series_id).between(position, position)
+    parameters = {"series": series_id, "position": position, **stretch._asdict()}
+    return connection.execute(_JUDGEMENT_DEFAULT, parameters).one_or_none()
 
 
 def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
     """What each run of a commit measured of a series."""
-    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id})
+    stretch = stretch_of_commits(connection, [commit_id])
+    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **stretch._asdict()})
     return [SampleRow._make(row) for row in rows.all()]
 
 
 def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:
     """Positions of the points that follow a point, nearest first."""
-    parameters = {"series": series_id, "position": position, "limit": limit}
-    return list(connection.scalars(_AFTER, parameters))
+
+    def read(first: int, last: int, stretch: Stretch) -> list[int]:
+        values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+        return list(connection.scalars(_AFTER, values))
+
+    return Spans.of_series(connection, series_id).nearest_after(position + 1, limit, read)
 
 
 def result_of(connection: Connection, series_id: int, commit_id: int) -> tuple[str, str | None, str | None] | None:

@@ -159,7 +159,12 @@ _SILENT = text(
        ORDER BY t.name"""
 )
 _COUNTS = text(
-    "SELECT state, count(*) FROM run WHERE CAST(:project AS integer) IS NULL OR project_id = :project GROUP BY state"
+    """SELECT state, count(*) FROM (
+         SELECT state, project_id FROM run WHERE state IN ('queued', 'leased', 'running')
+         UNION ALL
+         SELECT state, project_id FROM run
+         WHERE requested_at >= :since AND state NOT IN ('queued', 'leased', 'running')) AS counted
+       WHERE CAST(:project AS integer) IS NULL OR project_id = :project GROUP BY state"""
 )
 
 
@@ -186,6 +191,6 @@ def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:
     return [SilentRow._make(row) for row in c.execute(_SILENT, {"seen_since": seen_since}).all()]
 
 
-def run_counts(c: Connection, project_id: int | None) -> dict[str, int]:
-    """How many runs are in each state."""
-    return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id}).all()}
+def run_counts(c: Connection, project_id: int | None, since: datetime) -> dict[str, int]:
+    """How many runs are in each state: all that are open, and those that were asked for since a moment."""
+    return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id, "since": since}).all()}

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, text
 
+from backend.store.base.newest import newest_points
+from backend.store.base.spans import Spans
+
 
 class StandingRow(NamedTuple):
     series_id: int
@@ -38,14 +41,9 @@ class StandingRow(NamedTuple):
 _STANDING = text(
     """SELECT DISTINCT ON (s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric)
          s.id, t.name, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit, s.direction,
-         s.role, s.exact, j.value, j.baseline, j.verdict, j.red, j.change, j.change_low, j.change_high, j.regression_id,
-         c.sha, j.run_id, j.measured_at
+         s.role, s.exact, s.state_position
        FROM series s JOIN testbed t ON t.id = s.testbed_id
-       CROSS JOIN LATERAL (
-         SELECT * FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-         ORDER BY position DESC LIMIT 1) AS j
-       JOIN commit c ON c.id = j.commit_id
-       WHERE s.project_id = :project AND s.suite = :suite AND s.role <> 'phase'
+       WHERE s.project_id = :project AND s.suite = :suite AND s.role <> 'phase' AND s.state_position IS NOT NULL
          AND (CAST(:benchmark AS text) IS NULL OR s.benchmark = :benchmark)
        ORDER BY s.testbed_id, s.benchmark, s.variant_key, s.preset, s.metric, s.last_measured_at DESC NULLS LAST
        LIMIT :limit"""
@@ -67,7 +65,9 @@ _SUITE_NAMES = text("SELECT DISTINCT suite FROM series WHERE project_id = :proje
 def standing(c: Connection, project_id: int, suite: str, benchmark: str | None, limit: int) -> list[StandingRow]:
     """The newest point of every metric of a suite, phases apart."""
     values = {"project": project_id, "suite": suite, "benchmark": benchmark, "limit": limit}
-    return [StandingRow._make(row) for row in c.execute(_STANDING, values).all()]
+    rows = c.execute(_STANDING, values).all()
+    newest = newest_points(c, Spans.of_project(c, project_id), {row[0]: row[12] for row in rows})
+    return [StandingRow._make((*row[:12], *newest[row[0]][1:])) for row in rows if row[0] in newest]
 
 
 def names(c: Connection, project_id: int) -> list[str]:

@@ -3,7 +3,7 @@
 Points come packed: twelve thousand of them are one value for the driver and one array for numpy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
+from backend.store.base.newest import newest_points
+from backend.store.base.spans import Spans
 from backend.store.reports.history import MICROSECONDS_UNTIL_2000
 
 
@@ -29,6 +31,8 @@ class TrendSeries(NamedTuple):
     role: str
     exact: bool
     noise: float | None
+    state_position: int | None
+    """Up to where it was judged."""
 
 
 class OnsetRow(NamedTuple):
@@ -71,7 +75,7 @@ POINT = np.dtype([("series", ">i4"), ("position", ">i4"), ("at", ">i8"), ("value
 
 _SERIES = text(
     """SELECT id, suite, benchmark, variant, variant_key, preset, metric, unit, direction, role, exact,
-         CAST(profile ->> 'noise' AS float8)
+         CAST(profile ->> 'noise' AS float8), state_position
        FROM series
        WHERE project_id = :project AND testbed_id = :testbed AND (role = 'gate' OR metric = 'mfu') ORDER BY id"""
 )
@@ -87,7 +91,7 @@ _COMMITS = text(
                          || timestamptz_send(coalesce(c.committed_at, c.recorded_at)) || float8send(j.value), ''::bytea)
        FROM judgement j JOIN commit c ON c.id = j.commit_id
        WHERE j.series_id = ANY(:series) AND j.position BETWEEN :first AND :last AND j.superseded_at IS NULL
-         AND j.branch_id IS NULL"""
+         AND j.branch_id IS NULL AND j.measured_at >= :since AND j.measured_at < :until"""
 )
 _ONSETS = text(
     """SELECT p.series_id, s.suite, p.onset_position, c.sha, coalesce(c.committed_at, c.recorded_at),
@@ -97,7 +101,8 @@ _ONSETS = text(
        LEFT JOIN regression g ON g.id = p.regression_id
        LEFT JOIN LATERAL (
          SELECT measured_at FROM judgement WHERE series_id = p.series_id AND position = p.onset_position
-           AND superseded_at IS NULL AND branch_id IS NULL LIMIT 1) AS j ON true
+           AND superseded_at IS NULL AND branch_id IS NULL AND measured_at >= :since AND measured_at < :until
+         LIMIT 1) AS j ON true
        WHERE p.series_id = ANY(:series) AND p.state <> 'withdrawn' AND p.onset_position BETWEEN :first AND :last
        ORDER BY p.onset_position"""
 )
@@ -125,13 +130,6 @@ _OUTCOMES = text(
            count(*) FILTER (WHERE status = 'ok') AS passed
          FROM result WHERE run_id = n.id) AS x
        ORDER BY n.at"""
-)
-_UNSTEADY = text(
-    """SELECT count(*) FROM unnest(CAST(:series AS integer[])) AS s (id)
-       CROSS JOIN LATERAL (
-         SELECT verdict FROM judgement WHERE series_id = s.id AND superseded_at IS NULL AND branch_id IS NULL
-         ORDER BY position DESC LIMIT 1) AS newest
-       WHERE newest.verdict = 'unsteady'"""
 )
 _FACETS = text(
     """SELECT suite, variant ->> 'dtype', variant ->> 'mode', coalesce(variant ->> 'backend', variant ->> 'impl'),
@@ -163,9 +161,11 @@ def bucket_points(
     return _unpacked(c.scalar(_BUCKETS, parameters))
 
 
-def commit_points(c: Connection, series: Sequence[int], first: int, last: int) -> NDArray[np.void]:
+def commit_points(c: Connection, project_id: int, series: Sequence[int], first: int, last: int) -> NDArray[np.void]:
     """The value at each commit between two positions of the default branch, as records of `POINT`, in any order."""
-    return _unpacked(c.scalar(_COMMITS, {"series": list(series), "first": first, "last": last}))
+    stretch = Spans.of_project(c, project_id).between(first, last)
+    values = {"series": list(series), "first": first, "last": last, **stretch._asdict()}
+    return _unpacked(c.scalar(_COMMITS, values))
 
 
 def _unpacked(packed: bytes | None) -> NDArray[np.void]:
@@ -174,15 +174,18 @@ def _unpacked(packed: bytes | None) -> NDArray[np.void]:
     return found
 
 
-def onsets(c: Connection, series: Sequence[int], first: int, last: int) -> list[OnsetRow]:
+def onsets(c: Connection, project_id: int, series: Sequence[int], first: int, last: int) -> list[OnsetRow]:
     """Where changes of these series began between two positions, oldest first."""
-    parameters = {"series": list(series), "first": first, "last": last}
+    stretch = Spans.of_project(c, project_id).between(first, last)
+    parameters = {"series": list(series), "first": first, "last": last, **stretch._asdict()}
     return [OnsetRow._make(row) for row in c.execute(_ONSETS, parameters).all()]
 
 
-def unsteady(c: Connection, series: Sequence[int]) -> int:
-    """How many of these series are too unsteady to be judged, by their newest point on the default branch."""
-    return int(c.scalar(_UNSTEADY, {"series": list(series)}) or 0)
+def unsteady(c: Connection, project_id: int, series: Mapping[int, int | None]) -> int:
+    """How many of these series are too unsteady to be judged, by their newest point on the default branch; `series`
+    says up to which position each was judged."""
+    newest = newest_points(c, Spans.of_project(c, project_id), series)
+    return sum(point.verdict == "unsteady" for point in newest.values())
 
 
 def environments(c: Connection, project_id: int, testbed_id: int, since: datetime) -> list[EnvironmentRow]:

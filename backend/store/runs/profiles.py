@@ -1,8 +1,11 @@
 """Which runs measured a series just before an onset and from it on: where profiles of both sides are looked for."""
 
+from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
+
+from backend.store.base.spans import Spans, Stretch
 
 
 class ProfiledRun(NamedTuple):
@@ -11,19 +14,23 @@ class ProfiledRun(NamedTuple):
     position: int
 
 
-_AROUND = text(
-    """(SELECT j.run_id, c.sha, j.position FROM judgement j JOIN commit c ON c.id = j.commit_id
-        WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.branch_id IS NULL AND j.position < :onset
-        ORDER BY j.position DESC LIMIT :limit)
-       UNION ALL
-       (SELECT j.run_id, c.sha, j.position FROM judgement j JOIN commit c ON c.id = j.commit_id
-        WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.branch_id IS NULL AND j.position >= :onset
-          AND j.position < :until
-        ORDER BY j.position LIMIT :limit)"""
-)
+_NEAREST = """SELECT j.run_id, c.sha, j.position FROM judgement j JOIN commit c ON c.id = j.commit_id
+       WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.branch_id IS NULL
+         AND j.position BETWEEN :first AND :last AND j.measured_at >= :since AND j.measured_at < :until
+       ORDER BY j.position {order} LIMIT :limit"""
+_BEFORE = text(_NEAREST.format(order="DESC"))
+_AFTER = text(_NEAREST.format(order=""))
 
 
 def points_around(c: Connection, series_id: int, onset: int, until: int, limit: int) -> list[ProfiledRun]:
     """The nearest points before an onset, and those from it on up to (not including) `until`; the nearest first."""
-    values = {"series": series_id, "onset": onset, "until": until, "limit": limit}
-    return [ProfiledRun._make(row) for row in c.execute(_AROUND, values).all()]
+    spans = Spans.of_series(c, series_id)
+    before = spans.nearest_before(onset - 1, limit, partial(_read, c, _BEFORE, series_id, limit))
+    return before + spans.nearest_after(onset, limit, partial(_read, c, _AFTER, series_id, limit), last=until - 1)
+
+
+def _read(
+    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, stretch: Stretch
+) -> list[ProfiledRun]:
+    values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    return [ProfiledRun._make(row) for row in c.execute(statement, values).all()]

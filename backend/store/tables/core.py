@@ -197,6 +197,7 @@ run = Table(
     ),
     CheckConstraint("status IN ('ok', 'failed', 'incomplete', 'quarantined')", name="status"),
     Index("ix_run_project_id_testbed_id_received_at", "project_id", "testbed_id", "received_at"),
+    Index("ix_run_requested_at", "requested_at"),
     Index("ix_run_worker_id_received_at", "worker_id", "received_at"),
     Index(
         "ix_run_open",
@@ -411,6 +412,18 @@ judgement = Table(
         postgresql_where=text("superseded_at IS NULL AND branch_id IS NOT NULL"),
     ),
     postgresql_partition_by="RANGE (measured_at)",
+)
+
+# Which positions of its default branch a project measured in a month, hence which partitions hold a stretch of them.
+# Kept by triggers on `judgement` (migration 0024). A span only ever grows, in steps of 16 positions: it may say too
+# much, never too little.
+position_span = Table(
+    "position_span",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("month", TIMESTAMP, primary_key=True),  # its first moment, UTC
+    Column("first_position", Integer, nullable=False),
+    Column("last_position", Integer, nullable=False),
 )
 
 # Kept as results come in, so that a year of a series at granularity `week` reads 52 rows.

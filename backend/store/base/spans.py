@@ -1,0 +1,136 @@
+"""Which stretch of time the points between two positions were measured in.
+
+Judgements are partitioned by month and asked for by position. A read that says nothing of time makes PostgreSQL plan
+for every month there is and look into each; one that says it as a value, not as an expression, opens the months it
+needs. Hence every read of points by position goes through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+from sqlalchemy import Connection, text
+
+Found = TypeVar("Found", bound=Sized)
+
+# Enough for a series that every other commit measures; then for one that every sixteenth does; then whatever it takes.
+REACHES = (2, 16)
+NEVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Stretch(NamedTuple):
+    """From `since` on, up to and without `until`. Empty: both are the same."""
+
+    since: datetime
+    until: datetime
+
+
+Read = Callable[[int, int, Stretch], Found]
+"""Reads points from one position to another, and the stretch of time to look in."""
+NOWHERE = Stretch(NEVER, NEVER)
+
+
+class Span(NamedTuple):
+    """A month, and the positions of which something was measured in it: at least those, maybe a few more."""
+
+    month: datetime
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """All months of a project, the earliest first."""
+
+    months: Sequence[Span]
+
+    @classmethod
+    def of_project(cls, c: Connection, project_id: int) -> Spans:
+        return cls([Span._make(row) for row in c.execute(_OF_PROJECT, {"project": project_id})])
+
+    @classmethod
+    def of_series(cls, c: Connection, series_id: int) -> Spans:
+        """Of the project that a series belongs to."""
+        return cls([Span._make(row) for row in c.execute(_OF_SERIES, {"series": series_id})])
+
+    @property
+    def newest(self) -> int:
+        """No point has a higher position; -1 where there is none at all."""
+        return max((span.last for span in self.months), default=-1)
+
+    def between(self, first: int, last: int) -> Stretch:
+        """When the points from position `first` to `last` were measured."""
+        within = [span.month for span in self.months if span.last >= first and span.first <= last]
+        if not within:
+            return NOWHERE
+        return Stretch(min(within), _month_after(max(within)))
+
+    def nearest_before(self, last: int, limit: int, read: Read[Found], *, first: int = 0) -> Found:
+        """The `limit` points nearest to `last`, from it downwards. `read` is asked again, for more, only where a series
+        was measured at few of its project's commits."""
+        last = min(last, self.newest)
+        lows = [max(first, last - reach * limit) for reach in REACHES]
+        return _until_enough(limit, [(low, last, self.between(low, last)) for low in (*lows, first)], read)
+
+    def nearest_after(self, first: int, limit: int, read: Read[Found], *, last: int | None = None) -> Found:
+        """The same, from `first` upwards."""
+        end = self.newest if last is None else min(last, self.newest)
+        highs = [min(end, first + reach * limit) for reach in REACHES]
+        return _until_enough(limit, [(first, high, self.between(first, high)) for high in (*highs, end)], read)
+
+
+_OF_PROJECT = text(
+    "SELECT month, first_position, last_position FROM position_span WHERE project_id = :project ORDER BY month"
+)
+_OF_SERIES = text(
+    """SELECT p.month, p.first_position, p.last_position
+       FROM series s JOIN position_span p ON p.project_id = s.project_id WHERE s.id = :series ORDER BY p.month"""
+)
+
+
+_OF_COMMITS = text(
+    """SELECT min(coalesce(started_at, received_at)), max(coalesce(started_at, received_at))
+       FROM run WHERE commit_id = ANY(:commits)"""
+)
+_OF_RUNS = text(
+    """SELECT min(coalesce(started_at, received_at)), max(coalesce(started_at, received_at))
+       FROM run WHERE id = ANY(:runs)"""
+)
+
+
+def stretch_of_commits(c: Connection, commit_ids: Iterable[int]) -> Stretch:
+    """When the runs of these commits were measured."""
+    return _stretch(*c.execute(_OF_COMMITS, {"commits": list(commit_ids)}).one())
+
+
+def stretch_of_runs(c: Connection, run_ids: Iterable[str]) -> Stretch:
+    """When these runs were measured."""
+    return _stretch(*c.execute(_OF_RUNS, {"runs": list(run_ids)}).one())
+
+
+def stretch_of(moments: Iterable[datetime | None]) -> Stretch:
+    """From the first of these moments to the last, both within."""
+    known = [moment for moment in moments if moment is not None]
+    return _stretch(min(known, default=None), max(known, default=None))
+
+
+def _stretch(first: datetime | None, last: datetime | None) -> Stretch:
+    return NOWHERE if first is None or last is None else Stretch(first, last + timedelta(microseconds=1))
+
+
+def _until_enough(limit: int, places: Sequence[tuple[int, int, Stretch]], read: Read[Found]) -> Found:
+    found = read(*places[0])
+    for before, place in zip(places, places[1:], strict=False):
+        if len(found) >= limit:
+            break
+        if place != before:
+            found = read(*place)
+    return found
+
+
+def _month_after(month: datetime) -> datetime:
+    month = month.astimezone(UTC)
+    return datetime(month.year + month.month // 12, month.month % 12 + 1, 1, tzinfo=UTC)
