@@ -31,7 +31,7 @@ MOST_GROWTH = 1.5
 SLACK_BLOCKS = 60
 """Indexes of a larger table are a level deeper, and a month may have begun in between."""
 MOST_MONTHS = 3
-"""The newest one; the one before, where the page shows a week and the month has just begun; next month's, still empty."""
+"""The newest one; the one before, where the month has just begun; next month's, which is still empty."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ PAGES = {
     "/suites/suite1?project=bench/large": 18,
     "/runs/{run}": 18,
     "/compare?project=bench/large&base={base}&head={head}": 18,
-    "/fleet?project=bench/large": 20,
+    "/workers?project=bench/large": 20,
     "/measuring?project=bench/large": 15,
     "/api/v1/board?project=bench/large&limit=50": 16,
     "/api/v1/board?project=bench/large&limit=10&granularity=day": 12,

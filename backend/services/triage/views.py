@@ -412,8 +412,7 @@ def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) 
     ends = [s.fixed_position for s in affected if s.fixed_position is not None]
     found = views.phases(c, row["lead_series_id"], row["first_bad_position"], min(ends, default=NEWEST))
     differences = [
-        None if phase.before is None or phase.after is None else phase.after - phase.before
-        for phase in found
+        None if phase.before is None or phase.after is None else phase.after - phase.before for phase in found
     ]
     totals: defaultdict[str, float] = defaultdict(float)
     for phase, difference in zip(found, differences, strict=True):

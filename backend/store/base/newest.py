@@ -28,7 +28,7 @@ class NewestPoint(NamedTuple):
     measured_at: datetime
 
 
-# What a row is looked for in is its own stretch of time; the whole of them, given as values, is what is planned for.
+# What a row is looked for in is its own period of time; the whole of them, given as values, is what is planned for.
 _NEWEST = text(
     """SELECT u.id, j.value, j.baseline, j.verdict, j.red, j.change, j.change_low, j.change_high, j.regression_id,
          k.sha, j.run_id, j.measured_at
@@ -58,14 +58,14 @@ def newest_points(c: Connection, spans: Spans, positions: Mapping[int, int | Non
 def _at(c: Connection, spans: Spans, wanted: Sequence[tuple[int, int, int]]) -> dict[int, NewestPoint]:
     if not wanted:
         return {}
-    stretches = [spans.between(first, last) for _, first, last in wanted]
+    periods = [spans.between(first, last) for _, first, last in wanted]
     values = {
         "series": [series for series, _, _ in wanted],
         "firsts": [first for _, first, _ in wanted],
         "lasts": [last for _, _, last in wanted],
-        "sinces": [stretch.since for stretch in stretches],
-        "untils": [stretch.until for stretch in stretches],
-        "since": min(stretch.since for stretch in stretches),
-        "until": max(stretch.until for stretch in stretches),
+        "sinces": [period.since for period in periods],
+        "untils": [period.until for period in periods],
+        "since": min(period.since for period in periods),
+        "until": max(period.until for period in periods),
     }
     return {row[0]: NewestPoint._make(row) for row in c.execute(_NEWEST, values)}

@@ -1,4 +1,4 @@
-"""Which stretch of time the points between two positions were measured in.
+"""Which period of time the points between two positions were measured in.
 
 Judgements are partitioned by month and asked for by position. A read that says nothing of time makes PostgreSQL plan
 for every month there is and look into each; one that says it as a value, not as an expression, opens the months it
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, text
@@ -21,19 +22,19 @@ REACHES = (2, 16)
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class Stretch(NamedTuple):
+class Period(NamedTuple):
     """From `since` on, up to and without `until`. Empty: both are the same."""
 
     since: datetime
     until: datetime
 
 
-Read = Callable[[int, int, Stretch], Found]
-"""Reads points from one position to another, and the stretch of time to look in."""
-NOWHERE = Stretch(NEVER, NEVER)
+Read = Callable[[int, int, Period], Found]
+"""Reads points from one position to another, and the period of time to look in."""
+NOWHERE = Period(NEVER, NEVER)
 
 
-class Span(NamedTuple):
+class MonthSpan(NamedTuple):
     """A month, and the positions of which something was measured in it: at least those, maybe a few more."""
 
     month: datetime
@@ -45,28 +46,28 @@ class Span(NamedTuple):
 class Spans:
     """All months of a project, the earliest first."""
 
-    months: Sequence[Span]
+    months: Sequence[MonthSpan]
 
     @classmethod
     def of_project(cls, c: Connection, project_id: int) -> Spans:
-        return cls([Span._make(row) for row in c.execute(_OF_PROJECT, {"project": project_id})])
+        return cls([MonthSpan._make(row) for row in c.execute(_OF_PROJECT, {"project": project_id})])
 
     @classmethod
     def of_series(cls, c: Connection, series_id: int) -> Spans:
         """Of the project that a series belongs to."""
-        return cls([Span._make(row) for row in c.execute(_OF_SERIES, {"series": series_id})])
+        return cls([MonthSpan._make(row) for row in c.execute(_OF_SERIES, {"series": series_id})])
 
     @property
     def newest(self) -> int:
         """No point has a higher position; -1 where there is none at all."""
         return max((span.last for span in self.months), default=-1)
 
-    def between(self, first: int, last: int) -> Stretch:
+    def between(self, first: int, last: int) -> Period:
         """When the points from position `first` to `last` were measured."""
         within = [span.month for span in self.months if span.last >= first and span.first <= last]
         if not within:
             return NOWHERE
-        return Stretch(min(within), _month_after(max(within)))
+        return Period(min(within), _month_after(max(within)))
 
     def nearest_before(self, last: int, limit: int, read: Read[Found], *, first: int = 0) -> Found:
         """The `limit` points nearest to `last`, from it downwards. `read` is asked again, for more, only where a series
@@ -101,29 +102,29 @@ _OF_RUNS = text(
 )
 
 
-def stretch_of_commits(c: Connection, commit_ids: Iterable[int]) -> Stretch:
+def period_of_commits(c: Connection, commit_ids: Iterable[int]) -> Period:
     """When the runs of these commits were measured."""
-    return _stretch(*c.execute(_OF_COMMITS, {"commits": list(commit_ids)}).one())
+    return _period(*c.execute(_OF_COMMITS, {"commits": list(commit_ids)}).one())
 
 
-def stretch_of_runs(c: Connection, run_ids: Iterable[str]) -> Stretch:
+def period_of_runs(c: Connection, run_ids: Iterable[str]) -> Period:
     """When these runs were measured."""
-    return _stretch(*c.execute(_OF_RUNS, {"runs": list(run_ids)}).one())
+    return _period(*c.execute(_OF_RUNS, {"runs": list(run_ids)}).one())
 
 
-def stretch_of(moments: Iterable[datetime | None]) -> Stretch:
+def period_of(moments: Iterable[datetime | None]) -> Period:
     """From the first of these moments to the last, both within."""
     known = [moment for moment in moments if moment is not None]
-    return _stretch(min(known, default=None), max(known, default=None))
+    return _period(min(known, default=None), max(known, default=None))
 
 
-def _stretch(first: datetime | None, last: datetime | None) -> Stretch:
-    return NOWHERE if first is None or last is None else Stretch(first, last + timedelta(microseconds=1))
+def _period(first: datetime | None, last: datetime | None) -> Period:
+    return NOWHERE if first is None or last is None else Period(first, last + timedelta(microseconds=1))
 
 
-def _until_enough(limit: int, places: Sequence[tuple[int, int, Stretch]], read: Read[Found]) -> Found:
+def _until_enough(limit: int, places: Sequence[tuple[int, int, Period]], read: Read[Found]) -> Found:
     found = read(*places[0])
-    for before, place in zip(places, places[1:], strict=False):
+    for before, place in pairwise(places):
         if len(found) >= limit:
             break
         if place != before:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from backend.regression.restatements import Restatement
 from backend.regression.terms import Judgement, Reason, Verdict
 from backend.store.base import wire
-from backend.store.base.spans import stretch_of_runs
+from backend.store.base.spans import period_of_runs
 
 INT2_MAX = 32_767
 
@@ -182,7 +182,7 @@ ORDER BY j.series_id
 
 def of_run(c: Connection, run_id: str) -> wire.Rows:
     """The standing judgements of a run, each with its series' names."""
-    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id, **stretch_of_runs(c, [run_id])._asdict()}))
+    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id, **period_of_runs(c, [run_id])._asdict()}))
     return rows
 
 

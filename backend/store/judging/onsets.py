@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
-from backend.store.base.spans import Spans, Stretch, stretch_of_runs
+from backend.store.base.spans import Period, Spans, period_of_runs
 
 _NEAREST = """SELECT j.position, j.run_id, j.change, j.value, w.name AS worker, e.fingerprint, r.document
        FROM (
@@ -63,9 +63,9 @@ def changes_since_anchor(c: Connection, series_id: int, position: int, *, most: 
 
 
 def _read(
-    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, stretch: Stretch
+    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, period: Period
 ) -> list[Any]:
-    values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
     return list(c.execute(statement, values))
 
 
@@ -81,7 +81,7 @@ def values_of(c: Connection, series_ids: Iterable[int], run_ids: Iterable[str], 
     """What these series measured in these runs, as judged on the default branch between two positions."""
     runs = list(run_ids)
     values = {"series": list(series_ids), "runs": runs, "first": first, "last": last}
-    return list(c.execute(_VALUES_OF, {**values, **stretch_of_runs(c, runs)._asdict()}))
+    return list(c.execute(_VALUES_OF, {**values, **period_of_runs(c, runs)._asdict()}))
 
 
 def changed_paths(c: Connection, branch_id: int, last_good: int, first_bad: int) -> list[list[str] | None]:

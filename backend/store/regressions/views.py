@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, TextClause, text
 
 from backend.store.base.newest import NewestPoint, newest_points
-from backend.store.base.spans import Spans, Stretch
+from backend.store.base.spans import Period, Spans
 
 _COMMIT_COLUMNS = (
     "{0}.sha AS {1}_sha, {0}.message AS {1}_message, {0}.author_name AS {1}_author, {0}.committed_at AS {1}_at"
@@ -163,7 +163,7 @@ def events(c: Connection, regression_id: int) -> Sequence[RowMapping]:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRow:
+class PhaseMedians:
     """Medians; None where there is no run on that side."""
 
     metric: str
@@ -172,7 +172,7 @@ class PhaseRow:
     after: float | None
 
 
-def phases(c: Connection, series_id: int, onset: int, until: int) -> list[PhaseRow]:
+def phases(c: Connection, series_id: int, onset: int, until: int) -> list[PhaseMedians]:
     """The phases of a series' benchmark: medians of up to five runs before the onset, and from it on."""
     rows = c.execute(_PHASES, {"series": series_id}).all()
     if not rows:
@@ -181,7 +181,7 @@ def phases(c: Connection, series_id: int, onset: int, until: int) -> list[PhaseR
     ids = [row.id for row in rows]
     before = spans.nearest_before(onset - 1, PHASE_POINTS, partial(_medians, c, _MEDIANS_BEFORE, ids))
     after = spans.nearest_after(onset, PHASE_POINTS, partial(_medians, c, _MEDIANS_AFTER, ids), last=until - 1)
-    return [PhaseRow(row.metric, row.unit, before.of.get(row.id), after.of.get(row.id)) for row in rows]
+    return [PhaseMedians(row.metric, row.unit, before.of.get(row.id), after.of.get(row.id)) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +194,8 @@ class _Medians:
         return self.points
 
 
-def _medians(c: Connection, statement: TextClause, ids: list[int], first: int, last: int, stretch: Stretch) -> _Medians:
-    values = {"series": ids, "first": first, "last": last, "limit": PHASE_POINTS, **stretch._asdict()}
+def _medians(c: Connection, statement: TextClause, ids: list[int], first: int, last: int, period: Period) -> _Medians:
+    values = {"series": ids, "first": first, "last": last, "limit": PHASE_POINTS, **period._asdict()}
     rows = c.execute(statement, values).all()
     return _Medians({row.id: row.median for row in rows}, min(row.points for row in rows))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select, text
 
-from backend.store.base.spans import stretch_of_runs
+from backend.store.base.spans import period_of_runs
 from backend.store.ingest.record import unpack_document
 from backend.store.tables.core import judgement, run, series, testbed
 
@@ -81,7 +81,7 @@ def regressions_of_runs(c: Connection, run_ids: list[str]) -> list[int]:
 
 def _of_runs(c: Connection, run_ids: list[str]) -> list[ColumnElement[bool]]:
     """What the standing judgements of these runs have in common."""
-    since, until = stretch_of_runs(c, run_ids)
+    since, until = period_of_runs(c, run_ids)
     return [
         judgement.c.run_id.in_(run_ids),
         judgement.c.superseded_at.is_(None),

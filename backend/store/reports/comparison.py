@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from backend.store.base.spans import stretch_of
+from backend.store.base.spans import period_of
 
 
 class ComparedRunRow(NamedTuple):
@@ -95,7 +95,7 @@ def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[Compare
 
 def measured(c: Connection, ran: Sequence[ComparedRunRow]) -> list[MeasurementRow]:
     moments = [run.measured_at for run in ran]
-    parameters = {"runs": [run.id for run in ran], "moments": moments, **stretch_of(moments)._asdict()}
+    parameters = {"runs": [run.id for run in ran], "moments": moments, **period_of(moments)._asdict()}
     return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters).all()]
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
-from backend.store.base.spans import Spans, Stretch, stretch_of_commits
+from backend.store.base.spans import Period, Spans, period_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
 
 
@@ -325,8 +325,8 @@ def escaped(word: str) -> str:
 def packed_points(connection: Connection, series_id: int, first: int, last: int, limit: int) -> PackedPoints:
     """The newest `limit` points of a series on the default branch between two positions."""
 
-    def read(first: int, last: int, stretch: Stretch) -> PackedPoints:
-        values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    def read(first: int, last: int, period: Period) -> PackedPoints:
+        values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
         return _unpacked(connection.execute(_POINTS, values).one())
 
     return Spans.of_series(connection, series_id).nearest_before(last, limit, read, first=first)
@@ -360,9 +360,9 @@ def recent_points(
     """Positions and values of the newest `limit` points of each of these series of a project, oldest first."""
     found = _RecentPoints({each: ([], []) for each in series})
 
-    def read(first: int, last: int, stretch: Stretch) -> _RecentPoints:
+    def read(first: int, last: int, period: Period) -> _RecentPoints:
         short = [each for each, (positions, _) in found.of.items() if len(positions) < limit]
-        values = {"series": short, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+        values = {"series": short, "first": first, "last": last, "limit": limit, **period._asdict()}
         found.of.update({row[0]: (row[1], row[2]) for row in connection.execute(_RECENT, values)})
         return found
 
@@ -400,27 +400,27 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow, bran
     A commit that is not on the default branch is looked up on `branches`.
     """
     if commit.default_position is None:
-        stretch = stretch_of_commits(connection, [commit.id])
-        parameters = {"series": series_id, "commit": commit.id, "branches": list(branches), **stretch._asdict()}
+        period = period_of_commits(connection, [commit.id])
+        parameters = {"series": series_id, "commit": commit.id, "branches": list(branches), **period._asdict()}
         return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
     position = commit.default_position
-    stretch = Spans.of_series(connection, series_id).between(position, position)
-    parameters = {"series": series_id, "position": position, **stretch._asdict()}
+    period = Spans.of_series(connection, series_id).between(position, position)
+    parameters = {"series": series_id, "position": position, **period._asdict()}
     return connection.execute(_JUDGEMENT_DEFAULT, parameters).one_or_none()
 
 
 def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
     """What each run of a commit measured of a series."""
-    stretch = stretch_of_commits(connection, [commit_id])
-    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **stretch._asdict()})
+    period = period_of_commits(connection, [commit_id])
+    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **period._asdict()})
     return [SampleRow._make(row) for row in rows.all()]
 
 
 def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:
     """Positions of the points that follow a point, nearest first."""
 
-    def read(first: int, last: int, stretch: Stretch) -> list[int]:
-        values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    def read(first: int, last: int, period: Period) -> list[int]:
+        values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
         return list(connection.scalars(_AFTER, values))
 
     return Spans.of_series(connection, series_id).nearest_after(position + 1, limit, read)

@@ -163,8 +163,8 @@ def bucket_points(
 
 def commit_points(c: Connection, project_id: int, series: Sequence[int], first: int, last: int) -> NDArray[np.void]:
     """The value at each commit between two positions of the default branch, as records of `POINT`, in any order."""
-    stretch = Spans.of_project(c, project_id).between(first, last)
-    values = {"series": list(series), "first": first, "last": last, **stretch._asdict()}
+    period = Spans.of_project(c, project_id).between(first, last)
+    values = {"series": list(series), "first": first, "last": last, **period._asdict()}
     return _unpacked(c.scalar(_COMMITS, values))
 
 
@@ -176,8 +176,8 @@ def _unpacked(packed: bytes | None) -> NDArray[np.void]:
 
 def onsets(c: Connection, project_id: int, series: Sequence[int], first: int, last: int) -> list[OnsetRow]:
     """Where changes of these series began between two positions, oldest first."""
-    stretch = Spans.of_project(c, project_id).between(first, last)
-    parameters = {"series": list(series), "first": first, "last": last, **stretch._asdict()}
+    period = Spans.of_project(c, project_id).between(first, last)
+    parameters = {"series": list(series), "first": first, "last": last, **period._asdict()}
     return [OnsetRow._make(row) for row in c.execute(_ONSETS, parameters).all()]
 
 

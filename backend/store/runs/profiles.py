@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
-from backend.store.base.spans import Spans, Stretch
+from backend.store.base.spans import Period, Spans
 
 
 class ProfiledRun(NamedTuple):
@@ -30,7 +30,7 @@ def points_around(c: Connection, series_id: int, onset: int, until: int, limit: 
 
 
 def _read(
-    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, stretch: Stretch
+    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, period: Period
 ) -> list[ProfiledRun]:
-    values = {"series": series_id, "first": first, "last": last, "limit": limit, **stretch._asdict()}
+    values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
     return [ProfiledRun._make(row) for row in c.execute(statement, values).all()]

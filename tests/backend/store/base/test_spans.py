@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from backend.store.base.schema import ensure_partitions
-from backend.store.base.spans import NOWHERE, Span, Spans, Stretch, stretch_of
+from backend.store.base.spans import NOWHERE, MonthSpan, Period, Spans, period_of
 
 JUNE, JULY, AUGUST = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7, 8))
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
@@ -33,8 +33,8 @@ def series(connection: Connection) -> int:
     ensure_partitions(connection, JUNE, JULY, AUGUST)
     made = connection.scalar(
         text(
-            """INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key, preset,
-                                   metric, unit, direction, role)
+            """INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, variant, variant_key,
+                                   preset, metric, unit, direction, role)
                SELECT p.id, t.id, 's', '1', 'b', '{}', '', 'full', 'ms', 'ms', 'lower', 'gate'
                FROM project p, testbed t WHERE p.slug = 'a/spans' AND t.name = 'spans' RETURNING id"""
         )
@@ -50,17 +50,17 @@ def put(c: Connection, series: int, *points: tuple[int, datetime], branch: int |
 
 
 def test_a_stretch_goes_from_the_first_month_that_holds_a_position_to_the_end_of_the_last() -> None:
-    spans = Spans([Span(JUNE, 0, 31), Span(JULY, 16, 63), Span(DECEMBER, 64, 79)])
-    assert spans.between(40, 50) == Stretch(JULY, AUGUST)
-    assert spans.between(20, 20) == Stretch(JUNE, AUGUST)
-    assert spans.between(70, 900) == Stretch(DECEMBER, datetime(2027, 1, 1, tzinfo=UTC))
+    spans = Spans([MonthSpan(JUNE, 0, 31), MonthSpan(JULY, 16, 63), MonthSpan(DECEMBER, 64, 79)])
+    assert spans.between(40, 50) == Period(JULY, AUGUST)
+    assert spans.between(20, 20) == Period(JUNE, AUGUST)
+    assert spans.between(70, 900) == Period(DECEMBER, datetime(2027, 1, 1, tzinfo=UTC))
     assert spans.between(80, 900) == NOWHERE
     assert spans.newest == 79 and Spans([]).newest == -1
 
 
 def test_moments_of_runs_are_both_within_their_stretch() -> None:
-    assert stretch_of([JULY, None, JUNE]) == Stretch(JUNE, JULY + timedelta(microseconds=1))
-    assert stretch_of([None]) == NOWHERE
+    assert period_of([JULY, None, JUNE]) == Period(JUNE, JULY + timedelta(microseconds=1))
+    assert period_of([None]) == NOWHERE
 
 
 def test_every_point_of_the_default_branch_lies_in_the_stretch_of_its_position(
@@ -70,14 +70,14 @@ def test_every_point_of_the_default_branch_lies_in_the_stretch_of_its_position(
     put(connection, series, (20, AUGUST))  # measured late
     put(connection, series, (900, AUGUST), branch=1)
     spans = Spans.of_series(connection, series)
-    assert spans.months == [Span(JUNE, 0, 15), Span(JULY, 32, 47), Span(AUGUST, 16, 47)]
-    assert spans.between(20, 20) == Stretch(AUGUST, datetime(2026, 9, 1, tzinfo=UTC))
+    assert spans.months == [MonthSpan(JUNE, 0, 15), MonthSpan(JULY, 32, 47), MonthSpan(AUGUST, 16, 47)]
+    assert spans.between(20, 20) == Period(AUGUST, datetime(2026, 9, 1, tzinfo=UTC))
 
 
 def test_a_point_whose_commit_moves_is_found_at_its_new_place(connection: Connection, series: int) -> None:
     put(connection, series, (7, JUNE))
     connection.execute(text("UPDATE judgement SET position = 100 WHERE series_id = :series"), {"series": series})
-    assert Spans.of_series(connection, series).between(100, 100) == Stretch(JUNE, JULY)
+    assert Spans.of_series(connection, series).between(100, 100) == Period(JUNE, JULY)
 
 
 @pytest.mark.parametrize("every", [1, 7, 50, 333])
@@ -95,9 +95,9 @@ def test_the_nearest_points_are_found_however_seldom_a_series_is_measured(
     spans = Spans.of_series(connection, series)
 
     def read(sign: int):  # type: ignore[no-untyped-def]
-        def positions(first: int, last: int, stretch: Stretch) -> list[int]:
+        def positions(first: int, last: int, period: Period) -> list[int]:
             values = {"series": series, "first": first, "last": last, "limit": limit, "sign": sign}
-            return list(connection.scalars(NEAREST, {**values, **stretch._asdict()}))
+            return list(connection.scalars(NEAREST, {**values, **period._asdict()}))
 
         return positions
 
