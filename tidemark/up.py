@@ -27,7 +27,7 @@ from tidemark.settings import Settings
 TESTBED = "cpu"
 DEMO_COMMITS = 20
 # The settings of the service that its worker shares.
-WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS")
+WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS", "TIDEMARK_LOG_FORMAT")
 PYTHON = (sys.executable, "-P", "-m")
 
 Say = Callable[[str], None]
