@@ -235,7 +235,12 @@ def _selection(
         return tiers.of_name(options.tier, options.patterns), ()
     if not options.patterns:
         raise WrongCall("nothing to run: name an ID|GLOB (see list), or a --tier")
-    return registry.choose(options.patterns, preset, registry.parse_filters(options.variant))
+    return registry.choose(
+        options.patterns,
+        preset,
+        registry.parse_filters(options.variant),
+        plugged_in=options.implementation is not None,
+    )
 
 
 def _interrupt_on_signals(session: SuiteSession) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.catalog import ALL
 from benchmarks.spec import Benchmark, Case, Preset, slug_of
@@ -48,9 +48,11 @@ def find(pattern: str) -> tuple[Benchmark, ...]:
 
 
 def choose(
-    patterns: Sequence[str], preset: Preset, filters: Mapping[str, set[str]]
+    patterns: Sequence[str], preset: Preset, filters: Mapping[str, set[str]], *, plugged_in: bool = False
 ) -> tuple[tuple[Selected, ...], tuple[UnknownBenchmark, ...]]:
     """The cases that `ID`, `ID/CASE` and globs of either name, once each and in registry order, and what names nothing.
+
+    With an implementation `plugged_in`, cases that differ only in what is built in are one.
 
     Raises `UnknownVariant` where an `ID/CASE` fits no case of its benchmark, or the filters fit none at all.
     """
@@ -58,18 +60,31 @@ def choose(
     unknown: list[UnknownBenchmark] = []
     for pattern in patterns:
         try:
-            wanted |= _named(pattern, preset)
+            wanted |= _named(pattern, preset, plugged_in)
         except UnknownBenchmark as error:
             unknown.append(error)
     benchmarks = [b for b in ALL if any(name.startswith(f"{b.id}/") for name in wanted)]
-    chosen = select(benchmarks, preset, filters)
+    chosen = select(benchmarks, preset, filters, plugged_in=plugged_in)
     return tuple(one for one in chosen if one.name in wanted), tuple(unknown)
 
 
-def _named(pattern: str, preset: Preset) -> set[str]:
+def cases_of(benchmark: Benchmark, preset: Preset, *, plugged_in: bool = False) -> tuple[Selected, ...]:
+    """The cases of a benchmark; those that an implementation stands in, without the keys it makes meaningless, once."""
+    cases = [Selected(benchmark, case) for case in benchmark.cases(preset)]
+    if not plugged_in:
+        return tuple(cases)
+    own: dict[str, Selected] = {}
+    for one in sorted(cases, key=lambda one: one.case.not_applicable is not None):
+        variant = {key: value for key, value in one.case.variant.items() if key not in benchmark.chooses}
+        case = Selected(benchmark, replace(one.case, variant=variant))
+        own.setdefault(case.name, case)
+    return tuple(own.values())
+
+
+def _named(pattern: str, preset: Preset, plugged_in: bool) -> set[str]:
     """Names of the cases that one pattern means."""
     benchmark, _, case = pattern.partition("/")
-    known = [Selected(b, one).name for b in find(benchmark) for one in b.cases(preset)]
+    known = [one.name for b in find(benchmark) for one in cases_of(b, preset, plugged_in=plugged_in)]
     fit = {name for name in known if fnmatch.fnmatchcase(name.partition("/")[2], case or "*")}
     if not fit:
         raise UnknownVariant(f"no case '{case}' of {benchmark} with preset {preset}; known: {', '.join(known)}")
@@ -87,9 +102,11 @@ def parse_filters(texts: Sequence[str]) -> dict[str, set[str]]:
     return filters
 
 
-def select(benchmarks: Iterable[Benchmark], preset: Preset, filters: Mapping[str, set[str]]) -> tuple[Selected, ...]:
+def select(
+    benchmarks: Iterable[Benchmark], preset: Preset, filters: Mapping[str, set[str]], *, plugged_in: bool = False
+) -> tuple[Selected, ...]:
     """The cases of these benchmarks that pass the variant filters; raises where a filter fits none of them."""
-    everything = [Selected(b, case) for b in benchmarks for case in b.cases(preset)]
+    everything = [one for b in benchmarks for one in cases_of(b, preset, plugged_in=plugged_in)]
     chosen = tuple(s for s in everything if _passes(s.case, filters))
     if filters and not chosen:
         known = sorted({f"{key}={value}" for s in everything for key, value in s.case.variant.items()})

@@ -32,7 +32,7 @@ class Prepared:
     demo: str | None  # the demo project, when there is one
 
 
-def prepare(settings: Settings, *, demo_commits: int | None) -> Prepared:
+def prepare(settings: Settings, *, with_demo: bool) -> Prepared:
     """Brings a database and a data directory to where the service can start."""
     config = service_config(settings)
     database.make_ready(config.database_url)
@@ -41,7 +41,7 @@ def prepare(settings: Settings, *, demo_commits: int | None) -> Prepared:
     fresh = data.read_private(ADMIN_TOKEN) is None
     _keep_token(engine, data, ADMIN_TOKEN, "admin (data directory)", access.Scope.ADMIN)
     worker_token = _keep_token(engine, data, WORKER_TOKEN, "worker (data directory)", access.Scope.WORKER)
-    demo = _demo_project(engine, config, demo_commits) if demo_commits is not None else None
+    demo = _demo_project(engine, config) if with_demo else None
     now = datetime.now(UTC)
     with engine.begin() as connection:
         links = (
@@ -65,18 +65,17 @@ def _keep_token(engine: Engine, data: DataDirectory, file: str, name: str, scope
     return token
 
 
-def _demo_project(engine: Engine, config: ServiceConfig, commits: int) -> str | None:
+def _demo_project(engine: Engine, config: ServiceConfig) -> str | None:
     """Makes the demo's repository and project at the first start; afterwards it is the person's, to keep or delete."""
     from tidemark.demo.project import ensure_demo_project
 
     with engine.begin() as connection:
-        return ensure_demo_project(connection, config.data_dir, commits)
+        return ensure_demo_project(connection, config.data_dir)
 
 
 def main() -> None:
-    wanted = os.environ.get("TIDEMARK_PREPARE_DEMO")
     try:
-        prepared = prepare(read_settings(), demo_commits=int(wanted) if wanted else None)
+        prepared = prepare(read_settings(), with_demo="TIDEMARK_PREPARE_DEMO" in os.environ)
     except Refusal as refusal:
         raise SystemExit(str(refusal)) from None
     with os.fdopen(int(os.environ["TIDEMARK_RESULT_FD"]), "w") as answer:

@@ -25,9 +25,8 @@ from tidemark.refusal import Refusal
 from tidemark.settings import Settings
 
 TESTBED = "cpu"
-DEMO_COMMITS = 20
 # The settings of the service that its worker shares.
-WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS", "TIDEMARK_LOG_FORMAT")
+WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS")
 PYTHON = (sys.executable, "-P", "-m")
 
 Say = Callable[[str], None]
@@ -46,7 +45,7 @@ class Up:
 def up(
     chosen: Settings,
     *,
-    demo_commits: int | None = DEMO_COMMITS,
+    demo: bool = True,
     open_browser: bool = False,
     say: Say = print,
     then: Callable[[Up, Supervisor], None] | None = None,
@@ -62,7 +61,7 @@ def up(
     try:
         say(f"Tidemark {settings.version()}  data in {data.path}")
         supervisor.take_over()
-        running = _start_all(chosen, data, listening, supervisor, demo_commits, open_browser, say)
+        running = _start_all(chosen, data, listening, supervisor, demo, open_browser, say)
         if then is None:
             supervisor.watch()
         else:
@@ -87,7 +86,7 @@ def _start_all(
     data: DataDirectory,
     listening: socket.socket,
     supervisor: Supervisor,
-    demo_commits: int | None,
+    demo: bool,
     open_browser: bool,
     say: Say,
 ) -> Up:
@@ -102,7 +101,7 @@ def _start_all(
             arguments=(*PYTHON, "tidemark.prepare"),
             environment=lambda: {
                 **servers.environment(),
-                **({} if demo_commits is None else {"TIDEMARK_PREPARE_DEMO": str(demo_commits)}),
+                **({"TIDEMARK_PREPARE_DEMO": "1"} if demo else {}),
             },
         )
     )

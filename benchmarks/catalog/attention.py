@@ -141,6 +141,7 @@ BENCHMARKS = (
             ),
         ),
         signature=TRAIN_SIGNATURE,
+        chooses=("backend",),
         builtin="torch.nn.functional.scaled_dot_product_attention",
     ),
     Benchmark(
@@ -157,6 +158,7 @@ BENCHMARKS = (
         "chip idle unless the sequence is split over it.",
         references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=DECODE_SIGNATURE,
+        chooses=("backend",),
         builtin="torch.nn.functional.scaled_dot_product_attention",
     ),
 )

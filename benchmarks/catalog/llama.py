@@ -85,6 +85,7 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
+        chooses=("compile",),
         builtin="benchmarks.workloads.llama.block:block",
     ),
     Benchmark(

@@ -154,6 +154,7 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
+        chooses=("impl",),
         builtin="benchmarks.workloads.moe.layer:grouped, loop_over_experts, capacity_bmm",
     ),
     Benchmark(
@@ -170,6 +171,7 @@ BENCHMARKS = (
         bound="Memory bandwidth of the touched weights; with one token the launches, a dozen of them.",
         references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=SIGNATURE,
+        chooses=("impl",),
         builtin="benchmarks.workloads.moe.layer:grouped, loop_over_experts",
     ),
     Benchmark(
@@ -189,6 +191,7 @@ BENCHMARKS = (
             ),
         ),
         signature=SIGNATURE,
+        chooses=("impl",),
         builtin="benchmarks.workloads.moe.layer:grouped",
     ),
 )

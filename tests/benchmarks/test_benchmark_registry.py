@@ -162,3 +162,17 @@ def test_the_readme_names_tests_of_all_thirteen_points_and_every_one_exists():
             known = re.findall(r"^def test_(\w+)", (here / file).read_text(), re.MULTILINE)
             for name in names:
                 assert any(one.startswith(name.rstrip("…")) for one in known), f"point {number}: {file} has no {name}"
+
+
+def test_cases_that_differ_in_what_is_built_in_are_one_with_a_plugin():
+    built_in, _ = choose(["moe.layer"], Preset.CPU, {})
+    plugged_in, _ = choose(["moe.layer"], Preset.CPU, {}, plugged_in=True)
+    assert {one.case.variant["impl"] for one in built_in} >= {"loop", "capacity", "grouped_mm"}
+    assert [one.name for one in plugged_in] == [f"moe.layer/8-2-{load}-fp32" for load in ("uniform", "zipf", "hot")]
+
+
+def test_a_case_of_a_plugin_is_one_that_can_run_here_where_there_is_one():
+    (plain,), _ = choose(["attn.train/causal-512-64"], Preset.CPU, {}, plugged_in=True)
+    assert plain.case.not_applicable is None
+    (document,), _ = choose(["attn.train/document-*"], Preset.CPU, {}, plugged_in=True)
+    assert "FlexAttention" in document.case.not_applicable

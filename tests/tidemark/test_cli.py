@@ -87,7 +87,6 @@ def test_the_version_is_printed() -> None:
         (("serve",), "TIDEMARK_DATABASE_URL is not set"),
         (("beat",), "TIDEMARK_DATABASE_URL is not set"),
         (("worker",), "TIDEMARK_REDIS_URL and TIDEMARK_TOKEN not set"),
-        (("demo", "--headless", "--commits", "3"), "between 12"),
         (("db", "restore", "/nowhere/backup"), "/nowhere/backup does not exist"),
         (("run", "gpt"), "no tidemark.toml in /"),
     ],

@@ -37,7 +37,7 @@ def up(
 
     launcher.up(
         read_settings(port=port, host=host, data_dir=data_dir),
-        demo_commits=launcher.DEMO_COMMITS if demo else None,
+        demo=demo,
         open_browser=_has_display() if browser is None else browser,
         say=say,
     )
@@ -46,25 +46,25 @@ def up(
 @app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Run without a browser, report, and end.")] = False,
-    commits: Annotated[int | None, typer.Option(help="Headless: commits to measure, 12 to 20 (default 12).")] = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Headless: keep the data here (else a temporary directory).")
     ] = None,
-    timeout_s: Annotated[int, typer.Option("--timeout-s", help="Headless: give up after this long.")] = 600,
+    timeout_s: Annotated[int, typer.Option("--timeout-s", help="Headless: give up after this long.")] = 1200,
     as_json: Json = False,
 ) -> None:
-    """Measure the demo's history and see its slow commit found.
+    """Measure the demo's history and see its slow commits found.
 
-    The demo is a small GPT, 20 commits long, with one slow commit planted. Without --headless this is `tidemark up`.
-    Headless, it starts everything in a directory of its own, really runs every commit, tells what was found, missed
-    and false, and exits with 0 only when exactly the planted regression was confirmed and its fix was seen.
+    The demo is a small GPT with a layer of experts, attention in blocks and collectives, 25 commits long. Two commits
+    make something slower and do not say so; one of them is fixed. Without --headless this is `tidemark up`. Headless,
+    it starts everything in a directory of its own, really runs every commit, tells what was planted, found, missed and
+    false, and exits with 0 only when exactly what was planted was confirmed, and its fix was seen.
     """
     from tidemark.demo import headless as demonstration
 
     if not headless:
         up(port=None, host=None, data_dir=None, demo=True, browser=None)
         return
-    found = demonstration.run(commits or 12, keep=keep, timeout_s=timeout_s, say=say_aside if as_json else say)
+    found = demonstration.run(keep=keep, timeout_s=timeout_s, say=say_aside if as_json else say)
     print(json.dumps(found.as_dict()) if as_json else found.report())
     raise typer.Exit(0 if found.right else 1)
 
@@ -120,7 +120,7 @@ def worker(
     settings = read_settings(data_dir=data_dir)
     drain_after_s = None if drain_after is None else seconds_of(drain_after)
     config = root.worker_config(settings, testbed=testbed, name=name, drain_after_s=drain_after_s)
-    raise typer.Exit(root.work(config, settings.log_format))
+    raise typer.Exit(root.work(config))
 
 
 def seconds_of(span: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 from tidemark.connected.remote import Service
 from tidemark.demo import repository
 from tidemark.demo.project import SLUG
-from tidemark.demo.repository import DemoRepository
+from tidemark.demo.repository import DemoRepository, Planted
 from tidemark.machine import ports
 from tidemark.machine.datadir import ADMIN_TOKEN
 from tidemark.machine.supervisor import Supervisor
@@ -25,6 +25,7 @@ Say = Callable[[str], None]
 
 ASK_EVERY_S = 2.0
 WAITING = {"queued", "running", "empty"}
+OPEN = {"confirmed", "acknowledged"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,66 +53,63 @@ class FoundRegression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOutcome:
-    """What was planted, what was found, and how long it took."""
+    """What was planted, what was found, and how long it took. `runs` are commit and suite."""
 
-    planted: str
-    fix: str
-    measured: int
-    wanted: int
+    planted: Sequence[Planted]
+    wanted: frozenset[tuple[str, str]]
+    measured: frozenset[tuple[str, str]]
+    failed: frozenset[tuple[str, str]]
     confirmed: Sequence[FoundRegression]
-    failed: Sequence[str]
     seconds: float
     subjects: Mapping[str, str] = field(repr=False)
 
     @property
     def hits(self) -> list[FoundRegression]:
-        return [found for found in self.confirmed if found.commit == self.planted]
+        """The first finding of each planted commit."""
+        found = (next((one for one in self.confirmed if one.commit == planted.sha), None) for planted in self.planted)
+        return [one for one in found if one is not None]
 
     @property
     def false(self) -> list[FoundRegression]:
-        """Everything confirmed that was not planted, and whatever names the planted commit a second time."""
-        return [found for found in self.confirmed if found.commit != self.planted] + self.hits[1:]
+        """Everything confirmed that was not planted, and whatever names a planted commit a second time."""
+        hits = self.hits
+        return [one for one in self.confirmed if not any(one is hit for hit in hits)]
 
     @property
     def missed(self) -> list[str]:
         """What should have been seen and was not, as sentences."""
-        if not self.hits:
-            return [f"{self.planted[:10]} made it slower and was not confirmed"]
-        hit = self.hits[0]
-        lacking = []
-        if hit.cause != "code":
-            lacking.append(f"the cause of {self.planted[:10]} is code; it says {hit.cause}")
-        if hit.state != "fixed" or hit.fixed_by != self.fix:
-            said = f"{hit.state}, by {hit.fixed_by[:10]}" if hit.fixed_by else hit.state
-            lacking.append(f"{self.fix[:10]} fixed it; it says {said}")
-        return lacking
+        by_commit = {hit.commit: hit for hit in self.hits}
+        return [sentence for planted in self.planted for sentence in _lacking(planted, by_commit.get(planted.sha))]
 
     @property
     def right(self) -> bool:
-        return self.measured == self.wanted and not self.failed and not self.false and not self.missed
+        return self.measured == self.wanted and not (self.failed or self.false or self.missed)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "right": self.right,
-            "planted": self.planted,
-            "fix": self.fix,
-            "measured": self.measured,
-            "wanted": self.wanted,
-            "found": [_as_dict(found) for found in self.hits[:1]],
+            "planted": [{"suite": one.suite, "commit": one.sha, "fixed_by": one.fixed_by} for one in self.planted],
+            "measured": len(self.measured),
+            "wanted": len(self.wanted),
+            "found": [_as_dict(found) for found in self.hits],
             "missed": self.missed,
             "false": [_as_dict(found) for found in self.false],
-            "failed": list(self.failed),
+            "failed": [f"{suite} at {sha}" for sha, suite in sorted(self.failed)],
             "seconds": round(self.seconds, 1),
         }
 
     def report(self) -> str:
-        lines = [f"measured {self.measured} of {self.wanted} commits in {self.seconds:.0f} s"]
-        lines += [f"failed   {sha[:10]} {self.subjects.get(sha, '')}" for sha in self.failed]
-        lines += [f"found    {self._line(found)}" for found in self.hits[:1]]
+        lines = [f"measured {len(self.measured)} of {len(self.wanted)} runs in {self.seconds:.0f} s"]
+        lines += [
+            f"planted  {one.sha[:10]} makes {one.suite} slower: {self.subjects.get(one.sha, '')}"
+            for one in self.planted
+        ]
+        lines += [f"failed   {suite} at {sha[:10]} {self.subjects.get(sha, '')}" for sha, suite in sorted(self.failed)]
+        lines += [f"found    {self._line(found)}" for found in self.hits]
         lines += [f"missed   {sentence}" for sentence in self.missed]
         lines += [f"false    {self._line(found)}" for found in self.false]
         lines.append(
-            "right: exactly the planted regression, its commit, its cause and its fix"
+            "right: exactly the planted regressions, their commits, their cause and what fixed them"
             if self.right
             else "wrong: see above"
         )
@@ -124,16 +122,31 @@ class DemoOutcome:
         return f"{found.commit[:10]} {change}cause {found.cause}, {found.state}{fixed}: {subject}"
 
 
-def run(commits: int, *, keep: Path | None = None, timeout_s: float = 600.0, say: Say = print) -> DemoOutcome:
+def _lacking(planted: Planted, hit: FoundRegression | None) -> list[str]:
+    if hit is None:
+        return [f"{planted.sha[:10]} made {planted.suite} slower and was not confirmed"]
+    lacking = []
+    if hit.cause != "code":
+        lacking.append(f"the cause of {planted.sha[:10]} is code; it says {hit.cause}")
+    said = f"{hit.state}, by {hit.fixed_by[:10]}" if hit.fixed_by else hit.state
+    if planted.fixed_by is None:
+        if hit.state not in OPEN:
+            lacking.append(f"nothing fixed {planted.sha[:10]}; it says {said}")
+    elif hit.state != "fixed" or hit.fixed_by != planted.fixed_by:
+        lacking.append(f"{planted.fixed_by[:10]} fixed it; it says {said}")
+    return lacking
+
+
+def run(*, keep: Path | None = None, timeout_s: float = 1200.0, say: Say = print) -> DemoOutcome:
     """Measures the demo from nothing and ends everything again; the directory is removed unless it is to be kept."""
     place = keep or Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="tidemark-demo-expected-") as other:
-            expected = repository.build(Path(other) / "tinygpt", commits)
+            expected = repository.build(Path(other) / "tinygpt")
         watcher = _Watcher(expected, began, timeout_s, say)
         settings = _settings_of_our_own(place)
-        up(settings, demo_commits=commits, say=lambda line: say(f"  {line}" if line else ""), then=watcher)
+        up(settings, demo=True, say=lambda line: say(f"  {line}" if line else ""), then=watcher)
         if watcher.outcome is None:
             raise Refusal("interrupted; nothing is known")
         return watcher.outcome
@@ -156,7 +169,8 @@ class _Watcher:
         self._say = say
         self._asked_at = 0.0
         self._told = -1
-        self._states: dict[str, str] = {}
+        self._measured: frozenset[tuple[str, str]] = frozenset()
+        self._failed: frozenset[tuple[str, str]] = frozenset()
         self._busy = 1
         self.outcome: DemoOutcome | None = None
 
@@ -164,26 +178,19 @@ class _Watcher:
         service = Service(url=running.url, token=running.data.read_private(ADMIN_TOKEN))
         supervisor.watch(until=lambda: self._is_over(service))
         supervisor.check_stop()
-        confirmed = [
-            FoundRegression.of(item)
-            for item in service.regressions(500, project=SLUG)["items"]
-            if item.get("confirmed_at") is not None
-        ]
-        states = self._states
         self.outcome = DemoOutcome(
-            planted=self._expected.guilty.sha,
-            fix=self._expected.fix.sha,
+            planted=self._expected.planted,
+            wanted=self._expected.runs,
             measured=self._measured,
-            wanted=len(self._expected.measured),
-            confirmed=confirmed,
-            failed=[commit.sha for commit in self._expected.measured if states.get(commit.sha) == "failed"],
+            failed=self._failed,
+            confirmed=[
+                FoundRegression.of(item)
+                for item in service.regressions(500, project=SLUG)["items"]
+                if item.get("confirmed_at") is not None
+            ],
             seconds=time.monotonic() - self._began,
             subjects={commit.sha: commit.subject for commit in self._expected.commits},
         )
-
-    @property
-    def _measured(self) -> int:
-        return sum(self._states.get(commit.sha, "empty") not in WAITING for commit in self._expected.measured)
 
     def _is_over(self, service: Service) -> bool:
         now = time.monotonic()
@@ -198,17 +205,21 @@ class _Watcher:
         except Refusal:
             return False  # not there yet, or being restarted
         self._read(board)
-        if self._measured != self._told:
-            self._told = self._measured
-            self._say(f"{self._measured} of {len(self._expected.measured)} commits measured, {now - self._began:.0f} s")
-        return self._measured == len(self._expected.measured) and self._busy == 0
+        if len(self._measured) != self._told:
+            self._told = len(self._measured)
+            self._say(f"{self._told} of {len(self._expected.runs)} runs measured, {now - self._began:.0f} s")
+        return self._measured >= self._expected.runs and self._busy == 0
 
     def _read(self, board: Mapping[str, Any]) -> None:
-        self._states = {
-            row["sha"]: next((state for state in row["cells"]["state"] if state in WAITING), row["cells"]["state"][0])
+        suites = [column["suite"] for column in board["columns"]]
+        states = {
+            (row["sha"], suite, state)
             for row in board["rows"]
-            if row["cells"]["state"]
+            for suite, state in zip(suites, row["cells"]["state"], strict=False)
+            if state not in WAITING
         }
+        self._measured = frozenset((sha, suite) for sha, suite, _ in states)
+        self._failed = frozenset((sha, suite) for sha, suite, state in states if state == "failed")
         summary = board.get("summary") or {}
         self._busy = int(summary.get("queued") or 0) + int(summary.get("running") or 0)
 

@@ -15,7 +15,7 @@ from tidemark.demo import repository
 SLUG = "demo/tinygpt"
 
 
-def ensure_demo_project(connection: Connection, data_dir: Path, commits: int) -> str | None:
+def ensure_demo_project(connection: Connection, data_dir: Path) -> str | None:
     """The demo's project, made at the first start; None when the person has deleted it since."""
     place = data_dir / "demo" / "tinygpt"
     try:
@@ -25,7 +25,7 @@ def ensure_demo_project(connection: Connection, data_dir: Path, commits: int) ->
         if place.exists() and store.slugs(connection, 1):
             return None
     if not place.exists():
-        repository.build(place, commits)
+        repository.build(place)
     # Trusted: we wrote every line of it, and file:// is allowed to trusted projects alone.
     projects.save_project(
         connection,

@@ -11,45 +11,33 @@ import email.policy
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 
+from backend.services.repository import manifest
 from tidemark.refusal import Refusal
 
 BRANCH = "main"
-MOST_COMMITS = 20
-LEAST_COMMITS = 12
 
 
-class StoryPart(StrEnum):
-    """What a commit is for in the story."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowdown:
+    """A patch that makes a suite slower and does not say so, by number; `fixed_by` takes it back, where one does."""
 
-    CLIMB = "climb"  # makes training faster
-    PLATEAU = "plateau"  # changes nothing that costs time: the baseline
-    DOCUMENTATION = "documentation"  # touches nothing that is measured
-    GUILTY = "guilty"  # looks innocent, makes attention leave its fast path
-    ON_TOP = "on_top"  # harmless again, on the slow level
-    FIX = "fix"
-    AFTER = "after"
+    suite: str
+    patch: int
+    fixed_by: int | None = None
 
 
-STORY: Mapping[StoryPart, tuple[int, ...]] = {
-    StoryPart.CLIMB: (1, 2, 3, 4, 5, 6),
-    StoryPart.PLATEAU: (7, 8, 9, 10, 12, 13, 14),
-    StoryPart.DOCUMENTATION: (11,),
-    StoryPart.GUILTY: (15,),
-    StoryPart.ON_TOP: (16, 17, 18),
-    StoryPart.FIX: (19,),
-    StoryPart.AFTER: (20, 21),
-}
-# The least that still tells the story: five commits on the fast level before the guilty one, and three runs on each
-# level after it. More commits go to the plateau first, then on top, then into the climb.
-SHORTEST: Mapping[StoryPart, int] = {StoryPart.CLIMB: 2, StoryPart.PLATEAU: 4, StoryPart.ON_TOP: 2}
-GROWS_FIRST = (StoryPart.PLATEAU, StoryPart.ON_TOP, StoryPart.CLIMB)
+SLOWDOWNS = (
+    Slowdown(suite="gpt", patch=15, fixed_by=21),  # attention leaves its fast path
+    Slowdown(suite="moe", patch=19),  # outputs of experts summed by a product with zeros and ones
+)
+SPEEDUP = 16  # attention skips blocks that the mask hides
+DOCUMENTATION = 10  # touches nothing that is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,80 +59,68 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoCommit:
-    """A commit that was made, and its part in the story."""
+    """A commit that was made, and the suites whose files it touches."""
 
     sha: str
-    part: StoryPart
     subject: str
+    suites: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """What should be found: the commit that made a suite slower, and the one that ended it, where one did."""
+
+    suite: str
+    sha: str
+    fixed_by: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRepository:
-    """The repository and what is planted in it."""
+    """The repository and what is planted in it; the commits are those of the patches, in order."""
 
     path: Path
     commits: tuple[DemoCommit, ...]
 
-    def of(self, part: StoryPart) -> tuple[DemoCommit, ...]:
-        return tuple(commit for commit in self.commits if commit.part is part)
-
     @property
-    def guilty(self) -> DemoCommit:
-        return self.of(StoryPart.GUILTY)[0]
-
-    @property
-    def fix(self) -> DemoCommit:
-        return self.of(StoryPart.FIX)[0]
-
-    @property
-    def measured(self) -> tuple[DemoCommit, ...]:
-        return tuple(commit for commit in self.commits if commit.part is not StoryPart.DOCUMENTATION)
-
-
-def plan(measured: int = MOST_COMMITS) -> list[tuple[StoryPart, tuple[int, ...]]]:
-    """The commits of a demo with this many measured ones: the part of each, and the patches it is made of.
-
-    A shorter demo joins neighbours, so that the code at every later commit is the same as in the longest one.
-    """
-    if not LEAST_COMMITS <= measured <= MOST_COMMITS:
-        raise Refusal(
-            f"a demo of {measured} commits cannot be made; between {LEAST_COMMITS} (five for a baseline, three on each "
-            f"level) and {MOST_COMMITS} are possible"
+    def planted(self) -> tuple[Planted, ...]:
+        return tuple(
+            Planted(
+                suite=slowdown.suite,
+                sha=self.of(slowdown.patch).sha,
+                fixed_by=self.of(slowdown.fixed_by).sha if slowdown.fixed_by else None,
+            )
+            for slowdown in SLOWDOWNS
         )
-    counts = {part: SHORTEST.get(part, len(patches)) for part, patches in STORY.items()}
-    spare = measured - LEAST_COMMITS
-    for part in GROWS_FIRST:
-        more = min(spare, len(STORY[part]) - counts[part])
-        counts[part] += more
-        spare -= more
-    commits = [
-        (part, group)
-        for part, patches in STORY.items()
-        for group in (_climb_in if part is StoryPart.CLIMB else _even)(patches, counts[part])
-    ]
-    return sorted(commits, key=lambda commit: commit[1][-1])
+
+    @property
+    def runs(self) -> frozenset[tuple[str, str]]:
+        """What is to be measured: commit and suite."""
+        return frozenset((commit.sha, suite) for commit in self.commits for suite in commit.suites)
+
+    def of(self, patch: int) -> DemoCommit:
+        return self.commits[patch - 1]
 
 
-def read_patches() -> dict[int, Patch]:
-    """The history by number."""
+def read_patches() -> list[Patch]:
+    """The history, oldest first."""
     folder = resources.files("tidemark.demo") / "history"
-    return {
-        patch.number: patch
+    found = [
+        _parse(int(entry.name[:4]), entry.read_text(encoding="utf-8"))
         for entry in folder.iterdir()
         if entry.name.endswith(".patch")
-        for patch in [_parse(int(entry.name[:4]), entry.read_text(encoding="utf-8"))]
-    }
+    ]
+    return sorted(found, key=lambda patch: patch.number)
 
 
-def build(path: Path, measured: int = MOST_COMMITS) -> DemoRepository:
+def build(path: Path) -> DemoRepository:
     """Makes the repository; it appears at its place whole, or not at all."""
-    patches = read_patches()
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
         _git(draft, "init", "--quiet", "--template=", f"--initial-branch={BRANCH}")
-        commits = tuple(_commit(draft, part, [patches[number] for number in group]) for part, group in plan(measured))
+        commits = tuple(_commit(draft, patch) for patch in read_patches())
         shutil.rmtree(path, ignore_errors=True)
         draft.rename(path)
     finally:
@@ -152,25 +128,25 @@ def build(path: Path, measured: int = MOST_COMMITS) -> DemoRepository:
     return DemoRepository(path=path, commits=commits)
 
 
-def _commit(repository: Path, part: StoryPart, patches: Sequence[Patch]) -> DemoCommit:
-    for patch in patches:
-        _git(repository, "apply", "--index", "--whitespace=nowarn", "-", stdin=patch.text)
-    last = patches[-1]
-    message = last.message
-    if len(patches) > 1:
-        message = f"{last.message}\nAlso:\n" + "".join(f"- {patch.subject}\n" for patch in patches[:-1])
+def _commit(repository: Path, patch: Patch) -> DemoCommit:
+    _git(repository, "apply", "--index", "--whitespace=nowarn", "-", stdin=patch.text)
+    changed = _git(repository, "diff", "--cached", "--name-only").split()
     _git(
         repository,
         *("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "--file=-"),
-        stdin=message,
+        stdin=patch.message,
         environment={
             f"GIT_{role}_{what}": value
             for role in ("AUTHOR", "COMMITTER")
-            for what, value in (("NAME", last.author), ("EMAIL", last.address), ("DATE", last.date))
+            for what, value in (("NAME", patch.author), ("EMAIL", patch.address), ("DATE", patch.date))
         },
     )
-    sha = _git(repository, "rev-parse", "HEAD").strip()
-    return DemoCommit(sha=sha, part=part, subject=last.subject)
+    suites = manifest.parse((repository / manifest.FILE_NAME).read_text(encoding="utf-8")).suites
+    return DemoCommit(
+        sha=_git(repository, "rev-parse", "HEAD").strip(),
+        subject=patch.subject,
+        suites=frozenset(suite.name for suite in suites if suite.matters(changed)),
+    )
 
 
 def _parse(number: int, text: str) -> Patch:
@@ -187,22 +163,6 @@ def _parse(number: int, text: str) -> Patch:
         body=message.get_content().strip(),
         text=f"{separator.lstrip()}{changes}",
     )
-
-
-def _even(patches: tuple[int, ...], groups: int) -> list[tuple[int, ...]]:
-    """Neighbours joined into so many groups, the earlier ones the longer."""
-    size, rest = divmod(len(patches), groups)
-    found, begin = [], 0
-    for index in range(groups):
-        end = begin + size + (index < rest)
-        found.append(patches[begin:end])
-        begin = end
-    return found
-
-
-def _climb_in(patches: tuple[int, ...], steps: int) -> list[tuple[int, ...]]:
-    """The first patch alone (the code from scratch), the rest in even groups."""
-    return [patches[:1], *_even(patches[1:], steps - 1)]
 
 
 def _git(

@@ -7,7 +7,7 @@ from typing import Any
 from backend.contract import Direction, Role
 from backend.importers.file import ResultFile
 from backend.importers.model import Context, Draft, Format, Metric
-from backend.importers.values import listed, mapping, moment_of, scalars, text_of
+from backend.importers.values import listed, mapping, moment_of, number, scalars, text_of
 
 UP, DOWN = Direction.HIGHER, Direction.LOWER
 # What gates, with the statistic that does; of the other times and rates the same statistic is watched.
@@ -53,17 +53,16 @@ def read(file: ResultFile, context: Context) -> Draft:
     for name, said in _metrics(document):
         unit = str(said.get("unit", ""))
         rate, time = unit.endswith(RATES), unit in TIMES
-        if "avg" not in said or not (rate or time) or name.endswith("_timestamp"):
+        if "avg" not in said or not (rate or time):
             continue
         known = METRICS.get(name, Metric(name, unit, UP if rate else DOWN, Role.WATCH))
         statistics = ["avg"] if rate else ["p50" if "p50" in said else "avg", *TAILS]
         for index, statistic in enumerate(statistics):
-            where = f"{file.name} {name}.{statistic}"
-            value = None if said.get(statistic) is None else draft.number_at(where, said[statistic])
+            value = number(said.get(statistic))
             if value is not None:
                 metric = replace(known, unit=unit, name=name if rate else f"{name}_{statistic}")
                 metric = metric if index == 0 else replace(metric, role=Role.WATCH)
-                draft.readings.append(metric.reading((value,), where=where, **placed))
+                draft.readings.append(metric.reading((value,), where=f"{file.name} {name}.{statistic}", **placed))
     return draft
 
 
