@@ -1,4 +1,4 @@
-"""What every test run ends with: the list of what was not run, and why. In CI that list must be empty."""
+"""Print, after every test run, the list of what was not run, and why. In CI that list must be empty."""
 
 import os
 from collections import Counter

@@ -168,7 +168,7 @@ class Session(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInfo(Part):
-    """What a history says of a commit, for a project whose repository is not connected."""
+    """A commit as an imported history describes it, for a project whose repository is not connected."""
 
     at: str | None = rule(Nullable(Moment()), "when it was committed", default=None)
     author: str | None = rule(Nullable(_LINE), default=None)
@@ -418,7 +418,7 @@ class Run(Part):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
-    """What makes two measurements points of the same series. Neither branch nor worker nor environment is in it."""
+    """The key of a series: measurements with equal keys are its points. Branch, worker, environment are not part."""
 
     project: str
     suite: str

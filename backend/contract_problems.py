@@ -1,4 +1,4 @@
-"""What is wrong with a document: each problem by its path, the value that was there, and what would be accepted.
+"""Problems found in a document: each with its path, the value that was there, and what would be accepted.
 
 Standard library only, like the contract.
 """

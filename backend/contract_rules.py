@@ -236,7 +236,7 @@ class FlatObject:
 
 @dataclass(frozen=True)
 class Scalar:
-    """What a variant's parameter may be: text, a finite number, true or false, or null."""
+    """A value of a variant's parameter: text, a finite number, true or false, or null."""
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         sound = value is None or type(value) is bool or finite(value)
@@ -302,7 +302,7 @@ class Part:
     stated: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def check(self, path: Path, problems: Problems) -> None:
-        """What no single field can know: called once all fields were read."""
+        """Check rules across fields; called once all fields are read."""
 
     @classmethod
     def quickly(cls, value: dict[str, Any]) -> Part | None:

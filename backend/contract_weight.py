@@ -1,4 +1,4 @@
-"""What a body may weigh once it is read: a few bytes of JSON (`[],`) become sixty of memory. Standard library only."""
+"""Bound the memory of a parsed body: a few bytes of JSON (`[],`) become sixty of memory. Standard library only."""
 
 from __future__ import annotations
 

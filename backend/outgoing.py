@@ -31,7 +31,7 @@ class AddressRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RepositoryTarget:
-    """What a repository's address leads to. `host` is None for a directory of this machine."""
+    """The host and path of a repository's address. `host` is None for a directory of this machine."""
 
     scheme: str
     host: str | None
@@ -77,7 +77,7 @@ def _is_address(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What git, and ssh below it, are told so that they reach one repository and nothing else."""
+    """Options and environment that let git, and ssh below it, reach one repository and nothing else."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     ssh_options: tuple[str, ...] = ()

@@ -226,7 +226,7 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
 def _selection(
     options: argparse.Namespace, preset: Preset
 ) -> tuple[tuple[registry.Selected, ...], tuple[registry.UnknownBenchmark, ...]]:
-    """What the patterns name, or the tier's part of it."""
+    """Cases that the patterns name, or the tier's part of them."""
     if options.tier:
         if preset is not Preset.FULL or options.variant:
             raise WrongCall(
@@ -276,7 +276,7 @@ def _write_logs(out: Path, document: Mapping[str, Any], session: SuiteSession, b
 
 
 def _say(document: Mapping[str, Any], out: Path) -> None:
-    """What was found, for a person, on standard error."""
+    """Print the findings on standard error."""
     for result in document["results"]:
         variant = " ".join(f"{key}={value}" for key, value in result["variant"].items())
         head = f"{result['benchmark']:14} {variant:36} {result['status']:14}"

@@ -37,7 +37,7 @@ Times = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def load(path: Path = FILE) -> Times:
-    """What was learnt so far."""
+    """Load the expected times learnt so far."""
     found: Times = json.loads(path.read_text())
     return found
 

@@ -1,4 +1,4 @@
-"""What there is: `list` and `describe`."""
+"""The commands `list` and `describe`."""
 
 from __future__ import annotations
 

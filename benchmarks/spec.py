@@ -1,4 +1,4 @@
-"""What a registered benchmark is: its words, its variants and where its code lives. Standard library only."""
+"""Types of a registered benchmark: its words, its variants and where its code lives. Standard library only."""
 
 from __future__ import annotations
 

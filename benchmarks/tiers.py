@@ -55,7 +55,7 @@ class Tier:
     picks: tuple[tuple[Selected, int], ...]
 
     def seconds(self, times: Times) -> float:
-        """What the tier is expected to take on its machine."""
+        """Expected seconds of the tier on its machine."""
         of = (n * expected.expected(one, Preset.FULL, times, MACHINE).seconds for one, n in self.picks)
         return sum(of)
 
@@ -79,7 +79,7 @@ def on_one_gpu() -> tuple[Selected, ...]:
 
 
 def ways(one: Selected) -> set[Feature]:
-    """What a case shows besides its size: its benchmark by each kernel, precision, mask, mode … of its variant."""
+    """Aspects a case covers besides its size: its benchmark by each kernel, precision, mask, mode … of its variant."""
     variant = one.case.variant
     of_variant: set[Feature] = {
         (one.benchmark.id, key, str(value)) for key, value in variant.items() if key not in SIZES

@@ -107,7 +107,7 @@ def third_parties() -> str:
 
 
 def licences() -> list[dict[str, str]]:
-    """What pip-licenses says of the locked packages that are installed here, by name."""
+    """Licences by name of the locked packages installed here, from pip-licenses."""
     program = Path(sys.executable).with_name("pip-licenses")
     said = subprocess.run(
         [program, "--from=mixed", "--format=json", "--with-urls", "--no-version"],

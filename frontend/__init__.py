@@ -1,4 +1,4 @@
-"""What a person sees: pages, templates, figures, static files. Asks services; decides nothing."""
+"""The pages people see: pages, templates, figures, static files. Asks services; decides nothing."""
 
 from frontend.app import mount
 

@@ -285,7 +285,7 @@ def when_of(session: SessionView) -> datetime:
 
 
 def outcome(session: SessionView, word: str) -> str:
-    """What came of a session, or how far it is. `word`: what more cost is called of what it measures."""
+    """Outcome of a session, or its progress. `word`: the word for more cost of its metric."""
     if session.state == "decided":
         words = {"confirmed": word, "withdrawn": f"not {word}", "undecided": "not decided"}
         return words.get(session.decision or "", session.decision or "decided")

@@ -1,4 +1,4 @@
-"""What every page has around it: who is reading, which project, what is open, the theme; and the request's database."""
+"""The frame of every page: who is reading, which project, what is open, the theme; and the request's database."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

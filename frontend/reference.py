@@ -32,7 +32,7 @@ class ChosenReference:
 
 
 def reference_of(c: Connection, series_id: int, asked: str) -> ChosenReference | None:
-    """What was measured at the commit named: a sha, a branch, `#123` or `last-good`."""
+    """Find the reference values at the commit named: a sha, a branch, `#123` or `last-good`."""
     if not asked:
         return None
     try:

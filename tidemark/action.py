@@ -96,7 +96,7 @@ def worst(answer: Mapping[str, Any]) -> str:
 
 
 def report(answer: Mapping[str, Any]) -> str:
-    """What the job's log says."""
+    """Print the verdict to the job's log."""
     counts = answer["counts"]
     lines = [
         f"{answer['file']} ({answer['format']}): {counts['stored']} runs stored, {counts['duplicate']} there already, "

@@ -1,4 +1,4 @@
-"""What an administrator does at the command line, straight in the database: tokens and sign-in links."""
+"""Administration at the command line, straight in the database: tokens and sign-in links."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def beat(settings: Settings) -> None:
 def worker_config(
     settings: Settings, *, testbed: str, name: str | None, drain_after_s: float | None = None
 ) -> WorkerConfig:
-    """What one worker is told."""
+    """Configuration of one worker."""
     from worker.config import Isolation, WorkerConfig
     from worker.isolation.container import Network
 

@@ -219,7 +219,7 @@ def _sleeps() -> int | None:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """What the work cost: its CPU time if it never slept, so that neighbours' time slices stay out; else wall time."""
+    """Cost of the work: its CPU time if it never slept, so that neighbours' time slices stay out; else wall time."""
     sleeps, cpu, wall = _sleeps(), time.thread_time(), time.perf_counter()
     work()
     wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
@@ -328,7 +328,7 @@ def new_id() -> str:
 
 
 def git_says(*words: str, directory: Path | None = None) -> str:
-    """What git answers, without its last line end; nothing where it refuses or is missing."""
+    """Output of a git command, without its last line end; empty where git fails or is missing."""
     try:
         done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

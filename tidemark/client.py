@@ -118,7 +118,7 @@ class Client:
         return list(self.pages("/api/v1/regressions", **filters))
 
     def verdict(self, project: str, commit: str) -> Mapping[str, Any]:
-        """What is known of a commit now."""
+        """The verdict on a commit now."""
         return self.get(f"/api/v1/commits/{urllib.parse.quote(commit, safe='')}/verdict", project=project)
 
     def run(self, run_id: str) -> Mapping[str, Any]:

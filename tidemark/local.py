@@ -1,4 +1,4 @@
-"""What needs no service: two run files side by side."""
+"""Comparison of two run files, without a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tidemark up` does once the database runs: schema, tokens, sign-in links, the demo project.
+"""Steps of `tidemark up` once the database runs: schema, tokens, sign-in links, the demo project.
 
 A process of its own, because it imports what the supervisor (one thread, small) must not carry. It is told what to do
 by its environment and answers with one JSON object.
@@ -24,7 +24,7 @@ from tidemark.settings import Settings, read_settings, service_config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the launcher tells the person and the worker."""
+    """Result of preparing: links for the person, a token for the worker."""
 
     worker_token: str
     sign_in_links: tuple[str, str]  # one to print, one for a browser that is opened

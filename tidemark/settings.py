@@ -1,4 +1,4 @@
-"""What the environment says: the TIDEMARK_* variables, read once, at the edge, and checked there."""
+"""Settings from the environment: the TIDEMARK_* variables, read once, at the edge, and checked there."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _accepted(setting: str) -> str | None:
 
 
 def service_config(settings: Settings) -> ServiceConfig:
-    """What the service is told. The database and the broker must be known by now."""
+    """Configuration of the service. The database and the broker must be known by now."""
     from backend.services.base.config import LOOPBACK_HOSTS, MIB, ServiceConfig
 
     if settings.database_url is None or settings.redis_url is None:

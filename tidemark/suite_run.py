@@ -54,7 +54,7 @@ def run_suite(name: str, directory: Path, out: Path) -> int:
 
 
 def _about(directory: Path, testbed: str) -> dict[str, str]:
-    """What a worker would tell a command about its run; registered benchmarks find it out by themselves."""
+    """Variables that a worker would set for a command; registered benchmarks find these out by themselves."""
     return {
         "TIDEMARK_RUN_ID": new_id(),
         "TIDEMARK_PROJECT": "local/" + re.sub(r"[^0-9A-Za-z._-]", "-", directory.absolute().name),

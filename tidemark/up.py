@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
-    """What is up: told to whoever waits for it."""
+    """The running service, for whoever waits for it."""
 
     url: str
     sign_in_link: str

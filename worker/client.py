@@ -47,7 +47,7 @@ class ApiUnreachable(Exception):
 
 
 class DesiredState(StrEnum):
-    """What the service wants of this worker."""
+    """The state the service wants this worker to be in."""
 
     OK = "ok"
     PAUSE = "pause"

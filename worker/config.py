@@ -1,4 +1,4 @@
-"""What one worker process is told when it starts. Read once, at the edge; nothing in here looks at the environment."""
+"""Configuration of one worker process. Read once, at the edge; nothing in here looks at the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Isolation(StrEnum):
-    """What the operator asks for: the best this machine allows, none, or namespaces, a user of its own, or a container,
+    """The isolation asked for: the best this machine allows, none, or namespaces, a user of its own, or a container,
     and nothing less."""
 
     AUTO = "auto"

@@ -1,4 +1,4 @@
-"""What a run says while it goes on: steps, progress and log lines, sent in small batches by a thread of its own.
+"""Events of a run in progress: steps, progress and log lines, sent in small batches by a thread of its own.
 
 Whoever reports an event never waits: what does not fit is counted and left out. The log artifact has more.
 """

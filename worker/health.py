@@ -34,7 +34,7 @@ LOST = re.compile(r"(?:GPU is lost|fallen off the bus|Unable to determine the de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """What `nvidia-smi` lists. `flaw`: why it could not."""
+    """GPUs listed by `nvidia-smi`. `flaw`: why it could not list them."""
 
     ids: tuple[str, ...] = ()
     flaw: str | None = None
@@ -53,7 +53,7 @@ def look() -> Baseline:
 
 
 def gpu_trouble(before: Baseline) -> str | None:
-    """What happened to a GPU since, in words; None when all are there that were there before."""
+    """A GPU fault since the start, in words; None when all GPUs are still there."""
     if not before.gpus.ids:
         return None
     fresh = sorted(read_xids() - before.xids)

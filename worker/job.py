@@ -55,7 +55,7 @@ class JobRunner:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with this machine: meanwhile it takes no runs."""
+        """The machine's fault, during which it takes no runs; None: none."""
         return (
             self.gpu_trouble
             or clock_trouble(self.client.clock_ahead_s)
@@ -135,7 +135,7 @@ class JobRunner:
         return leased
 
     def _execute(self, leased: LeasedRun, run_dir: RunDir, interrupt: Interrupt) -> Product | None:
-        """What came of the run; None when it was interrupted."""
+        """Execute the run; None when it was interrupted."""
 
         def send(events: Any) -> None:
             self.client.events(leased.run_id, leased.lease, events)

@@ -1,4 +1,4 @@
-"""What this machine is and how busy it was: capabilities told to the service, telemetry written beside results."""
+"""Observe this machine: capabilities told to the service, telemetry written beside results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Accelerator:
 
 
 def capabilities(data_dir: Path) -> dict[str, Any]:
-    """What the service and its pages get to know about this machine."""
+    """Capabilities of this machine, sent to the service and shown on its pages."""
     accelerators = read_accelerators()
     driver = nvidia_driver()
     return {

@@ -146,7 +146,7 @@ class OidcBody(RequestBody):
 
 
 class GitHubBody(RequestBody):
-    """What GitHub is told, by which label a maintainer approves, what signs its deliveries; null takes one back."""
+    """What is sent to GitHub, by which label a maintainer approves, what signs its deliveries; null takes one back."""
 
     issues: bool | None = Field(default=None, description="open one issue for each confirmed regression of the branch")
     approval_label: Annotated[str, StringConstraints(min_length=1, max_length=50, pattern=PLAIN)] | None = None
@@ -156,7 +156,7 @@ class GitHubBody(RequestBody):
 
 
 class ProjectBody(RequestBody):
-    """What is left out stays as it is; of a new project it is what stands here."""
+    """Settings of a project. A field left out keeps its value; of a new project it gets the default given here."""
 
     project: Slug
     repository_url: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=PLAIN)] | None = Field(
@@ -168,7 +168,7 @@ class ProjectBody(RequestBody):
     github: GitHubBody = Field(default_factory=GitHubBody)
 
     def change(self) -> ProjectChange:
-        """What was named in the request."""
+        """The fields that the request names."""
         named = self.model_dump(include=self.model_fields_set - {"project", "oidc", "github"})
         if "oidc" in self.model_fields_set:
             named["oidc"] = None if self.oidc is None else self.oidc.model_dump(exclude_defaults=True)

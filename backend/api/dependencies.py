@@ -1,4 +1,4 @@
-"""What routes ask for: a transaction, the time, who is calling, the raw body. The only place that commits, but for a
+"""Dependencies of routes: a transaction, the time, who is calling, the raw body. The only place that commits, but for a
 delivery, whose commit goes with its last statements (`backend/services/ingest/delivery.py`)."""
 
 from collections.abc import Awaitable, Callable, Iterator

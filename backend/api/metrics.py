@@ -68,7 +68,7 @@ class Metrics:
 
 
 class _Stored(Collector):
-    """What the database says at this moment."""
+    """Figures read from the database at scrape time."""
 
     def __init__(self, figures: Figures, version: str) -> None:
         self._figures = figures

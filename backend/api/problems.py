@@ -93,7 +93,7 @@ def of_http_error(error: HTTPException, method: str, path: str) -> ProblemDocume
 
 
 def _explained(error: HTTPException, method: str, path: str) -> str:
-    """What the framework leaves unsaid."""
+    """A message for an error that the framework answers without one."""
     if error.status_code == HTTPStatus.NOT_FOUND:
         return f"nothing is at {shown(path)}; /openapi.json lists every route"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -110,7 +110,7 @@ def _methods_at(request: Request) -> str:
 
 
 def of_validation_error(error: RequestValidationError) -> ProblemDocument:
-    """What FastAPI refuses before a route is called."""
+    """The problem document of a request that FastAPI's validation refused."""
     found = [
         {
             "path": ".".join(str(part) for part in item["loc"]),

@@ -1,4 +1,4 @@
-"""What text in a request must look like: each pattern with the words that say so where it is refused."""
+"""Patterns for text in requests: each pattern with the words that say so where it is refused."""
 
 from collections.abc import Mapping
 

@@ -48,7 +48,7 @@ class GitHubRefused(GitHubError):
 
 
 class Credentials(Protocol):
-    """What proves to GitHub who we are."""
+    """The app's key or a token, with which requests to GitHub are authorised."""
 
     def token(self, http: httpx.Client) -> str:
         """A token that is valid now."""
@@ -101,7 +101,7 @@ class AppInstallation:
 
 
 def app_jwt(app_id: str, private_key: str, now: float) -> str:
-    """What proves to GitHub that we are this app, for a few minutes; a key that is none raises ValueError."""
+    """A signed JWT that authenticates this app for a few minutes; a key that is none raises ValueError."""
     # Issued a minute ago: GitHub refuses a token from the future, and clocks differ.
     claims = {"iat": int(now) - 60, "exp": int(now) + APP_JWT_S, "iss": app_id}
     try:

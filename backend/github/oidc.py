@@ -32,7 +32,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a project accepts. Patterns are shell patterns; an empty list of environments accepts any or none."""
+    """Workflows whose results a project accepts. Patterns are shell patterns; no environments: any or none."""
 
     repository: str
     refs: tuple[str, ...] = ("*",)

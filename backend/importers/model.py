@@ -1,4 +1,4 @@
-"""What every importer speaks: a file, the readings in it, and what the caller states beside it.
+"""The types that importers share: a file, the readings in it, and what the caller states beside it.
 
 A reader turns one file into `Reading`s, one per measurement, and `Problem`s, one per record it could not take. What a
 format does not say (commit, testbed, direction …) comes from the `Context`; what neither says is a problem that names
@@ -55,7 +55,7 @@ def reasons(problems: Sequence[Problem]) -> tuple[SkipReason, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the caller states for what the file does not say. A file's own word wins, except where it is `stated` here:
+    """Values from the caller for what a file leaves out. The file's own win, except where it is `stated` here:
     project, testbed, suite, variant.
 
     With `stated_wins` commit and branch are stated too: what a stranger's file says of them is not believed.
@@ -80,7 +80,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a file says of a commit besides its id."""
+    """Metadata of a commit in a file, besides its id."""
 
     at: str | None = None  # RFC 3339
     author: str | None = None
@@ -117,7 +117,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a file holds: runs that may be stored, the records left out, and what was assumed, in sentences.
+    """The content of a file: runs that may be stored, the records left out, and what was assumed, in sentences.
 
     Every record read is in `records` of one run or is one of the `problems`.
     """
@@ -143,7 +143,7 @@ class Imported:
 
 @dataclass(slots=True)
 class Draft:
-    """What a reader fills while it goes through a file."""
+    """Readings and problems collected while a file is read."""
 
     readings: list[Reading] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)

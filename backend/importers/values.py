@@ -1,4 +1,4 @@
-"""What a foreign value says, or None where it says nothing of the kind: numbers, texts, commit ids, times."""
+"""Lenient conversion of foreign values, None where it fails: numbers, texts, commit ids, times."""
 
 import re
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a candidate measured: the shift of the logarithm of cost against the good level, and its error."""
+    """A measurement of a candidate: the shift of the logarithm of cost against the good level, and its error."""
 
     index: int
     shift: float

@@ -14,7 +14,7 @@ LIVE = frozenset({ChangeState.SUSPECT, ChangeState.CONFIRMED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeEvent:
-    """What the judge says of a change point of a series. `noise` is the relative spread between runs it was seen in."""
+    """An event of a change point of one series. `noise` is the relative spread between runs it was seen in."""
 
     series_id: int
     change: ChangePoint

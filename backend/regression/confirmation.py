@@ -33,7 +33,7 @@ class Decision(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """What a session may say now, and how far it is. Changes are fractions of cost, the interval is 99 %."""
+    """Interim result of a session and its progress. Changes are fractions of cost, the interval is 99 %."""
 
     decision: Decision
     change: float

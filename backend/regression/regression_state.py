@@ -45,7 +45,7 @@ DECIDED = frozenset({S.EXPECTED, S.INVALID})
 
 
 class Action(enum.StrEnum):
-    """What a person can do with a regression."""
+    """Actions of people on a regression."""
 
     ACKNOWLEDGE = "acknowledge"  # and own it
     RELEASE = "release"  # nobody owns it any more
@@ -176,7 +176,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What came of an event. The regression is the very one that was given where the event changes nothing of it."""
+    """Result of applying an event. The regression is the same object where the event changes nothing."""
 
     regression: TrackedRegression
     restatements: tuple[Restatement, ...] = ()
@@ -220,7 +220,7 @@ class IncidentChanged(ChangeSeen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownAgain:
-    """What had ended is there again, in these change points. `cause`: of an alarm that is not about the code."""
+    """An ended regression is back, in these change points. `cause`: of an alarm that is not about the code."""
 
     run_id: str
     found: Group
@@ -263,7 +263,7 @@ Event = ChangeSeen | ShownAgain | SessionDecided | PersonDecided | AlarmEnded
 
 
 def apply(regression: TrackedRegression, points: Sequence[KnownPoint], event: Event) -> Applied:
-    """What an event makes of a regression. `points` are its change points as they are now. Raises `StepRefused`."""
+    """Apply an event to a regression. `points` are its change points as they are now. Raises `StepRefused`."""
     match event:
         case ChangeSeen():
             return _weigh(regression, points, event)
@@ -462,8 +462,10 @@ def _end(regression: TrackedRegression, gates: Sequence[KnownPoint], event: Chan
 
 
 def _is_held(regression: TrackedRegression, incident: ReportedIncident | None, part_of: int | None) -> bool:
-    """What was announced stays while all series side by side show it: its change points may have become those of
-    something else that happened since."""
+    """Whether an announced regression stays open because the joint detector still shows it.
+
+    Its change points may have become those of something else that happened since.
+    """
     if incident is None or regression.state not in ANNOUNCED or part_of is not None:
         return False
     return incident.cause == CauseName.CODE and incident.closed_position is None
@@ -503,7 +505,7 @@ _SHOWN_IN_ORDER = (Action.ACKNOWLEDGE, Action.EXPECTED, Action.INVALID, Action.R
 
 
 def possible_actions(regression: TrackedRegression) -> tuple[Action, ...]:
-    """What a person can do with a regression now."""
+    """Actions open to a person in the regression's present state."""
     return (Action.NOTE, *(action for action in _SHOWN_IN_ORDER if _can(regression, action)))
 
 

@@ -1,4 +1,4 @@
-"""What later events make clear about points that were judged before: the one place that says how a verdict is restated.
+"""How later events restate the verdicts of points judged before. The only place that decides it.
 
 Ranges of positions include both ends.
 """
@@ -45,7 +45,7 @@ def verdict_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
 
 
 def of_events(events: Iterable[ChangeEvent], known: KnownPoints) -> list[Restatement]:
-    """What change events say of the points before those they were seen at. `known` are the change points after them."""
+    """Restatements of earlier points that follow from change events. `known` are the change points after them."""
     changes = (_of_event(event, known) for event in events if event.change.past_gate)
     return [change for change in changes if change is not None and change.first <= change.last]
 

@@ -19,7 +19,7 @@ class Direction(enum.StrEnum):
 
 
 class Role(enum.StrEnum):
-    """What a metric is for. Only a gate turns red; the others are judged and shown."""
+    """The role of a metric. Only a gate turns red; the others are judged and shown."""
 
     GATE = "gate"
     WATCH = "watch"
@@ -48,7 +48,7 @@ class ChangeDirection(enum.StrEnum):
 
 
 class ChangeState(enum.StrEnum):
-    """What happened to a change point; every event is one further line of its story, none is edited."""
+    """The state of a change point after an event; events are appended, never edited."""
 
     SUSPECT = "suspect"
     CONFIRMED = "confirmed"
@@ -85,7 +85,7 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeriesKind:
-    """What the judge must know of a series beyond its points."""
+    """Properties of a series that the judge needs beyond its points."""
 
     direction: Direction
     role: Role = Role.GATE
@@ -131,7 +131,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the judge says of one point, with everything it was judged by."""
+    """The judgement of one point, with everything it was judged by."""
 
     position: int
     commit: str

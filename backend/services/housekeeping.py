@@ -1,4 +1,4 @@
-"""What nobody asks for and everybody needs: syncs, expired leases, nudges to workers, partitions, pruning.
+"""The housekeeping loop: syncs, expired leases, nudges to workers, partitions, pruning.
 
 One loop, woken by NOTIFY or every two seconds. Every step can be repeated, and one loop works at a time: it holds an
 advisory lock for as long as its connection lives.

@@ -34,7 +34,7 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRecord:
-    """What became of a unit the last time it was begun."""
+    """Outcome of a unit when it was last begun."""
 
     ended: Ended
     seconds: float

@@ -245,7 +245,7 @@ def _problem_of(out: Path, unit: Unit, status: int) -> str | None:
 
 
 def _called(command: Sequence[str], folder: Path, limit_s: float) -> tuple[str, bool, int]:
-    """What it printed, whether it ended by itself, and its status. Out of time it is asked to end, then made to."""
+    """Run a command: output, whether it ended by itself, status. Out of time it is asked to end, then made to."""
     paths = filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with (folder / "log.txt").open("w") as log:

@@ -1,4 +1,4 @@
-"""What an acceptance measures, in which order. One unit is one process of one case, so that a call that ends loses one.
+"""The units of an acceptance, in order. One unit is one process of one case, so that a call that ends loses one.
 
 GPU time is short: what decides most stands first, and a unit that is done is never measured again.
 """

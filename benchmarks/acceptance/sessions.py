@@ -51,7 +51,7 @@ class MeasuredArms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What all sessions together say."""
+    """Results of all sessions together."""
 
     honest: int
     """Sessions in which nothing changed, by permuting processes of one arm."""
@@ -64,7 +64,7 @@ class Verdicts:
 
     @property
     def in_words(self) -> str:
-        """What was and what was not shown, in plain words."""
+        """The results in plain words: what was shown, and what was not."""
         said = (
             f"{self.found} of {self.slowed} slowed sessions were found; of {self.honest} sessions in which nothing "
             f"changed, made by permuting the same {self.processes} processes, {self.raised} raised something"

@@ -68,7 +68,7 @@ class MeasuredCase:
 
     @property
     def variant(self) -> Mapping[str, Any]:
-        """What identifies the case within its benchmark."""
+        """The variant of the case."""
         variant: Mapping[str, Any] = self.result["variant"]
         return variant
 

@@ -85,7 +85,7 @@ def classify(
 
 
 def _answers(result: Result, total_memory: float | None, link: float | None) -> dict[str, float]:
-    """What can be answered from this result; a question without data is left out, not answered with zero."""
+    """Answers that this result allows; a question without data is left out, not answered with zero."""
     value = {m["metric"]: float(m["value"]) for m in result.get("measurements", ())}
     step = value.get("step_ms")
     answers: dict[str, float] = {}
@@ -134,7 +134,7 @@ class PhaseDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceReport:
-    """What explains the difference of two results."""
+    """Explanation of the difference of two results."""
 
     metric: str
     base: float
@@ -262,7 +262,7 @@ def _counters(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """What the rules look at."""
+    """Input of the rules."""
 
     phases: Sequence[PhaseDelta]
     kernels: Sequence[KernelChange]

@@ -124,7 +124,7 @@ def _by_key(columns: Mapping[str, Any]) -> dict[Key, tuple[float, float]]:
 
 
 def _kind(name: str) -> str:
-    """What sort of work a kernel's name speaks of, where it does: products replace products, attention attention."""
+    """The kind of work in a kernel's name, where it has one: products replace products, attention attention."""
     words = {
         "attention": ("attention", "flash", "fmha", "softmax"),
         "gemm": ("gemm", "mm", "matmul", "linear", "cutlass", "dot"),

@@ -22,7 +22,7 @@ _LINK_GB_PER_S = (("NVL", None), ("PCIe", None), ("H200", 450.0), ("H100", 450.0
 
 
 def link_gb_per_s(accelerator: str) -> float | None:
-    """What the device's links carry in one direction, or None where the name does not tell how it is linked."""
+    """Bandwidth of the device's links in one direction, or None where the name does not tell how it is linked."""
     return next((limit for part, limit in _LINK_GB_PER_S if part in accelerator), None)
 
 

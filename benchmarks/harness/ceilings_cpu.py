@@ -1,4 +1,4 @@
-"""What this CPU can do with one thread, in a quarter of a second; the same figures are the canary of a session."""
+"""Limits of this CPU with one thread, in a quarter of a second; the same figures are the canary of a session."""
 
 from __future__ import annotations
 

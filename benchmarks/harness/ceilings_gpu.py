@@ -1,4 +1,4 @@
-"""What this GPU can do under steady load: large products, a large copy, launches. A session's ceilings, its canary.
+"""Limits of this GPU under steady load: large products, a large copy, launches. A session's ceilings, its canary.
 
 The product runs for three seconds, of which the first is dropped: a canary that is cold before a session and hot after
 it would move by itself.

@@ -60,7 +60,7 @@ class Correctness:
         return {"state": state, "reference": self.reference, "checks": [finding.to_json() for finding in self.findings]}
 
     def sentence(self) -> str:
-        """What failed, for the result's error."""
+        """The failed checks, as the result's error."""
         bad = self.failed
         if bad is None:
             return "every check passed"

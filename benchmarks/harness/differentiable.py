@@ -1,4 +1,4 @@
-"""What attention, MoE layers and Llama blocks share: one function of tensors, timed forward and backward.
+"""The common base of attention, MoE layers and Llama blocks: one function of tensors, timed forward and backward.
 
 The family says how inputs are drawn, what the function is, and what the plain reference in double precision is. Here
 are the timed step, the check of output and gradients against that reference, and the counters.
@@ -103,7 +103,7 @@ class Differentiable(ABC):
         return [Scene(name="seeded normal inputs", inputs=self.inputs(reduced=True))]
 
     def further_counters(self, inputs: Tensors) -> list[StepCounter]:
-        """What the family counts besides."""
+        """Further counters of the family."""
         return []
 
     # what the harness calls

@@ -38,7 +38,7 @@ class RankFailed(RuntimeError):
 
 
 class _Traceback(Exception):
-    """What a rank printed when it raised; shown as the cause of `RankFailed`."""
+    """The traceback of a failed rank; shown as the cause of `RankFailed`."""
 
 
 def run_ranks(body: Body, ranks: int, argument: dict[str, Any], backend: str, key: str) -> list[Any]:
@@ -56,7 +56,7 @@ def run_ranks(body: Body, ranks: int, argument: dict[str, Any], backend: str, ke
 
 
 def require_gpus(ranks: int, preset: str) -> None:
-    """What ranks on GPUs ask of the machine; what is lacking makes the variant not applicable, never slow."""
+    """Check that this machine has GPUs for the ranks; a lack of them makes the variant not applicable, never slow."""
     if not torch.cuda.is_available():
         raise NotApplicable(f"preset {preset} needs GPUs and torch sees none; --preset cpu runs anywhere")
     if not dist.is_nccl_available():
@@ -140,7 +140,7 @@ def _lost(rank: int, code: int) -> str:
 
 
 def _first_failure(started: dict[int, Any], answers: Any) -> RankFailed | None:
-    """What a rank died of, if one did: its own words, or how its process ended."""
+    """The error of a failed rank, if any: its own message, or how its process ended."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with contextlib.suppress(queue.Empty):

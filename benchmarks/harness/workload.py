@@ -1,4 +1,4 @@
-"""What a family hands the harness: one variant, built, checkable and steppable."""
+"""The interface between a family and the harness: one variant, built, checkable and steppable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fact(metric: str, value: float, unit: str, formula: str | None = None, *, di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one step does, for rates and the roofline.
+    """Work of one step, for rates and the roofline.
 
     `bytes` is the least memory traffic the step must cause, or None.
     """
@@ -49,7 +49,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the child was asked for: the case, the plug-in, and which process of how many this is."""
+    """A job of a measuring process: the case, the plug-in, and which process of how many this is."""
 
     benchmark: str
     workload: str
@@ -98,5 +98,5 @@ class Workload(Protocol):
         ...
 
     def after(self) -> str | None:
-        """What was wrong with the timed steps (a loss that is no number), or None."""
+        """A fault found in the timed steps (a loss that is no number), or None."""
         ...

@@ -145,7 +145,7 @@ def _add_counters(report: dict[str, Any], counters: Iterable[Any]) -> None:
 
 
 def _count_compiled_regions(workload: Any, report: dict[str, Any]) -> None:
-    """What the compiler had a part in says so in every process; a variant that should be compiled and is not fails."""
+    """Count the compiled regions in every process; a variant that should be compiled and is not fails."""
     from benchmarks.harness.counters import count_compiled_regions
     from benchmarks.harness.timing.marks import NoMarks
     from benchmarks.harness.workload import StepCounter
@@ -193,7 +193,7 @@ def _profile(workload: Any, job: Any) -> dict[str, Any]:
 
 
 def _judge_after(workload: Any, report: dict[str, Any]) -> None:
-    """What only the measuring itself could find out: correctness on ranks, a loss that is no number."""
+    """Checks that need the measurement first: correctness on ranks, a loss that is no number."""
     correctness = workload.correctness() if hasattr(workload, "correctness") else None
     if correctness is not None:
         report["correctness"] = correctness.to_json()

@@ -37,7 +37,7 @@ def abba(rounds: int) -> tuple[ArmTurn, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaved:
-    """What to run in both checkouts."""
+    """The command to run in both checkouts."""
 
     base: Path
     head: Path

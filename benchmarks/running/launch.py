@@ -50,7 +50,7 @@ CPU_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class ProcessOutcome:
-    """What a process reported, or what became of it."""
+    """Report of a process, or how it failed."""
 
     report: dict[str, Any]
     output_tail: str

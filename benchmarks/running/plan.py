@@ -50,7 +50,7 @@ def repetitions(selection: Sequence[Selected], processes: int, seed: int) -> lis
 
 
 def tasks_of(number: int, *, first: bool, last: bool) -> list[str]:
-    """What a process does: check and count once per case, the canary in the first and the last process of the run."""
+    """Tasks of a process: check and count once per case, the canary in the first and the last process of the run."""
     once = ["check", "count"] if number == 0 else []
     return ["time", *once, *["canary_before"] * first, *["canary_after"] * last]
 

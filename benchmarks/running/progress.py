@@ -23,7 +23,7 @@ class ProgressBar:
     quiet: bool = False
 
     def starting(self, note: str) -> None:
-        """What runs next."""
+        """Announce the next process."""
         self._tell(note)
 
     def finished(self, note: str, *, of_plan: int = 1) -> None:

@@ -28,7 +28,7 @@ QUARANTINED = "quarantined"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to run, and how."""
+    """A request to run benchmarks."""
 
     selection: tuple[Selected, ...]
     preset: Preset
@@ -339,7 +339,7 @@ class SuiteSession:
         return [reading for which in ("canary_before", "canary_after") if (reading := self._reading(which))]
 
     def child_environment(self) -> dict[str, Any]:
-        """What only a process with torch can tell of the environment."""
+        """The part of the environment that only a process with torch can read."""
         return next(
             (
                 report["environment"]

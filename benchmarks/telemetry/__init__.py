@@ -1,1 +1,1 @@
-"""What the machine did while the suite ran."""
+"""Telemetry of the machine while the suite runs."""

@@ -37,7 +37,7 @@ class AmdSmiProbe:
             raise OSError(f"amdsmi has no device {index}: {error}") from error
 
     def _tried(self, reading: Callable[[], Any]) -> float | None:
-        """What the device does not tell is `N/A`, a missing field or an exception, by the release of amdsmi."""
+        """Read a value; None where amdsmi has none (`N/A`, a missing field or an exception, by release)."""
         try:
             return float(reading())
         except self._trouble:

@@ -1,4 +1,4 @@
-"""What the machine did while the suite ran: every source that answers, read ten times a second.
+"""Telemetry of the machine while the suite runs: every source that answers, read ten times a second.
 
 A run has the summary of all of it, a result that of its own measured windows.
 """
@@ -114,7 +114,7 @@ class Telemetry:
         return self._summary([(0, 2**63)]) | facts
 
     def during(self, windows: Sequence[Window]) -> dict[str, Any]:
-        """What was read within these windows, in the contract's fields; `readings` says how often."""
+        """Readings within these windows, in the contract's fields; `readings` says how often."""
         counts = [sum(len(source.within(window)) for window in windows) for source in self.sources]
         return self._summary(windows) | {"readings": max(counts, default=0)}
 

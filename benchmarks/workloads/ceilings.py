@@ -1,4 +1,4 @@
-"""What this machine can do at most: matrix products, memory traffic, transfers to the device, launching nothing."""
+"""Measure the limits of this machine: matrix products, memory traffic, transfers to the device, launching nothing."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Collective:
             self._needs_transport()
 
     def _needs_transport(self) -> None:
-        """What the transport asks of the machine; a way that is not there is not applicable, and never another one."""
+        """Check that the transport exists on this machine; where it does not, the variant is not applicable."""
         if self.transport is None:
             return
         from torch._C._distributed_c10d import _SymmetricMemory
@@ -82,7 +82,7 @@ class Collective:
         return f"{wrong} elements arrived wrong; its speed is void" if wrong else None
 
     def correctness(self) -> Correctness:
-        """What the ranks found."""
+        """The ranks' checks."""
         result = Correctness(reference="exact integer payloads, distinct per rank")
         result.require("wrong_elements", sum(rank["wrong"] for rank in self.by_rank), 0.0, f"{self.ranks} ranks")
         return result
@@ -194,13 +194,13 @@ class Payload:
     device: str
 
     def base(self, elements: int) -> Tensor:
-        """What all ranks have in common."""
+        """The part of the payload that all ranks share."""
         numbers = torch.arange(elements, device=self.device, dtype=torch.float32)
         return (numbers % (251 if self.dtype is torch.float32 else 13)).to(self.dtype)
 
     @property
     def apart(self) -> int:
-        """What one rank has more than the rank before it."""
+        """The part of the payload by which a rank differs from the one before it."""
         return 1000 if self.dtype is torch.float32 else 1
 
 
@@ -342,7 +342,7 @@ def check(operation: Operation, rank: int, ranks: int, ready: Ready) -> int:
 
 
 def expected(operation: Operation, rank: int, ranks: int, ready: Ready) -> Tensor | None:
-    """What must have arrived; None where this rank is promised nothing."""
+    """The expected payload; None where this rank is promised nothing."""
     base, part, apart = ready.base, ready.part, ready.apart
     own = slice(rank * part, (rank + 1) * part)
     if operation in (Operation.ALL_REDUCE, Operation.REDUCE, Operation.REDUCE_SCATTER):

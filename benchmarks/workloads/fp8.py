@@ -74,5 +74,5 @@ def product(x: Tensor, w_KN: Tensor) -> Tensor:
 
 
 def rounded_product(x: Tensor, w_KN: Tensor) -> Tensor:
-    """What `product` must agree with."""
+    """The reference for `product`."""
     return _Rounded.apply(x.flatten(0, -2), w_KN).view(*x.shape[:-1], w_KN.shape[1])  # type: ignore[no-any-return,no-untyped-call]

@@ -1,4 +1,4 @@
-"""What one rank does of a layer that is divided: experts, the width of an MLP, the sequence of an attention."""
+"""One rank's part of a divided layer: experts, the width of an MLP, the sequence of an attention."""
 
 # T tokens of one rank, C model width, F inner or expert width, E experts, K chosen, n ranks
 
@@ -46,11 +46,11 @@ class RankPart(ABC):
 
     @abstractmethod
     def local(self, tensors: Named) -> Named:
-        """What this rank has of them; of their gradients likewise."""
+        """This rank's part of the weights; of their gradients likewise."""
 
     @abstractmethod
     def output(self, whole: Tensor) -> Tensor:
-        """What this rank has of the whole output."""
+        """This rank's part of the output."""
 
     @abstractmethod
     def forward(self, tensors: Named) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the board's cells show: which columns, and for each cell its class, text, words and address.
+"""Cells of the board: which columns, and for each cell its class, text, words and address.
 
 The page and the live patches are made from the same faces, so an open page and a fresh one never differ.
 """
@@ -36,7 +36,7 @@ class Lens(StrEnum):
 
 
 class CellMode(StrEnum):
-    """What cells show beside their colour."""
+    """The text in cells, beside their colour."""
 
     VERDICT = "verdict"
     CHANGE = "change"
@@ -85,7 +85,7 @@ class Layout:
 
 
 class Face(NamedTuple):
-    """What a cell shows: class, content (HTML), accessible words, address; loud ones are links and are named.
+    """The look of a cell: class, content (HTML), accessible words, address; loud ones are links and are named.
 
     A named tuple because a page may make thousands of them.
     """

@@ -1,4 +1,4 @@
-"""What the board shows when one points at a cell: value, baseline, change, cause, why, and a picture."""
+"""The popover of a cell: value, baseline, change, cause, why, and a picture."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
 
 
 def gates(why: Explanation) -> list[tuple[bool, str]]:
-    """What must agree before a cell is red, and whether it did here: from the stored numbers, in words."""
+    """The conditions for a red cell, and whether each held here: from the stored numbers, in words."""
     rows: list[tuple[bool, str]] = []
     gate = why.numbers.get("min_change", why.numbers.get("exact_min_change"))
     if why.change is not None and gate is not None:

@@ -241,7 +241,7 @@ def _pull_request(number: int | None, repository_url: str | None) -> str:
 
 
 def _notice(notice: Notice, width: int, layout: Layout) -> str:
-    """What happened between two commits, as a thin line across the grid at its place in time."""
+    """An event between two commits, as a thin line across the grid at its place in time."""
     fixed = 5 if layout.pull_requests else 4
     alarm = notice.kind is not NoticeKind.ENVIRONMENT
     title = cell_escape(notice.text)

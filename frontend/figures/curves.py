@@ -46,7 +46,7 @@ class Ceiling:
 
 
 def curve_name(curve: Curve, sweep: Sweep) -> str:
-    """What tells a curve from the others of its figure."""
+    """The name of a curve: the parameters in which it differs from the others of its figure."""
     several = len({each.testbed for each in sweep.curves}) > 1
     names = {each.name for each in sweep.curves}
     parts = ([curve.testbed] if several else []) + ([curve.name] if len(names) > 1 or not several else [])

@@ -85,7 +85,7 @@ def ticks_of(points: SeriesPoints, moments: list[datetime]) -> list[str]:
 
 
 def hovers_of(points: SeriesPoints, moments: list[datetime]) -> list[str]:
-    """What is said of each point. Whole columns are escaped at once: a page may have thousands of points."""
+    """Hover texts of points. Whole columns are escaped at once: a page may have thousands of points."""
     unit = points.series.unit
     values: list[float] = np.asarray(points.value, dtype=float).tolist()
     changes: list[float] = np.asarray(points.change, dtype=float).tolist() or [float("nan")] * len(values)

@@ -32,7 +32,7 @@ class Scale:
         return round(self.y(value) / HEIGHT * 100, 2)
 
     def ticks(self) -> list[tuple[str, float]]:
-        """What stands beside the axis: (change, height in percent)."""
+        """Labels of the axis: (change, height in percent)."""
         found = []
         for step in (0.05, 0.1, 0.2, 0.4):
             for sign, mark in ((1, "▲"), (-1, "▼")):

@@ -164,7 +164,7 @@ def board_patch(visit: Visiting) -> Response:
 
 @router.get("/board/cell")
 def board_cell(visit: Visiting) -> Response:
-    """What is shown when one points at a cell."""
+    """The popover of a cell."""
     from frontend.board.details import cell_details
 
     return html_response(visit.request, render("cell.html", cell_details(visit)))

@@ -120,7 +120,7 @@ def compare_page(visit: Visiting) -> Response:
 
 
 def before(visit: Visit, scope: QueryScope, head: str) -> str:
-    """What one compares with when one does not say: the nearest earlier run; else the parent; else the last good."""
+    """The default base of a comparison: the nearest earlier run; else the parent; else the last good."""
     name = scope.testbed.name if scope.testbed else None
     side = service.compare_commits(visit.c, scope.project.slug, head, head, name).head
     for run_id in side.runs.values():

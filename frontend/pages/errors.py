@@ -12,7 +12,7 @@ from frontend.render import html_response, render, visible
 
 
 class ShownProblem(Protocol):
-    """What the service says of an error."""
+    """An error as the service reports it."""
 
     @property
     def status(self) -> int: ...

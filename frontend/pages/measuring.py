@@ -1,4 +1,4 @@
-"""What is measured besides new commits: comparisons, bisections, backfills, and what the clock asks for."""
+"""Measurements besides new commits: comparisons, bisections, backfills, schedules."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -193,7 +193,7 @@ def sentence(trends: Trends) -> str:
 
 
 def note(groups: Sequence[CaseGroup]) -> str:
-    """What needs a person."""
+    """Cases that need a person."""
     unowned = next((group for group in groups if group.title == "Nobody on it"), None)
     number = sum(len(group.cases) + group.more for group in groups if group.title in ("Nobody on it", "In hand"))
     if not number:
@@ -430,7 +430,7 @@ def environments(trends: Trends) -> list[tuple[float, str]]:
 
 
 def data_of(trends: Trends) -> Markup:
-    """What the crosshair reads: moments, and of each strip its mean."""
+    """Data of the crosshair: moments, and the mean of each strip."""
     content: dict[str, Any] = {
         "at": [int(each.timestamp()) for each in trends.at],
         "strips": [strip.mean.line for strip in trends.strips],

@@ -327,7 +327,7 @@ GAINS_NAMED = 3
 
 
 def gained(series: Sequence[ImprovedSeries]) -> str:
-    """What got better at the same commit, most of all, to be weighed against it; nothing where nothing did."""
+    """The largest improvement at the same commit, to be weighed against it; empty where there is none."""
     found = [
         f"{each.metric} of {each.benchmark} {each.variant.replace(',', ', ')}".strip()
         + f" got {numbers.percent(abs(each.change))} {change_word(each.unit, each.direction, each.change)}"
@@ -414,7 +414,7 @@ STEP_LOOKS = {
 
 
 def step_mark(step: BisectionStep) -> Markup:
-    """What a step of the bisection said of its commit."""
+    """The mark of a bisection step: good, bad or open."""
     look, words = STEP_LOOKS.get(step.state, (("s", ""), step.state))
     said = f" {numbers.signed_percent(step.change)}" if step.change is not None else ""
     mark = tag(look, f"{words}{said}")

@@ -69,7 +69,7 @@ class RegressionGroup:
 
 @router.get("/regressions")
 def regressions_page(visit: Visiting) -> Response:
-    """What is slower, since when, by whom; what nobody has taken comes first."""
+    """The list of regressions; those that nobody has taken come first."""
     project, here = visit.project(), visit.here
     found, following = listed(visit, project)
     pictures = pictures_of(visit, project, found[:PICTURES])
@@ -95,7 +95,7 @@ def regressions_page(visit: Visiting) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What was just done in bulk, and can be undone."""
+    """A bulk action just taken, which can be undone."""
 
     words: str
     ids: tuple[int, ...]
@@ -163,7 +163,7 @@ def _percent(text: str) -> float | None:
 
 
 def worsened(regression: Regression) -> str:
-    """What the change of cost means for the metric that leads."""
+    """The change of the leading metric, in its own terms."""
     return worse_word(regression.unit, regression.direction)
 
 
@@ -244,7 +244,7 @@ def picture_of(regression: Regression, positions: Sequence[int], values: Sequenc
 
 
 def grouped(items: list[Item]) -> list[RegressionGroup]:
-    """What needs a person first."""
+    """Group the list; regressions that need a person come first."""
     unowned, in_hand, machine, suspected, over = [], [], [], [], []
     for each in items:
         regression = each.regression
@@ -354,7 +354,7 @@ def triage_one(
 
 @router.get("/regressions.atom")
 def atom(visit: Visiting) -> Response:
-    """What was opened or changed, for feed readers."""
+    """The Atom feed of opened and changed regressions."""
     project = visit.project()
     page = service.list_regressions(visit.c, RegressionFilter(project=project, limit=50))
     base = visit.config.public_url.rstrip("/")

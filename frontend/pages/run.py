@@ -83,7 +83,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/live")
 def run_live(visit: Visiting, run_id: str, after: int = 0) -> Response:
-    """What changes while a run goes: its status, and log lines newer than those shown."""
+    """The live part of a run's page: its status, and log lines newer than those shown."""
     run = run_view.load_run(visit.c, run_id)
     page = run_view.load_log(visit.c, run_id, after=after) if after else run.log
     content = {

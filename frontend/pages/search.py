@@ -46,7 +46,7 @@ def search_page(visit: Visiting) -> Response:
 
 
 def the_one(found: SearchHits) -> Hit | None:
-    """What the text can only mean: the one thing found, or the one commit whose sha it begins."""
+    """The only possible target of a search: the one thing found, or the one commit whose sha it begins."""
     if len(found.hits) == 1:
         return found.hits[0]
     text = found.text.lower()

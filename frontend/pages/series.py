@@ -193,7 +193,7 @@ def chosen_sha(points: SeriesPoints, asked: str) -> str | None:
 
 
 def describe(name: str, points: SeriesPoints) -> str:
-    """What the chart shows, in a sentence."""
+    """Describe the chart in a sentence."""
     series = points.series
     if not len(points):
         return f"{name} {series.metric} on {series.testbed}: no point in this range."
@@ -240,7 +240,7 @@ def point_tag(verdict: str, *, onset: bool, gained: float | None) -> Markup:
 
 
 def would_not(why: Explanation | None, direction: str, unit: str) -> str:
-    """What would have made the verdict another one."""
+    """Conditions under which the verdict would have been another one."""
     gate = None if why is None else why.numbers.get("min_change")
     if why is None or why.baseline is None or gate is None:
         return ""

@@ -81,7 +81,7 @@ class PolicyForm:
 
 @router.post("/settings/policy/preview")
 def preview_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> Response:
-    """What another threshold would have told of the last days; nothing is changed yet."""
+    """Preview another threshold over the last days; nothing is changed yet."""
     visit.check_action(form.csrf_token)
     access.require(visit.principal, Scope.ADMIN)
     known = policies.policy_of(visit.c, form.project)
@@ -126,7 +126,7 @@ def save_github(
     repository_id: Annotated[str, Form(max_length=20)] = "",
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """What GitHub is told of this project, and whose workflows may deliver to it."""
+    """Save what is sent to GitHub about this project, and whose workflows may deliver to it."""
     visit.check_action(csrf_token)
     access.require(visit.principal, Scope.ADMIN)
     slug = projects.find_project(visit.c, project).slug

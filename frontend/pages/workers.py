@@ -167,7 +167,7 @@ def worker_row(worker: ListedWorker) -> WorkerLine:
 
 
 def trouble_words(capabilities: Mapping[str, Any]) -> str:
-    """What is wrong with the worker's machine, and results that it could not deliver as they are."""
+    """Faults of the worker's machine, and results that it could not deliver as they are."""
     said = [str(capabilities["trouble"])] if capabilities.get("trouble") else []
     spool = capabilities.get("spool")
     if isinstance(spool, Mapping):

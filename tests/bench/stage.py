@@ -24,7 +24,7 @@ from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
 
 # The server closes a connection that has rested for half a minute.
-RESTED_S = 20
+RESTED_S = 5
 MOST_DELAY_MS = 100
 """Of PostgreSQL's `commit_delay`."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from worker.config import Isolation
-from worker.isolation.container import Container, Limits, Network, find_runtime, visible_gpus
+from worker.isolation.container import Container, ContainerLimits, Network, find_runtime, visible_gpus
 from worker.isolation.processes import RunUser
 from worker.isolation.protection import Protection, establish
 
@@ -61,7 +61,9 @@ def podman(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def container(**changes: Any) -> Container:
-    limits = Limits(memory_bytes=8_000_000_000, processes=4096, open_files=65_536, shared_memory_bytes=4_000_000_000)
+    limits = ContainerLimits(
+        memory_bytes=8_000_000_000, processes=4096, open_files=65_536, shared_memory_bytes=4_000_000_000
+    )
     made = Container(
         runtime="/usr/bin/docker", image="debian:13", worker="host-1", user=RunUser(name="x", uid=58_300, gid=58_300),
         readable=(Path("/opt/python"),), limits=limits, gpus="all",

@@ -125,7 +125,7 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
-    """What would keep the code of commits apart if a worker were started here, as this user, with these settings."""
+    """Which isolation a worker started here would have, as this user, with these settings."""
     from worker.isolation.protection import describe, establish
 
     config = worker_config(settings.changed(redis_url="redis://none", token="none"), testbed="cpu", name="doctor")

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was looked at, whether it is good, what was found, and how to mend it."""
+    """One check: its name, whether it passed, what was found, and how to mend it."""
 
     name: str
     good: bool

@@ -1,4 +1,4 @@
-"""What the commands share: options that mean the same everywhere, and how a line is said."""
+"""Shared by the commands: options that mean the same everywhere, and how a line is printed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class FoundRuns:
     notes: list[str] = field(default_factory=list)
 
     def take(self, imported: Imported, data: bytes) -> None:
-        """What one file holds; a run that another file held already is there twice."""
+        """Add the runs of one file; a run that another file held already counts as a duplicate."""
         self.read += imported.read
         for run in imported.runs:
             records = sum(imported.records[run.id])
@@ -99,7 +99,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of an import, as counts and as sentences. Every one of the records read is in one other count."""
+    """Result of an import, as counts and as sentences. Every one of the records read is in one other count."""
 
     files: int
     runs: int
@@ -230,7 +230,7 @@ def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = Fal
 
 @dataclass(slots=True)
 class _Tally:
-    """What the service has said so far."""
+    """The service's answers so far."""
 
     refused: list[str]
     stored: int = 0
@@ -293,7 +293,7 @@ def refusal_concerns_this_run(refusal: Refusal) -> bool:
 
 
 def preview(found: FoundRuns) -> Report:
-    """What would be delivered, as far as the files say it."""
+    """Preview of an import, from the files alone."""
     found.notes.append(
         "no service was asked, so this does not say what is stored already and which units do not fit (see --url)"
     )

@@ -9,7 +9,7 @@ from tidemark.refusal import Refusal
 
 
 def setup_of(pip: str | None, setup: str | None, env: Sequence[str]) -> dict[str, Any]:
-    """What one side of a comparison installs or sets."""
+    """Parse the packages and variables of one side of a comparison."""
     found: dict[str, Any] = {}
     if pip:
         found["pip"] = pip

@@ -97,7 +97,7 @@ class Service:
         return self.get(_policy_path(project))
 
     def preview_policy(self, project: str, table: Mapping[str, Any], *, days: int, declared: bool) -> dict[str, Any]:
-        """What these thresholds would have told of the last days; `declared`: as the [policy] of tidemark.toml."""
+        """Preview these thresholds over the last days; `declared`: as the [policy] of tidemark.toml."""
         return self.post(f"{_policy_path(project)}/preview", {"policy": table, "days": days, "declared": declared})
 
     def choose_policy(self, project: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def describe_policy(answer: Mapping[str, Any]) -> str:
 
 
 def describe_preview(answer: Mapping[str, Any]) -> str:
-    """What would be told besides, and what no longer."""
+    """Describe a policy preview: alarms added, and alarms gone."""
     lines = [
         f"in the last {answer['days']} days: {answer['then']} regressions instead of {answer['now']} "
         f"in the {answer['affected']} of {answer['series']} series whose thresholds would change"

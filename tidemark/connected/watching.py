@@ -1,4 +1,4 @@
-"""What happens once a project is watched: what its repository holds, what is queued for whom, and where to look on."""
+"""Describe a project just added: what its repository holds, what is queued for whom, and where to look on."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class FoundRegression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOutcome:
-    """What was planted, what was found, and how long it took. `runs` are commit and suite."""
+    """Result of the demo: what was planted, what was found, and how long it took. `runs` are commit and suite."""
 
     planted: Sequence[Planted]
     wanted: frozenset[tuple[str, str]]
@@ -77,7 +77,7 @@ class DemoOutcome:
 
     @property
     def missed(self) -> list[str]:
-        """What should have been seen and was not, as sentences."""
+        """Planted changes that were not found, as sentences."""
         by_commit = {hit.commit: hit for hit in self.hits}
         return [sentence for planted in self.planted for sentence in _lacking(planted, by_commit.get(planted.sha))]
 

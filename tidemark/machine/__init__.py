@@ -1,1 +1,1 @@
-"""What runs on this machine: the data directory, embedded servers, child processes, and who keeps them alive."""
+"""On this machine: the data directory, embedded servers, child processes, and who keeps them alive."""

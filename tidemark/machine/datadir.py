@@ -45,7 +45,7 @@ def resolve_data_dir(given: Path | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """What a running supervisor wrote about itself and its children."""
+    """The supervisor's record of itself and its children."""
 
     supervisor: Process
     url: str
@@ -137,7 +137,7 @@ class DataDirectory:
             self._lock_fd = None
 
     def running(self) -> Running | None:
-        """What the last supervisor wrote, whether it still lives or not."""
+        """Read the last supervisor's record, whether it still lives or not."""
         text = self.read_private("supervisor.json")
         if text is None:
             return None

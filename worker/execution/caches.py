@@ -1,4 +1,4 @@
-"""What a worker keeps from one run to the next, within a limit of bytes: checkouts, and what setup commands built.
+"""Caches of a worker between runs, within a limit of bytes: checkouts, and what setup commands built.
 
 An entry is a directory that is complete or not there, found by a key made of everything it was built from. The one
 that was used longest ago goes first. Nothing here is ever used in place: a run gets a copy of its own.

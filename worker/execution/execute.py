@@ -60,7 +60,7 @@ class RunInterrupted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """What came of a run: the run to deliver, and the files that belong to it."""
+    """Product of a run: the document to deliver, and the files that belong to it."""
 
     body: bytes
     artifacts: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""What torchrun says of ranks that were lost, in words for the page of the run."""
+"""Explain torchrun's report of lost ranks, in words for the page of the run."""
 
 from __future__ import annotations
 

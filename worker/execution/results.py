@@ -32,7 +32,7 @@ LOG_ARTIFACT = "worker.log.txt"
 
 
 class Unusable(Exception):
-    """What the command wrote cannot be taken; the message is the sentence a person reads."""
+    """The command's output cannot be used; the message is the sentence a person reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class RunDir:
 
     @property
     def compile_cache(self) -> Path:
-        """What torch.compile, Triton and the driver keep: begins empty, so that every run compiles what it measures."""
+        """Caches of torch.compile, Triton and the driver: empty at first, so every run compiles what it measures."""
         return self.root / "compiled"
 
     @property

@@ -33,7 +33,7 @@ ARMS = {"A": "base", "B": "head"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a round is asked to do, as its lease says."""
+    """The task of a round, from its lease."""
 
     session: str
     purpose: str

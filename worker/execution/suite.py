@@ -1,4 +1,4 @@
-"""What a suite asks for (the spec that came with the lease), and the commands that follow from it."""
+"""The suite's spec, as it came with the lease, and the commands that follow from it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SuiteSpec:
         return (*self._torchrun(python), *self._one_process(python, run_json))
 
     def _torchrun(self, python: Path) -> tuple[str, ...]:
-        """What starts the ranks: it ends the others when one is lost, and the run with them."""
+        """torchrun, which starts the ranks: it ends the others when one is lost, and the run with them."""
         if self.ranks is None:
             return ()
         return (

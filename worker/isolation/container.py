@@ -33,8 +33,8 @@ class Network(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a container may use of this machine."""
+class ContainerLimits:
+    """Limits of a container."""
 
     memory_bytes: int
     processes: int
@@ -51,7 +51,7 @@ class Container:
     worker: str
     user: RunUser | None
     readable: tuple[Path, ...]
-    limits: Limits
+    limits: ContainerLimits
     gpus: str | None
 
     @property
@@ -97,7 +97,7 @@ class Container:
         return ("--userns=keep-id", *same) if self.is_podman else same
 
     def own_environment(self) -> dict[str, str]:
-        """What the runtime itself needs to know; nothing of the worker's secrets, nothing of the commit's."""
+        """Environment of the container runtime itself; none of the worker's secrets, nothing of the commit's."""
         kept = ("PATH", "HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "DOCKER_HOST", "CONTAINER_HOST")
         return {name: os.environ[name] for name in kept if name in os.environ}
 

@@ -70,7 +70,7 @@ class DiskWatch:
 
 
 def taken_bytes(places: Sequence[Path]) -> int:
-    """What these directories take on disk, as far as it can be seen; without following links, and however deep."""
+    """Bytes that these directories take on disk, as far as can be seen; without following links, and however deep."""
     if not places:
         return 0
     try:

@@ -67,7 +67,7 @@ def commit_environment(
     compile_cache: Path,
     also_pass: Iterable[str] = (),
 ) -> dict[str, str]:
-    """What a command of a run sees: the machine's harmless variables, the suite's, and the run's, in that order."""
+    """Environment of a run's command: the machine's harmless variables, the suite's, and the run's, in that order."""
     named = frozenset(also_pass)
     passed = {name: value for name, value in own.items() if name in named or _is_harmless(name, value)}
     private = {

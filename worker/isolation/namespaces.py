@@ -1,4 +1,4 @@
-"""What a command sees of the machine: its own mounts, network, and shared memory. Linux; the standard library only.
+"""Namespaces of a command: its own mounts, network, and shared memory. Linux; the standard library only.
 
 `furnish` is for root, whose commands run as another user: closed directories hold nothing but what the command needs,
 and the places where everybody may write (/tmp, /dev/shm) are empty and its own. `build` is for an ordinary user, whose

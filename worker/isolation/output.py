@@ -1,4 +1,4 @@
-"""What a command prints: cut into bounded, clean lines, with its progress told apart from its words.
+"""The output of a command: cut into bounded, clean lines, with its progress told apart from its words.
 
 Lines come from code nobody has vetted: they may be endless, binary, or full of terminal tricks.
 """

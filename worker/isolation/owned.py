@@ -97,7 +97,7 @@ def _pieces(descriptor: int, limit_bytes: int) -> Iterator[bytes]:
 
 
 def names_in(directory: int) -> tuple[list[str], bool]:
-    """What a directory lists, in order; and whether that is all of it."""
+    """Names in a directory, in order, and whether that is all of them."""
     names: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:

@@ -335,7 +335,7 @@ def _end_all(condemned: Callable[[psutil.Process], bool]) -> int:
 
 
 def oom_kills_so_far() -> int:
-    """What the kernel's out-of-memory killer has ended since boot; 0 where that is not told."""
+    """Processes that the kernel's out-of-memory killer has ended since boot; 0 where unknown."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -1,4 +1,4 @@
-"""What keeps the code of a commit away from everything else on this machine, found out by trying it.
+"""Isolation of a commit's code from everything else on this machine, found out by trying it.
 
 `container`: commit code runs in a container with a read-only root and no network, where this worker was given an image
 and the machine has podman or docker. `user`: each run is an unprivileged user of its own, in a view of the file system
@@ -29,7 +29,7 @@ import psutil
 from worker.config import Isolation, WorkerConfig
 from worker.isolation import cgroups, namespaces
 from worker.isolation.cgroups import CGroup
-from worker.isolation.container import Container, Limits, Network, find_runtime, visible_gpus
+from worker.isolation.container import Container, ContainerLimits, Network, find_runtime, visible_gpus
 from worker.isolation.output import OutputStream
 from worker.isolation.processes import Command, Interrupt, RunUser, run_command
 from worker.observe import read_accelerators
@@ -90,7 +90,7 @@ class Sandbox:
         return view
 
     def room(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
-        """What `worker.isolation.namespaces` is told; None where the machine is seen as it is."""
+        """The order for `worker.isolation.namespaces`; None where the machine is seen as it is."""
         if not self.has_room:
             return None
         needed = {str(path): may for path, may in self._needed(*writable).items()}
@@ -102,7 +102,7 @@ class Sandbox:
         }
 
     def limits(self) -> AbstractContextManager[None]:
-        """What a command's processes may use together, while it is entered."""
+        """Limits that a command's processes share, while this context is entered."""
         return nullcontext() if self.group is None else self.group.limits()
 
     def _needed(self, *writable: Path) -> dict[Path, bool]:
@@ -170,7 +170,7 @@ def _try_container(config: WorkerConfig, runs_dir: Path) -> Sandbox | None:
         worker=config.name,
         user=user,
         readable=tuple(interpreter_paths()),
-        limits=Limits(
+        limits=ContainerLimits(
             memory_bytes=config.memory_limit_bytes or int(total * SHARE_OF_MEMORY),
             processes=MAX_PROCESSES,
             open_files=MAX_OPEN_FILES,
@@ -248,7 +248,7 @@ def _best_first(bare: Sandbox, group: CGroup | None) -> Iterator[Sandbox]:
 
 
 def _effective_reason(sandbox: Sandbox, failure: str | None, no_group: str | None) -> str:
-    """What a run has and what it has not, in words."""
+    """Describe the isolation and limits in effect, and what is missing."""
     assert sandbox.user is not None
     who = "each run as a user of its own" if sandbox.claim is not None else f"commit code runs as {sandbox.user.name}"
     parts = [who]

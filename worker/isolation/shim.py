@@ -236,7 +236,7 @@ def be_first(order: dict[str, Any], room: dict[str, Any], report: int) -> None:
 
 @contextlib.contextmanager
 def in_groups(groups: list[list[str]]) -> Iterator[None]:
-    """What is started meanwhile belongs to these groups; the shim itself goes back to where it was."""
+    """Processes started within this context belong to these groups; the shim itself returns to its own."""
     for place, _ in groups:
         enter_group(place)
     try:

@@ -31,7 +31,7 @@ def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
     responses=answer(Preview, "What would have been told of the last days"),
 )
 def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, caller: Reader) -> Any:
-    """What other thresholds would have told of the last 90 days, beside what is told now. Nothing is changed. One at a
+    """Compare the alarms of the last 90 days under other thresholds with those in force. Nothing is changed. One at a
     time for each project: it judges months of history twice, so it is not for strangers either."""
     require_name(caller)
     compare = policies.preview_declared if body.declared else policies.preview

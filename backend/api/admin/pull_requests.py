@@ -34,7 +34,7 @@ def list_pull_requests(
 def outbox(
     c: Transaction, _: Reader, project: Annotated[Slug, Query()], limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> Any:
-    """What GitHub is to be told of a project: waiting, sent, or given up and why."""
+    """Messages to GitHub about a project: waiting, sent, or given up and why."""
     return Json(github_outbox.outbox(c, project, limit))
 
 

@@ -1,1 +1,1 @@
-"""What every request passes before a route: hosts, rates, sizes, pace, and the connections themselves."""
+"""The layers around every request: hosts, rates, sizes, pace, and the connections themselves."""

@@ -1,4 +1,4 @@
-"""What uvicorn leaves open for ever: connections whose request does not come, and readers that do not read."""
+"""Close connections that uvicorn leaves open for ever: no request comes on them, or nobody reads the answer."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BodyTooSlow(HTTPException):
 
 
 class IncomingBody:
-    """What was received so far; then what the application receives."""
+    """The body received so far, followed by the rest as it arrives."""
 
     def __init__(self, directory: Path) -> None:
         self.size = 0

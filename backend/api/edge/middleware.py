@@ -210,7 +210,7 @@ class Edge:
 
 
 def _of(error: Exception, scope: Scope) -> ProblemDocument:
-    """What happened before the application was asked. The rest of the body stays unread: the connection ends."""
+    """Refuse a request before the application is called. The rest of the body stays unread: the connection ends."""
     if isinstance(error, ServiceError):
         return _closing(of_service_error(error))
     if isinstance(error, HTTPException):

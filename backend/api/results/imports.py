@@ -78,7 +78,7 @@ def stated(
     column: Annotated[Words, Query(description="CSV: NAME=PART")] = [],  # noqa: B006
     variant: Annotated[Words, Query(description="KEY=VALUE, a parameter that every result gets")] = [],  # noqa: B006
 ) -> Context:
-    """What the caller states for what the file does not say: in the address, or in the form."""
+    """The import context given in the query or the form."""
     sent = {name: values[0] for name, values in upload.fields.items() if values}
     slug = project or sent.get("project")
     if not slug:

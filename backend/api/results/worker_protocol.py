@@ -1,4 +1,4 @@
-"""What a worker says and asks: it is alive, it takes a run, keeps it, tells how it goes, hands it back."""
+"""The worker's routes: hello, lease, heartbeat, events, hand back."""
 
 from typing import Any
 

@@ -69,6 +69,6 @@ def cancel(backfill_id: Ulid, c: Transaction, now: Now, caller: Writer) -> Any:
 
 @router.get("/schedules", response_model=None, responses=answer(Page[ScheduleView], "By project and name"))
 def list_schedules(c: Transaction, _: Reader, project: Annotated[Slug | None, Query()] = None) -> Any:
-    """What is measured by the clock, as the newest commit of each project declares it; its next turn and its last."""
+    """Schedules, as the newest commit of each project declares them, with the next and the last time of each."""
     found = schedule.list_schedules(c, None if project is None else find_project(c, project).id)
     return Json({"items": found, "next": None})

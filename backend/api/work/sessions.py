@@ -30,7 +30,7 @@ Command = Annotated[str, StringConstraints(min_length=1, max_length=10_000, patt
 
 
 class SetupBody(RequestBody):
-    """What an arm installs or sets beyond what its suite does."""
+    """Packages and variables of one arm, beyond those of its suite."""
 
     pip: Annotated[str, StringConstraints(max_length=2000, pattern=PLAIN)] | None = Field(
         default=None, description="requirements and options of pip install, like torch==2.14.0"

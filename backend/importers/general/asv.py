@@ -23,7 +23,7 @@ BENCHMARKS = "benchmarks.json"
 
 
 def read_benchmarks(data: bytes) -> Mapping[str, Mapping[str, Any]]:
-    """What asv's benchmarks.json says of each benchmark; nothing, where the file is not one."""
+    """Benchmarks by name from asv's benchmarks.json; empty where the file is not one."""
     try:
         document = ResultFile(BENCHMARKS, data).document
     except Unreadable:

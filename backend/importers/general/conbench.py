@@ -21,7 +21,7 @@ def _rows(file: ResultFile) -> list[tuple[str, Any]]:
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """What was measured are samples: one process measured them."""
+    """Read one benchmark's data as the samples of one process."""
     draft = Draft()
     for where, row in _rows(file):
         if isinstance(row, Unreadable):

@@ -98,7 +98,7 @@ def _read_further(draft: Draft, text: str, common: dict[str, Any]) -> None:
 
 
 def asked_which(file: ResultFile) -> str | None:
-    """What to say of a list of {name, value}, which does not say which way is better; None: it is none."""
+    """The question to ask of a list of {name, value}, which has no direction; None for any other file."""
     if {"name", "value"} <= file.first.keys():
         return (
             "a list of {name, unit, value} does not say which way is better; "

@@ -222,7 +222,7 @@ def _says_direction(column: str) -> bool:
 
 
 def _metric(column: str) -> tuple[str, str]:
-    """What a column's name says is measured, and in which unit."""
+    """Metric and unit, from a column's name."""
     found = UNIT.match(column)
     if found is not None:
         return found["name"].strip() or column, found["unit"].strip()

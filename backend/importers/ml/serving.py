@@ -121,7 +121,7 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _configuration(row: Mapping[str, Any]) -> Iterable[str]:
-    """What was asked for. A row of `vllm bench sweep` (it numbers its runs) says beside it what the sweep varied."""
+    """Configuration of a run. A row of `vllm bench sweep` (it numbers its runs) adds what the sweep varied."""
     swept = [key for key in row if key not in METRICS and not FOUND.fullmatch(key)] if "run_number" in row else []
     return dict.fromkeys((*CONFIGURATION, *swept))
 

@@ -1,4 +1,4 @@
-"""What TorchBench's userbenchmarks and TritonBench write: flat numbers by name, beside the environment."""
+"""Output of TorchBench's userbenchmarks and of TritonBench: flat numbers by name, beside the environment."""
 
 import json
 import re
@@ -112,7 +112,7 @@ def _reading(metric: Metric, value: float | str, placed: dict[str, Any]) -> Read
 
 
 def _metric(name: str) -> Metric:
-    """What a name that ends as a known one does, such as `eval_latency`, has of it all but the name."""
+    """The known metric that a name such as `eval_latency` ends with, under its own name."""
     lowered = name.lower()
     known = METRICS.get(lowered)
     if known is None and (alike := METRICS.get(lowered.rpartition("_")[2])):
@@ -122,7 +122,7 @@ def _metric(name: str) -> Metric:
 
 
 def _last_words(key: str) -> str:
-    """What is measured, without which case: `…, latency` and `resnet50[x]-latency` are both `latency`."""
+    """The metric of a label, without its case: `…, latency` and `resnet50[x]-latency` are both `latency`."""
     for separator in (", ", "-", ":", "/", "]", "="):
         key = key.rsplit(separator, 1)[-1]
     return key.strip().strip("_") or "value"

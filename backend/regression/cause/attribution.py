@@ -26,7 +26,7 @@ class CanaryShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known around the onset of a change; what is not known is left out."""
+    """Evidence around the onset of a change; unknown facts are left out."""
 
     magnitude: float
     noise: float = 0.0

@@ -1,4 +1,4 @@
-"""What readings of a machine mean before any is compared: which canaries are times, what of an environment counts."""
+"""How readings of a machine are to be understood: which canaries are times, which parts of an environment count."""
 
 from __future__ import annotations
 

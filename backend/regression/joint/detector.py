@@ -264,7 +264,7 @@ class JointDetector:
         return error
 
     def decide(self, inquiry: Inquiry) -> Ask | None:
-        """What the sessions so far say: the code, not the code, or one more session."""
+        """Decide from the sessions so far: the code, not the code, or one more session."""
         rows = self.state.rows[inquiry.testbed]
         change = np.nan_to_num(np.array(inquiry.results).mean(axis=0))
         error = self.session_error(inquiry)

@@ -192,7 +192,7 @@ class Drifts:
             self.state.losing[number] = self.state.newest + AGAIN
 
     def decide_drift(self, inquiry: Inquiry, change: Floats, error: Floats) -> Ask | None:
-        """What a look back says of every benchmark; one more look where it is not clear."""
+        """Decide on drift from a look back at every benchmark; ask for one more where it is not clear."""
         error = np.hypot(error, self.error_of_known(inquiry))
         seen, seen_error = self.slow_loss()
         verdicts = {

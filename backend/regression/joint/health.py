@@ -37,7 +37,7 @@ class Degraded(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthSignals:
-    """What one run says of its machine: points of evidence, and in words."""
+    """Health signals of one run's machine: points of evidence, and the same in words."""
 
     points: float
     kind: Degraded
@@ -51,7 +51,7 @@ class HealthSignals:
 
 
 class Diagnosis(enum.StrEnum):
-    """What the signals of a worker's newest runs diagnose."""
+    """The diagnosis from the health signals of a worker's newest runs."""
 
     NONE = "none"
     MACHINE = "machine"
@@ -91,7 +91,7 @@ class CanaryNoise:
 
 @dataclass(slots=True)
 class Health:
-    """What is usual on one worker."""
+    """Usual readings of one worker."""
 
     noise: CanaryNoise
     canary: dict[str, list[float]] = field(default_factory=dict)

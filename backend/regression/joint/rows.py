@@ -1,4 +1,4 @@
-"""What one testbed measured, row by row, against what is expected: a level per worker and every explained change.
+"""Residuals of one testbed, row by row, against a level per worker and every explained change.
 
 A row is a run. Its residual is its log cost minus the level of its worker and minus the shifts that apply to it: code
 from a commit on, an environment from its first run on, a machine while it was slow. What is left over wants a cause.

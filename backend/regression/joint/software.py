@@ -142,7 +142,7 @@ class Software:
         rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
 
     def refit_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> None:
-        """What the upgrade moved, known better with every run since."""
+        """Estimate anew, from the runs since, by how much an upgrade moved each series."""
         post = np.sort(rows.judged(level=upgrade.level))
         if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
             return

@@ -1,4 +1,4 @@
-"""What the joint detector knows of a project, and how it opens and changes incidents. Its parts decide."""
+"""State of the joint detector for one project, and how it opens and changes incidents. Its parts decide."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SHOWN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WindowEvidence:
-    """What the runs around an onset say together."""
+    """Evidence from the runs around an onset, over all series."""
 
     worker: str
     """The worker that showed the change first."""
@@ -121,7 +121,7 @@ def _agree(share: Floats, information: Floats) -> bool | None:
 
 
 def _symptoms(before: Sequence[JointRun], since: Sequence[JointRun], worker: str) -> tuple[str, ...]:
-    """What this worker's canaries and telemetry say since the onset, where one run or two in a row are proof enough."""
+    """Health signals of this worker since the onset, where one run or two in a row are proof enough."""
     noise = CanaryNoise()
     health: dict[str, Health] = {}
     for run in before:

@@ -39,7 +39,7 @@ REPLICATED_RUNS = 2
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class SeenRun:
     """A point as the detector is to see it."""
 
     point: Point
@@ -60,7 +60,7 @@ class NoisySeries:
         self._policy = policy.after_false_alarms(state.record.disproved)
         self._points = points
         self._at = 0
-        self._ahead: list[Run] = []
+        self._ahead: list[SeenRun] = []
         """Runs that are entered, but not judged: those of the points from `_at` on."""
         self._offsets: dict[str, float] = {}
         """Of workers of which this series learns nothing at present."""
@@ -147,14 +147,14 @@ class NoisySeries:
         )
         self._learn_offsets(run, accepted)
 
-    def _note_spread(self, run: Run) -> None:
+    def _note_spread(self, run: SeenRun) -> None:
         self._within, self._within_runs = run.within, run.within_runs
         self._detector.replicated = run.within_runs >= REPLICATED_RUNS
         self._detector.assumed_noise = assumed_noise(run.within, run.within_runs, len(run.point.values), self._policy)
 
     def _conclude(
         self,
-        run: Run,
+        run: SeenRun,
         accepted: Change | None,
         *,
         runs: int,
@@ -209,7 +209,7 @@ class NoisySeries:
 
     # ---- entering
 
-    def _enter(self, point: Point) -> Run | None:
+    def _enter(self, point: Point) -> SeenRun | None:
         """The run as the detector is to see it; None where it is only shown, while its worker is being calibrated."""
         offset = self._settled_offset(point.worker)
         if offset is not None:
@@ -224,7 +224,7 @@ class NoisySeries:
         self._calibrate(worker or WorkerOffset(point.worker), point)
         return None
 
-    def _entered(self, point: Point, offset: float) -> Run:
+    def _entered(self, point: Point, offset: float) -> SeenRun:
         if self._ahead:
             last = self._ahead[-1]
             position, within, runs = last.point.position, last.within, last.within_runs
@@ -233,7 +233,7 @@ class NoisySeries:
         check(point, position)
         raw = log_costs(point.values, self._kind.direction)
         within, runs = learn_within(within, runs, raw)
-        return Run(point, median(point.values), float(np.float32(typical(raw) - offset)), offset, within, runs)
+        return SeenRun(point, median(point.values), float(np.float32(typical(raw) - offset)), offset, within, runs)
 
     def _settled_offset(self, name: str) -> float | None:
         """The offset of a worker of which this series learns nothing at present; None: it may."""
@@ -259,7 +259,7 @@ class NoisySeries:
             )
         )
 
-    def _learn_offsets(self, run: Run, accepted: Change | None) -> None:
+    def _learn_offsets(self, run: SeenRun, accepted: Change | None) -> None:
         """What a run that was stepped over says of the workers' offsets; those entered ahead may have another now."""
         model = self._detector.model
         if accepted is not None:

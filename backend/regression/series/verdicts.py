@@ -28,13 +28,13 @@ from backend.regression.terms import (
 )
 
 if TYPE_CHECKING:
-    from backend.regression.series.noisy import Run
+    from backend.regression.series.noisy import SeenRun
     from backend.regression.series.state import Suspect
 
 
 def of_run(
     kind: SeriesKind,
-    run: Run,
+    run: SeenRun,
     smooth: Smooth,
     limits: Limits,
     *,
@@ -130,7 +130,7 @@ def _quiet_reason(limits: Limits, x: float) -> Reason:
 
 def too_young(
     kind: SeriesKind,
-    run: Run,
+    run: SeenRun,
     detector: Detector,
     smooth: Smooth,
     policy: Policy,

@@ -33,7 +33,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What came of storing an artifact. `created` is false when the same bytes were there already."""
+    """Result of storing an artifact. `created` is false when the same bytes were there already."""
 
     run_id: str
     name: str

@@ -1,4 +1,4 @@
-"""What the service must be told: one frozen object, made at the edge (the launcher, a test), handed to every part."""
+"""Configuration of the service: one frozen object, made at the edge (the launcher, a test), handed to every part."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ class ServiceConfig:
 
     @property
     def connections(self) -> int:
-        """What one process of the API opens to PostgreSQL: a place each, and a few for what belongs to no request."""
+        """Database connections of one API process: one for each request at work, and a few for background work."""
         return self.reads_at_once + self.writes_at_once + 3
 
     @property

@@ -1,4 +1,4 @@
-"""What can go wrong between a caller and the service: one class per kind of answer.
+"""Errors a caller can get: one class per kind of answer.
 
 The API turns each into a problem document (RFC 9457) in one handler; pages render the same fields.
 """

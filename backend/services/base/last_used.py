@@ -15,7 +15,7 @@ EVERY = timedelta(minutes=1)
 
 
 class LastUsed:
-    """What is to be written. Threads share it."""
+    """Times of last use waiting to be written. Shared by threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

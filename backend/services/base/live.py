@@ -32,13 +32,13 @@ def publish(c: Connection, kind: str, project_id: int | None, payload: dict[str,
 
 
 def newest_event(c: Connection) -> int:
-    """What a page that is made now has seen: it asks for the events after this one."""
+    """The newest event's number; a page made now asks for the events after it."""
     return store.newest_event(c)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What one page wants to hear of. None: everything."""
+    """Filter of one page's events. None: everything."""
 
     project_id: int | None = None
     run_id: str | None = None
@@ -185,7 +185,7 @@ class Hub:
         )
 
     async def _catch_up(self) -> None:
-        """What was committed while nobody listened."""
+        """Publish events committed while nobody listened."""
         if self._newest == 0:
             self._newest = await asyncio.to_thread(self._read_newest)
             return

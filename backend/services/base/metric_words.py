@@ -13,7 +13,7 @@ SPEED_UNITS = TIME_UNITS | {"ratio", "tflops", "gb_per_s"}
 
 
 def worse_word(unit: str | None, direction: str | None) -> str:
-    """What more cost is called: 12 % `slower`, `more memory`, `more` (of a count) or `worse` (of a score)."""
+    """The word for more cost: 12 % `slower`, `more memory`, `more` (of a count) or `worse` (of a score)."""
     if unit in MEMORY_UNITS:
         return "more memory"
     if unit in SPEED_UNITS or (unit or "").endswith("/s"):

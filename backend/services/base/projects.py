@@ -54,7 +54,7 @@ def check_regression(c: Connection, regression_id: int, principal: Principal) ->
 
 
 class ProjectChange(TypedDict, total=False):
-    """What is to be changed of a project; what is left out stays as it is."""
+    """Changes to a project; fields left out keep their value."""
 
     repository_url: str | None
     default_branch: str

@@ -17,7 +17,7 @@ log = logging.getLogger("tidemark.measuring")
 
 @contextmanager
 def apart(c: Connection, what: str) -> Iterator[None]:
-    """What fails in here is undone and logged, and the transaction goes on; a lost database concerns them all."""
+    """Run a block in a savepoint: a failure is undone and logged, the transaction goes on; a lost database raises."""
     try:
         with c.begin_nested():
             yield

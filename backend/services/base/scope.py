@@ -1,4 +1,4 @@
-"""What a query is about: project, branch, testbed, a stretch of time. Names become ids here, or a helpful refusal."""
+"""The scope of a query: project, branch, testbed, a stretch of time. Names become ids here, or a helpful refusal."""
 
 import re
 from collections.abc import Sequence

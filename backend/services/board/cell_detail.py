@@ -90,7 +90,7 @@ class ResultDetail:
 
 
 def load_result(c: Connection, project: str, testbed: str | None, column: str, sha: str) -> ResultDetail:
-    """What the popover of a column without a series shows. `column` is the key of a board's column."""
+    """Load the popover of a column without a series. `column` is the key of a board's column."""
     scope = find_scope(c, project, None, testbed)
     commit = find_commit(c, scope, sha)
     suite, benchmark, *variant, preset = column.split("/") if column.count("/") >= 3 else ("", "", "", "")
@@ -118,7 +118,7 @@ def load_result(c: Connection, project: str, testbed: str | None, column: str, s
 
 
 def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
-    """What the popover of a series at a commit shows."""
+    """Load the popover of a series at a commit."""
     info = series_info(c, series_id)
     scope = find_scope(c, info.project)
     commit = find_commit(c, scope, sha)

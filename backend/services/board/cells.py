@@ -80,7 +80,7 @@ RECORD = np.dtype(
 
 
 class Special(NamedTuple):
-    """What is known of a cell without a judgement."""
+    """State of a cell without a judgement."""
 
     state: CellState
     run_id: str
@@ -115,7 +115,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """What turns numbers of a table into words: metric and unit of a series, suites of columns, runs of rows."""
+    """Names for the numbers of a table: metric and unit of a series, suites of columns, runs of rows."""
 
     metrics: Mapping[int, tuple[str, str]]
     suites: Sequence[str]

@@ -29,7 +29,7 @@ SPARSE = 4  # rows further apart than this on average are read one by one
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What ran for the commits of a page, before any verdict."""
+    """Runs of the commits of a page, before any verdict."""
 
     runs: Sequence[BoardRunRow]
     row_of_commit: Mapping[int, int]

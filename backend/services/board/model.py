@@ -1,4 +1,4 @@
-"""What the board asks for and what it shows: the query, rows, columns, the summary strip."""
+"""Types of the board: the query, rows, columns, the summary strip."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MAX_LIMIT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardQuery:
-    """What to show. Without a range: the newest `limit` commits. `cursor` is `Board.next` of the page before."""
+    """Query of a board. Without a range: the newest `limit` commits. `cursor` is `Board.next` of the page before."""
 
     project: str
     branch: str | None = None

@@ -51,7 +51,7 @@ class Reaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came of a command: a reaction on the comment, and words where a reaction is not enough."""
+    """Answer to a command: a reaction on the comment, and words where a reaction is not enough."""
 
     reaction: Reaction
     text: str | None = None

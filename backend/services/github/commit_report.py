@@ -1,4 +1,4 @@
-"""What is said of a commit outside of our own pages: gathered here, put into words by `github_text`."""
+"""The report on a commit for GitHub: gathered here, put into words by `text`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +123,7 @@ class CommitReport:
 
     @property
     def worse(self) -> tuple[MetricLine, ...]:
-        """What got or may have got worse, what is judged before what is only watched."""
+        """Lines that are or may be worse, gates before watched metrics."""
         found = [line for line in self.lines if line.verdict in WORSE]
         return tuple(sorted(found, key=lambda line: line.role != "gate"))
 
@@ -143,7 +143,7 @@ class CommitReport:
 
 
 def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -> CommitReport:
-    """What is known of this commit now. Runs of a suite on a testbed count together."""
+    """Load the report on a commit. Runs of a suite on a testbed count together."""
     verdict = commit_verdict(c, project.slug, sha)
     newest = {_place(run): run for run in verdict.runs if run.state not in ("superseded", "cancelled")}
     book = policy_book(c, project.slug)

@@ -35,7 +35,7 @@ def marker(project: str, regression_id: int) -> str:
 
 
 def issue(detail: RegressionDetail, public_url: str) -> Issue:
-    """What the issue of a regression says now."""
+    """The issue text of a regression in its present state."""
     it = detail.regression
     body = "\n".join(
         [

@@ -334,7 +334,7 @@ def _is_true(place: Recipient, asked: Asked) -> bool:
 
 
 def _permission(place: Recipient, login: str) -> str:
-    """What GitHub lets somebody do with the repository; nothing, where it does not know them."""
+    """The user's permission on the repository, in GitHub's words; "none" where it does not know them."""
     try:
         answer = place.api.request("GET", f"/repos/{place.repository}/collaborators/{quote(login, safe='')}/permission")
     except GitHubRefused as refused:
@@ -408,5 +408,5 @@ def issue_number(c: Connection, project_name: str, regression_id: int) -> str | 
 
 
 def outbox(c: Connection, project_name: str, limit: int) -> list[OutboxRow]:
-    """What waits, was told or was given up, the newest first."""
+    """Messages waiting, sent or given up, newest first."""
     return store.listed(c, find_project(c, project_name).id, limit)

@@ -254,7 +254,7 @@ def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
 
 
 def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) -> bool:
-    """What enough runs agree on is a regression everywhere: on the board and in the API as in the check.
+    """Confirm regressions that enough runs agree on, so that board, API and check say the same.
 
     Whether there are enough runs; nothing is settled before.
     """

@@ -1,4 +1,4 @@
-"""What Tidemark says on GitHub, as Markdown: verdict first, only what changed, quiet when nothing did.
+"""Texts for GitHub, as Markdown: verdict first, only what changed, quiet when nothing did.
 
 Pure: a report in, text out. Names of benchmarks and errors come from strangers' files, so every one is escaped.
 """
@@ -189,7 +189,7 @@ def _quiet_line(report: CommitReport) -> str:
 
 
 def _unknowns(report: CommitReport) -> list[str]:
-    """What is not known yet, each as a part of a sentence."""
+    """Open questions of a report, each as part of a sentence."""
     said = []
     young = [line for line in report.lines if line.verdict == "insufficient"]
     if young:
@@ -310,7 +310,7 @@ def _folded(report: CommitReport) -> list[str]:
 
 
 def _before(report: CommitReport, was_red: WasRed | None) -> list[str]:
-    """What was red before, when it is not any more."""
+    """The folded account of an earlier red state, where it is red no more."""
     if was_red is None or report.of("regression") or was_red.sha == report.sha:
         return []
     summary = f"at {was_red.sha[:SHORT]}: {was_red.headline}"
@@ -324,7 +324,7 @@ def _reproduce(report: CommitReport) -> str:
 
 
 def red_of(report: CommitReport) -> WasRed | None:
-    """What a later comment folds away, if this one is red."""
+    """The red state that a later comment folds away; None if this report is not red."""
     red = report.of("regression")
     if not any(line.red for line in red):
         return None
@@ -354,7 +354,7 @@ def check(report: CommitReport) -> CheckRun:
 
 
 def annotations(report: CommitReport) -> Iterator[Annotation]:
-    """What got worse, at the file that holds its benchmark, where the benchmark names one."""
+    """Annotations of regressions, at the file of their benchmark where it names one."""
     shown = 0
     for line in report.worse:
         place = SOURCE.fullmatch(line.source or "")

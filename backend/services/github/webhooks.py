@@ -1,4 +1,4 @@
-"""What GitHub tells us: verified, remembered by its delivery id, and turned into wishes that the loop fulfils."""
+"""Webhooks of GitHub: verified, deduplicated by delivery id, and turned into requests for the housekeeping loop."""
 
 import json
 import logging
@@ -126,7 +126,7 @@ def _payload(delivery: WebhookDelivery) -> Mapping[str, Any]:
 def _act(
     c: Connection, event: str, payload: Mapping[str, Any], signed: Signed, config: ServiceConfig, now: datetime
 ) -> tuple[str, int | None]:
-    """What came of it, and the project it was about."""
+    """Act on a delivery; returns the outcome and the project it was about."""
     if event == "ping":
         return "pong", None
     if event == "installation":

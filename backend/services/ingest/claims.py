@@ -1,4 +1,4 @@
-"""What who delivers may say of a result: which worker measured it; and of a workflow on GitHub, the commit, branch and
+"""Check what a caller claims of a result: which worker measured it; of a workflow on GitHub, the commit, branch and
 pull request that its token speaks for."""
 
 from sqlalchemy import Connection
@@ -34,7 +34,7 @@ def check_worker_name(worker: str | None, owner: int | None, principal: Principa
 
 
 def why_not(workflow: Workflow, run: Run, known: Known) -> str | None:
-    """What the token does not say of this result; None: it may be delivered."""
+    """Why the workflow's token does not allow this result; None where it does."""
     if known.was_requested:
         return f"run {run.id} was asked for here, and is done by a worker"
     if not workflow.of_own_repository:

@@ -50,7 +50,7 @@ TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
 class ImportOutcome(StrEnum):
-    """What came of one run. `new`: a dry run would store it."""
+    """Outcome of importing one run. `new`: a dry run would store it."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -79,7 +79,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What became of the records of a file: every one that was read is in one of the other three."""
+    """Counts of the records of a file: every one that was read is in one of the other three."""
 
     read: int
     stored: int
@@ -90,7 +90,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportAnswer:
-    """What a file held and what became of it. `counts`: runs by outcome, measurements, problems."""
+    """Content of an imported file and its outcome. `counts`: runs by outcome, measurements, problems."""
 
     format: str
     file: str
@@ -164,7 +164,7 @@ class _Import:
             self._took(run, recorded, [])
 
     def record_alone(self, run: Run) -> None:
-        """What does not fit its series is left out; the rest of the run goes in."""
+        """Record a run without the measurements that do not fit their series."""
         left: list[Problem] = []
         try:
             try:
@@ -242,7 +242,7 @@ class _Import:
 
 
 def _placed(c: Connection, context: Context) -> Context:
-    """What was measured at the head of a pull request belongs to it, whatever its branch is called.
+    """Place a run at the head of a pull request on that pull request, whatever its branch is called.
 
     The head of a fork may not have been fetched: it counts as a child of the branch it wants to join, so that there is
     something to compare it with.
@@ -280,7 +280,7 @@ def _read(file: str, data: bytes, context: Context, format_name: str) -> Importe
 
 
 def _unlike(measurement: Measurement, kind: store.ImportedSeries) -> str | None:
-    """What keeps a measurement out of its series: a history in ms says nothing about a value in s."""
+    """Why a measurement does not fit its series: a history in ms says nothing about a value in s."""
     for name, stated, known in (
         ("unit", measurement.unit, kind.unit),
         ("direction", measurement.direction.value, kind.direction),

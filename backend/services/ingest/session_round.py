@@ -54,7 +54,7 @@ SAME_WITHIN = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What a worker says of a round."""
+    """A worker's report on a round."""
 
     run_id: str
     project: str
@@ -425,7 +425,7 @@ def _step(metric: _Metric, policy: Policy) -> SessionStatus:
 
 
 def _compared(metric: _Metric, policy: Policy) -> str:
-    """What comparing two environments says of a metric: slower, faster, same, or unclear as yet."""
+    """Verdict on one metric of two environments: slower, faster, same, or unclear as yet."""
     assert metric.step is not None
     low, high = metric.step.low, metric.step.high
     if metric.step.processes_a_side < 2:

@@ -132,7 +132,7 @@ class SuiteDetector:
             self._ask(ask, questions)
 
     def leave_unheard(self, questions: Questions) -> None:
-        """What was answered and is not waited for (any more) calls nobody again."""
+        """Mark answers that nobody waits for (any more) as read."""
         if self.last is not None:
             questions.leave_unheard(self.columns.suite, self.last.id, awaited=self.waits_for)
 
@@ -281,7 +281,7 @@ def _unseen_since(read_at: datetime | None, now: datetime) -> datetime:
 
 @contextmanager
 def _pausing_on_failure(c: Connection, now: datetime, *detectors: SuiteDetector) -> Iterator[None]:
-    """What cannot be judged together keeps nothing else from being done, and is not tried again and again."""
+    """Catch a failure of a suite's joint judging: it is logged, and the suite pauses."""
     try:
         with c.begin_nested():
             yield

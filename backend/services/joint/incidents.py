@@ -31,7 +31,7 @@ APPLIED = ("regression", "infra", "environment")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteIncidents:
-    """What the detector of one suite has found, new or changed."""
+    """New or changed incidents of one suite's detector."""
 
     columns: Columns
     incidents: tuple[Incident, ...]

@@ -112,7 +112,7 @@ class Questions:
         store.leave_unheard(self.c, self.project_id, suite, last, awaited=0 if awaited is None else awaited.id)
 
     def answer(self, question: Question, columns: Columns) -> SessionResult | None:
-        """What its session measured; None where that came to nothing."""
+        """The result of a question's session; None where it has none."""
         now = self._stored.get((question.suite, question.after_run_id, question.number))
         if now is None or now.session_state != "decided":
             return None

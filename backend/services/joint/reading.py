@@ -21,7 +21,7 @@ from backend.store.sessions.sessions import StoredTurn
 
 
 class Key(NamedTuple):
-    """What makes a series one column: its testbed and the version of its suite do not."""
+    """Key of a joint series; testbed and suite version are not part of it."""
 
     benchmark: str
     variant_key: str
@@ -130,7 +130,7 @@ def _clock(telemetry: Mapping[str, Any]) -> float | None:
 def session_result(
     columns: Columns, testbed: str, base: int, head: int, turns: Sequence[StoredTurn]
 ) -> SessionResult | None:
-    """What the arms of a session say together; None where one of them measured nothing."""
+    """Difference between the arms of a session; None where an arm measured nothing."""
     arms = {
         arm: [turn.document for turn in turns if turn.arm == arm and turn.counted and turn.document is not None]
         for arm in ("base", "head")

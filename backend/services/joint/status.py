@@ -1,4 +1,4 @@
-"""What keeps all series from being judged side by side, in plain sentences for people, with what to do."""
+"""Why a project's series are not judged jointly, in sentences for people, with what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHO_HELPS = "If it goes on, what is logged under “cannot be judged together”
 
 
 def joint_status(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:
-    """What a reader of this project should know; nothing: its series are judged together, and may ask."""
+    """Notes on the joint detector for a project's pages; empty where all is well."""
     project = find_project(c, slug)
     said = [sentence_of(pause, now) for pause in store.pauses(c, project.id)]
     budget = budget_of(c, project.id, now)

@@ -43,7 +43,7 @@ NOISES = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillWish:
-    """What is to be measured. `since` and `until` name commits of the default branch; None: its ends."""
+    """The request for a backfill. `since` and `until` name commits of the default branch; None: its ends."""
 
     project: str
     suite: str

@@ -1,4 +1,4 @@
-"""What a bisection goes by: its candidates, and what was measured of them, as evidence for `status_after`."""
+"""Evidence of a bisection: its candidates and their measurements, as input of `status_after`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _status(
 
 
 def _points_of(c: Connection, rows: Sequence[RowMapping]) -> dict[int, list[StoredPoint]]:
-    """What stands in the series of each of these bisections, over all the candidates that it has there."""
+    """Judged points of each bisection's series, over its candidates."""
     stretches: dict[int, tuple[int, int]] = {}
     for row in rows:
         positions = [place.position for place in places_of(row)[:-1] if place.position is not None]

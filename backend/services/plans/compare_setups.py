@@ -27,7 +27,7 @@ KNOWN = ("pip", "setup", "env")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be compared with what."""
+    """A request to compare two setups."""
 
     project: str
     suite: str

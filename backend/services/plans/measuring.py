@@ -1,4 +1,4 @@
-"""What Tidemark measures by its own decision, moved on by the housekeeping loop: every step can be repeated."""
+"""Measurements that Tidemark starts by itself, advanced by the housekeeping loop. Every step can be repeated."""
 
 from __future__ import annotations
 

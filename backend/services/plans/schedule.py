@@ -87,7 +87,7 @@ def serve_due(c: Connection, config: ServiceConfig, now: datetime) -> int:
 
 
 def _put_off(c: Connection, row: RowMapping, error: Exception, now: datetime) -> None:
-    """What cannot be served now is tried again later, and its list says so: not at every turn of the loop."""
+    """Postpone a slot that cannot be served now, and note why."""
     again_at = now + (TRY_AGAIN_SOON if met_another(error) else TRY_AGAIN_AFTER)
     what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason given'}"
     with apart(c, f"schedule {row['name']} of {row['project']}"):

@@ -17,7 +17,7 @@ log = logging.getLogger("tidemark.policies")
 
 
 def policy_book(c: Connection, project: str) -> PolicyBook:
-    """What the next points of a project's series will be judged by; the built-in thresholds where there is no such
+    """The effective policies of a project's series; the built-in thresholds where there is no such
     project (yet)."""
     tables = store.tables_of(c, project)
     return PolicyBook(project) if tables is None else book_of(project, tables)

@@ -30,7 +30,7 @@ SETTING = "policy_versions"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVersion:
-    """What was in force from a moment on. `version`: of a series that no scope matches, before any load."""
+    """A policy effective from a moment on. `version`: of a series that no scope matches, before any load."""
 
     version: str
     at: datetime
@@ -84,7 +84,7 @@ def thresholds_of(
 
 
 def _tables(c: Connection, project_id: int) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """What is declared and chosen now, what was before, and nothing."""
+    """Policy tables: the present ones, the ones before, and empty ones."""
     present = store.tables(c, project_id)
     yield present.declared, present.chosen
     project = project_store.by_id(c, project_id)

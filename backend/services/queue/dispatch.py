@@ -34,7 +34,7 @@ MOST_HANDED_BACK = 20  # attempts of one run, also those that cost none: a run m
 
 
 class Protection(StrEnum):
-    """What stands between a commit's code and the worker's machine."""
+    """Isolation of a commit's code on a worker."""
 
     NONE = "none"
     NAMESPACE = "namespace"
@@ -54,7 +54,7 @@ class WantedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """What came of one wish. `created` is false where a run of that key stood already."""
+    """Result of one request. `created` is false where a run of that key existed already."""
 
     run_id: str
     commit_id: int
@@ -66,7 +66,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHello:
-    """What a worker says about itself."""
+    """A worker's description of itself."""
 
     worker: str
     testbed: str
@@ -342,7 +342,7 @@ def _check_may_lease(ready: LeaseableRun, hello: WorkerHello) -> None:
 def _check_may_be_this_worker(
     c: Connection, ready: LeaseableRun, hello: WorkerHello, config: ServiceConfig, now: datetime
 ) -> None:
-    """What raised a doubt is measured again elsewhere, if somebody else is there to do it soon."""
+    """Refuse a repeat of a doubtful result to the worker that measured it, if another is there to do it soon."""
     if ready.avoid_worker != hello.worker or now - ready.requested_at > AVOID_FOR:
         return
     alive_since = now - timedelta(seconds=config.worker_live_s)

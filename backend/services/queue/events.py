@@ -1,4 +1,4 @@
-"""What a worker tells about a run while it executes it: steps, progress, lines of its log."""
+"""Events of a run in progress, sent by its worker: steps, progress, lines of its log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -83,7 +83,7 @@ def queue(
     now: datetime | None = None,
     live_s: int = WORKER_LIVE_S,
 ) -> Queue:
-    """What is at work, what waits, why, and for about how long."""
+    """The queue: runs at work, runs waiting, why, and for about how long."""
     if not 1 <= limit <= MAX_QUEUE:
         raise BadRequest.field("limit", limit, f"1 to {MAX_QUEUE}")
     now = now or datetime.now(UTC)

@@ -147,7 +147,7 @@ def _ended_with_incidents(c: Connection, points: Sequence[KnownPoint]) -> Mappin
 
 
 def _end_with_incident(c: Connection, incident: ReportedIncident, position: int, now: datetime) -> None:
-    """What all series side by side say is mended is mended, also where one of them is too noisy to see it."""
+    """End the change points of an ended incident, also where a series alone is too noisy to show it."""
     if incident.regression_id is None:
         return
     for point in point_store.of_regressions(c, [incident.regression_id]):

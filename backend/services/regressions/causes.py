@@ -80,7 +80,7 @@ class Causes:
         return self.of(found, incident, moved=sum(point.is_live for point in points))
 
     def of(self, found: Group, incident: ReportedIncident | None, *, moved: int) -> Cause:
-        """What the incident says; of machines and software together with what the runs around the onset say of it.
+        """The cause that the incident names; of machines and software together with the evidence around the onset.
         `moved`: how many series changed with them."""
         reported = None if incident is None else cause_of(incident)
         if reported is not None and not reported.suppress:
@@ -205,7 +205,7 @@ def _window(
     before: Sequence[Witness],
     after: Sequence[Witness],
 ) -> WindowEvidence | None:
-    """What the runs around the onset say together, over all series of the suite."""
+    """Evidence from the runs around the onset, over all series of the suite."""
     beside = store.series_beside(
         c,
         lead,
@@ -247,7 +247,7 @@ def _window(
 
 
 def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int, float]:
-    """What the run at hand measured."""
+    """Values of the present run, by series."""
     number = {(s.benchmark, s.variant_key, s.preset, s.metric): s.id for s in beside}
     found = {}
     for result in document["results"]:

@@ -1,4 +1,4 @@
-"""What became of a regression, written down: its row, the restated judgements, its history, and the notices to pages.
+"""The record of a regression: its row, the restated judgements, its history, and the notices to pages.
 
 Nothing else writes any of these.
 """

@@ -35,7 +35,7 @@ def project_badge(c: Connection, slug: str) -> str:
 
 
 def badge_of(standing: BadgeStatus) -> Badge:
-    """What is worst comes first."""
+    """The badge for the worst that is known."""
     if standing.open_regressions:
         return Badge(_counted(standing.open_regressions, "regression"), RED)
     if standing.suspects:

@@ -27,7 +27,7 @@ class Column:
 
 
 class VariantKey(NamedTuple):
-    """What makes a column: the same variant of another suite version is the same column."""
+    """The key of a column: the same variant of another suite version is the same column."""
 
     suite: str
     benchmark: str

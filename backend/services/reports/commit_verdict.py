@@ -43,7 +43,7 @@ class CommitAnswer:
 
 
 def commit_verdict(c: Connection, project: str, commit: str, testbed: str | None = None) -> CommitAnswer:
-    """What is known of this commit now."""
+    """Load the verdict on a commit."""
     found = find_commit(c, find_scope(c, project, None, testbed), commit)
     runs = store.runs_of_commit(c, found.id, testbed)
     ids = [run.run_id for run in runs]

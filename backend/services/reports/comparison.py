@@ -132,7 +132,7 @@ class CommitComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Measurements:
-    """What a side measured: values and series by key (`_key`)."""
+    """Measurements of one side: values and series by key (`_key`)."""
 
     values: dict[str, tuple[float, ...]]
     series: dict[str, ComparedSeriesRow]
@@ -151,7 +151,7 @@ class _Measurements:
 
 
 def _key(row: ComparedSeriesRow) -> str:
-    """What is the same on both sides: a metric of a variant, whichever version of its suite measured it."""
+    """The key a series has on both sides: a metric of a variant, whichever version of its suite measured it."""
     return "|".join(row[1:6])
 
 
@@ -397,7 +397,7 @@ def _status(
     broken: Mapping[tuple[int, VariantKey], ComparedResultRow],
     whole: Mapping[tuple[int, str], ComparedRunRow],
 ) -> tuple[str, str | None, str | None]:
-    """What came of a variant on one side: (status, error, run)."""
+    """Outcome of a variant on one side: (status, error, run)."""
     if key in good[commit_id]:
         return "ok", None, None
     result = broken.get((commit_id, key))

@@ -63,7 +63,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What one run measured of a point: its process values, and the samples of each process."""
+    """Measurements of one run behind a point: process values, and the samples of each process."""
 
     run_id: str
     worker: str | None
@@ -125,7 +125,7 @@ def _why_none(c: Connection, info: SeriesInfo, found: CommitRow) -> str:
 
 
 def explanation(c: Connection, scope: QueryScope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:
-    """What a stored judgement (`store.judgement_of`) says of a point, in words and numbers."""
+    """Explain a stored judgement (`store.judgement_of`) of a point, in words and numbers."""
     said = said_by(row, commit.sha)
     names = _names(c, scope, [said.position, *([] if said.since_position is None else [said.since_position])])
     return Explanation(

@@ -31,7 +31,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """What a testbed of a project can be narrowed to; `matching` of `total` variants are left by what was chosen."""
+    """Facets of a testbed of a project; `matching` of `total` variants are left by what was chosen."""
 
     testbeds: tuple[str, ...] = ()
     testbed: str | None = None

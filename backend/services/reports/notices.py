@@ -41,7 +41,7 @@ class Notice:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """What differs between two environment fingerprints, by name.
+    """Differences of two environment fingerprints, by name.
 
     Their hash says nothing to people, and the checkout is the commit's, told by whichever run was first of its hash.
     """

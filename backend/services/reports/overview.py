@@ -190,7 +190,7 @@ def list_projects(c: Connection, *, only: int | None = None) -> tuple[Project, .
 
 
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:
-    """What is done and what is missing until the first result."""
+    """Steps to the first result: which are done, which are missing."""
     found = find_project(c, project)
     row = store.first_run(c, found.id)
     summary = next(item for item in store.projects(c) if item.id == found.id)

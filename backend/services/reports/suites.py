@@ -84,7 +84,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What one testbed and one choice of the other parameters measured over the sweep."""
+    """A curve over the sweep: one testbed, one choice of the other parameters."""
 
     testbed: str
     name: str
@@ -106,7 +106,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a testbed can do, as the suite's newest run measured it."""
+    """Measured limits of a testbed, from the suite's newest run."""
 
     testbed: str
     accelerator: str
@@ -301,7 +301,7 @@ PRESET = "preset"
 
 
 def in_common(standings: Iterable[SeriesStatus]) -> dict[str, Any]:
-    """What all these variants share, their preset included: no need to say it of each."""
+    """Parameters that all these variants share, their preset included."""
     every = [{**each.variant, PRESET: each.preset} for each in standings]
     if not every:
         return {}

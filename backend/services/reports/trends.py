@@ -223,7 +223,7 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
 
 
 def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[int, list[float]]:
-    """What each series measured at the newest commits of the default branch, oldest first."""
+    """Values of each series at the newest commits of the default branch, oldest first."""
     scope = find_scope(c, project)
     if scope.default_branch is None or not series:
         return {}
@@ -240,7 +240,7 @@ def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[in
 
 
 def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: datetime) -> datetime | None:
-    """What a name of base or head stands for; None: the end of the range."""
+    """The moment that a name of base or head stands for; None: the end of the range."""
     if not name:
         return None
     if name in BASES:
@@ -377,7 +377,7 @@ def _strip(grid: Grid, suite: str, found: Sequence[OnsetRow], least: float, by_c
 
 
 def _names(series: Sequence[TrendSeries]) -> list[str]:
-    """What tells each variant from the others of its suite."""
+    """Short names: the parameters in which each variant differs from the others of its suite."""
     values: dict[str, set[str]] = {}
     for each in series:
         for key, value in each.variant.items():

@@ -89,7 +89,7 @@ class Suite:
     policy: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self) -> dict[str, Any]:
-        """What the worker is told: everything except where and when."""
+        """The spec for the worker: everything except where and when."""
         return {
             "suite": self.name,
             "benchmarks": list(self.benchmarks),
@@ -204,7 +204,7 @@ def _refuse_long_names(text: str) -> None:
 
 
 def _refuse_extremes(document: dict[str, Any]) -> None:
-    """What TOML allows, and neither a database nor a message can hold."""
+    """Refuse values that TOML allows and neither a database nor a message can hold."""
     level: list[Any] = [document]
     for _ in range(MAX_NESTING):
         below: list[Any] = []

@@ -385,7 +385,7 @@ def _parsed(sha: str, raw: bytes) -> _Head:
 
 
 def _decoded(value: bytes, encoding: str) -> str:
-    """What a commit says of its encoding is a stranger's word, too."""
+    """Decode a commit's text; its stated encoding is not trusted."""
     try:
         name = codecs.lookup(encoding).name
         text = value.decode("utf-8" if name in ODD_ENCODINGS else name, "replace")

@@ -23,7 +23,7 @@ from backend.store.github import pull_requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is asked for. None: all that the tidemark.toml declares."""
+    """A request for a commit's runs. None: all that the tidemark.toml declares."""
 
     project: str
     commit: str

@@ -57,7 +57,7 @@ class BranchLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryReading:
-    """What a repository says that the store does not know yet."""
+    """News of a repository that the store does not have yet."""
 
     default: BranchLine
     others: tuple[BranchLine, ...]
@@ -69,7 +69,7 @@ class RepositoryReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """What a sync changed."""
+    """Changes made by a sync."""
 
     project: str
     commits: int = 0
@@ -81,7 +81,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What the store knows, read before git is asked."""
+    """State of the store, read before git is asked."""
 
     branches: Mapping[str, StoredBranch]
     line: tuple[PlacedCommit, ...]

@@ -53,7 +53,7 @@ class KernelBeforeAfter:
 
     @property
     def words(self) -> str:
-        """What happened to it."""
+        """The change of this kernel, in words."""
         if self.replaces is not None:
             return f"replaces {self.replaces}"
         if not self.before_calls:

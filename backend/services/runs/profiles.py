@@ -1,4 +1,4 @@
-"""What profiles say of a variant: its place under the measured ceilings, and its kernels; before and after a change."""
+"""Profiles of a variant: its place under the measured ceilings, and its kernels; before and after a change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantProfile:
-    """What one run told of a variant beyond its metrics."""
+    """Profile data of a variant from one run."""
 
     run_id: str
     sha: str
@@ -133,7 +133,7 @@ def _nearest(
 def load_profile(
     c: Connection, config: ServiceConfig, run_id: str, sha: str, variant: Variant
 ) -> VariantProfile | None:
-    """What a run told of one variant; None where that is neither a roofline nor kernels."""
+    """Load a run's profile of one variant; None where it has neither a roofline nor kernels."""
     document = run_view.document(c, run_id)
     for result in document.get("results") or ():
         mine = Variant(

@@ -11,7 +11,7 @@ _ONE_PLAIN_COMMAND = re.compile(r"(?![\w]+=)[\w ./:,@%+='\"-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is measured again: what its run says it is about."""
+    """The run to reproduce."""
 
     name: str
     project: str

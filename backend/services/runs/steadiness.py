@@ -50,7 +50,7 @@ class Steadiness:
 def steadiness(
     base: Sequence[Mapping[str, Any]], head: Sequence[Mapping[str, Any]], *, unmoved: int, moved: int
 ) -> Steadiness:
-    """What the documents of the runs of both sides say (`tidemark.run/1`), the newest first."""
+    """Compare machine and environment of both sides from their run documents (`tidemark.run/1`), newest first."""
     return Steadiness(
         canaries=tuple(_canaries(base, head)),
         environment=_environment(base, head),
@@ -102,7 +102,7 @@ def _drift(reading: Mapping[str, Any]) -> float:
 
 
 def _environment(base: Sequence[Mapping[str, Any]], head: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...] | None:
-    """What differs, where both sides say something; a run of the same worker is compared where there is one."""
+    """Environment differences, where both sides state theirs; of the same worker's runs where there are some."""
     told = [run for run in head if run.get("environment")]
     if not told:
         return None

@@ -307,7 +307,7 @@ def _previous(run: RunRow, row: NeighbourRow) -> Previous:
 
 
 def _timeline(run: RunRow, events: Sequence[EventRow]) -> tuple[Event, ...]:
-    """What happened, in order: what the row remembers, and every step that the worker told."""
+    """The run's events in order: those of its row, and every step that the worker sent."""
     told = [
         Event(
             at=event.at,

@@ -20,7 +20,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBudget:
-    """What a project may ask for in 24 hours, and what it has asked for."""
+    """Sessions a project may request in 24 hours, and how many it has requested."""
 
     allowed: int
     asked: int

@@ -1,4 +1,4 @@
-"""What people say about a regression: each word an event, none edited, each decision one that can be undone."""
+"""Actions of people on a regression: each an event, none edited, each decision one that can be undone."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ def _regression(row: RowMapping) -> Regression:
 
 
 def _title(row: RowMapping) -> str:
-    """What got how much slower, in a line."""
+    """The regression in a line: which metric got worse, and by how much."""
     if row["benchmark"] is None:
         return "a series that is gone"
     variant = f" {row['variant_key'].replace(',', ', ')}" if row["variant_key"] else ""

@@ -72,7 +72,7 @@ def events_by_id(c: Connection, ids: Sequence[int]) -> list[LiveEventRow]:
 
 
 def events_after(c: Connection, after: int, limit: int) -> list[LiveEventRow]:
-    """What came after event `after`, oldest first."""
+    """Events after event `after`, oldest first."""
     statement = EVENTS.where(live_event.c.id > after).order_by(live_event.c.id).limit(limit)
     return [LiveEventRow(**row._mapping) for row in c.execute(statement)]
 

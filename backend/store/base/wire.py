@@ -323,7 +323,7 @@ _OFTEN_THE_SAME = frozenset({str, datetime, type(None)})  # and dear to write
 
 
 class _ByType(dict[type, Callable[[Any], Any]]):
-    """What is said of a type holds for those derived from it."""
+    """A table by type; an entry holds for derived types too."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
         for base in kind.__mro__[1:]:

@@ -1,4 +1,4 @@
-"""What GitHub is to be told: wanted by whoever changes something, sent by the housekeeping loop."""
+"""Messages to GitHub: put here by whoever changes something, sent by the housekeeping loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def remember(c: Connection, row: "OutboxRow", memory: Mapping[str, Any]) -> None
 
 
 def remote_id(c: Connection, project_id: int, kind: str, key: str) -> str | None:
-    """What GitHub calls it."""
+    """The id that GitHub gave it."""
     statement = select(github_outbox.c.remote_id).where(
         github_outbox.c.project_id == project_id, github_outbox.c.kind == kind, github_outbox.c.key == key
     )
@@ -163,7 +163,7 @@ def prune(c: Connection, before: datetime) -> int:
 
 
 def connected(c: Connection, project_id: int) -> Mapping[str, Any] | None:
-    """What the project's settings say of GitHub; None: it is not connected."""
+    """GitHub settings of a project; None: it is not connected."""
     statement = select(project.c.settings).where(project.c.id == project_id)
     found = (c.execute(statement).scalar_one_or_none() or {}).get("github")
     return found if isinstance(found, dict) and found.get("repository") else None

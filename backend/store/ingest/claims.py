@@ -1,4 +1,4 @@
-"""What is known of a commit that a workflow's token wants to deliver a result of."""
+"""Facts about the commit whose result a workflow's token wants to deliver."""
 
 from dataclasses import dataclass
 

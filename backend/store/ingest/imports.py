@@ -1,4 +1,4 @@
-"""What an import must know: which of its runs are there already, and what the series are like that it adds to."""
+"""Reads of an import: which of its runs are there already, and the kinds of the series it adds to."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def stored_runs(c: Connection, ids: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSeries:
-    """What every measurement of a series must have in common."""
+    """Properties that every measurement of a series must share."""
 
     unit: str
     direction: str

@@ -98,7 +98,7 @@ def move_positions(c: Connection, project: str) -> None:
 
 
 def place_statements(run: Run, *, environment_hash: str | None, measured_at: datetime) -> list[wire.Statement]:
-    """What finds the place of a run that arrives, which must not change meanwhile; deliveries of one run id take
+    """Statements that find and lock the place of an arriving run; deliveries of one run id take
     turns."""
     month = f"{measured_at:%Y_%m}"
     values = {
@@ -365,7 +365,7 @@ Counted = tuple[int, int]
 
 
 def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
-    """What is stored of the measurements of a run that count, before it is known of which series they are."""
+    """Columns of a run's measurements, before their series are known."""
     measurements = [run.results[number].measurements[index] for number, index in counted]
     processes = [measurement.processes for measurement in measurements]
     samples = [measurement.samples for measurement in measurements]

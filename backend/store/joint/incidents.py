@@ -1,4 +1,4 @@
-"""What the joint detector reads of the store, and the little it leaves there: incidents it told, questions it asked."""
+"""Reads of the joint detector, and its few writes: incidents it reported, questions it asked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ArrivedRun(NamedTuple):
 
 
 class JointRunRow(NamedTuple):
-    """What a run measured, and where."""
+    """A run's measurements, and where it ran."""
 
     id: str
     worker: str | None
@@ -374,7 +374,7 @@ def leave_unheard(c: Connection, project_id: int, suite: str, run_id: str, *, aw
 
 
 def arms(c: Connection, project_id: int, where: Stretch, *, avoid: str | None, alive_since: datetime) -> Any | None:
-    """What a session of two positions would compare; None where none can be had."""
+    """The arms of a session between two positions; None where none can be had."""
     values = {"project": project_id, **where._asdict(), "avoid": avoid, "alive_since": alive_since}
     return c.execute(_ARMS, values).one_or_none()
 

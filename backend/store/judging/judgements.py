@@ -122,7 +122,7 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
 
 
 def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
-    """What has no column, without what says nothing: there are hundreds of millions of these."""
+    """Details of a judgement that have no column. Empty values are left out: there are hundreds of millions of rows."""
     detail: dict[str, Any] = {"reason": said.reason.value}
     if said.noise is not None:
         detail["noise"] = said.noise

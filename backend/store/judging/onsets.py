@@ -1,4 +1,4 @@
-"""What the cause of a change is found from: the runs around its onset, the series beside it, the commits between."""
+"""Evidence for the cause of a change: the runs around its onset, the series beside it, the commits between."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def series_beside(
 
 
 def values_of(c: Connection, series_ids: Iterable[int], run_ids: Iterable[str], first: int, last: int) -> list[Any]:
-    """What these series measured in these runs, as judged on the default branch between two positions."""
+    """Values of these series in these runs, as judged on the default branch between two positions."""
     runs = list(run_ids)
     values = {"series": list(series_ids), "runs": runs, "first": first, "last": last}
     return list(c.execute(_VALUES_OF, {**values, **period_of_runs(c, runs)._asdict()}))

@@ -39,7 +39,7 @@ _LINE = text(
 
 
 def question(c: Connection, regression_id: int) -> RowMapping | None:
-    """What a bisection of this regression would be about; the regression is locked."""
+    """Facts for a bisection of this regression; locks the regression."""
     return c.execute(_QUESTION, {"regression": regression_id}).mappings().one_or_none()
 
 
@@ -154,7 +154,7 @@ def run_of(c: Connection, run_id: str) -> RowMapping | None:
 
 
 def measured(c: Connection, run_id: str, series_id: int) -> tuple[float, ...] | None:
-    """What the run measured of the series, a value of each process; None: nothing."""
+    """Process values of the series in this run; None: it has none."""
     row = c.execute(_MEASURED, {"run": run_id, "series": series_id}).one_or_none()
     return None if row is None else tuple(row.processes)
 

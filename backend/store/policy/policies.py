@@ -1,4 +1,4 @@
-"""What the policy of a project needs of the store: its tables, its load, the series and runs it was judged by."""
+"""Reads and writes of a project's policy: its tables, its load, the series and runs it was judged by."""
 
 from __future__ import annotations
 

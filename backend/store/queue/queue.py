@@ -19,7 +19,7 @@ HELD = ("leased", "running")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """What a queued run is about. Two requests with the same key ask for the same work."""
+    """The key of a queued run. Two requests with the same key ask for the same work."""
 
     commit_id: int
     suite: str

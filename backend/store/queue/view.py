@@ -1,4 +1,4 @@
-"""What the page of the queue reads: runs at work, the front of every group that waits, and how long suites take."""
+"""Reads of the queue's page: runs at work, the front of every group that waits, and how long suites take."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ def workers(c: Connection, seen_since: datetime) -> dict[str, WorkersRow]:
 def used_s(
     c: Connection, testbed_id: int, *, again_before: datetime, now: datetime, halves_after_s: float, a_run_s: float
 ) -> dict[int, float]:
-    """What each project used of a testbed lately, in worker seconds."""
+    """Recent use of a testbed by project, in worker seconds."""
     values = {"testbed": testbed_id, "again_before": again_before, "now": now}
     rows = c.execute(_USE, {**values, "halves": halves_after_s, "a_run": a_run_s}).all()
     return {row[0]: row[1] for row in rows}

@@ -1,4 +1,4 @@
-"""What a badge shows: a project's open regressions, and whether it has any result."""
+"""Reads of a badge: a project's open regressions, and whether it has any result."""
 
 from typing import NamedTuple
 

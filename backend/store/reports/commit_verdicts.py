@@ -1,4 +1,4 @@
-"""What is known of one commit: its runs, and the standing judgements of its gate metrics."""
+"""Reads of one commit's verdict: its runs, and the standing judgements of its gate metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ _BEFORE = text(
 def documents_before(
     c: Connection, branch_id: int, suite: str, testbed: str, until: int, *, reach: int, most: int
 ) -> list[Mapping[str, Any]]:
-    """What the branch's runs of a suite said at and before a position, the newest first."""
+    """Run documents of a branch and suite at and before a position, newest first."""
     values = {"branch": branch_id, "suite": suite, "testbed": testbed, "until": until, "reach": reach, "most": most}
     return [unpack_document(row.document) for row in c.execute(_BEFORE, values)]
 

@@ -1,4 +1,4 @@
-"""What two commits measured, for a comparison: measurements, names of their series, results that did not end well."""
+"""Reads of a comparison of two commits: measurements, names of their series, results that did not end well."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -410,7 +410,7 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow, bran
 
 
 def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
-    """What each run of a commit measured of a series."""
+    """Measurements of a series by each run of a commit."""
     period = period_of_commits(connection, [commit_id])
     rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **period._asdict()})
     return [SampleRow._make(row) for row in rows.all()]

@@ -1,4 +1,4 @@
-"""What the Overview reads: series with their facets, their points over time, onsets, environments, results that failed.
+"""Reads of the Overview: series with their facets, their points over time, onsets, environments, results that failed.
 
 Points come packed: twelve thousand of them are one value for the driver and one array for numpy.
 """

@@ -179,7 +179,7 @@ def previous_run(c: Connection, run_id: str) -> NeighbourRow | None:
 
 
 def events(c: Connection, run_id: str) -> list[EventRow]:
-    """What the worker said of its steps, oldest first."""
+    """Events that the worker sent, oldest first."""
     return [EventRow._make(row) for row in c.execute(_EVENTS, {"run": run_id}).all()][::-1]
 
 

@@ -181,7 +181,7 @@ def turns_of(c: Connection, session_id: str, *, with_documents: bool = False) ->
 
 
 def replace_series(c: Connection, session_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What the session says of each metric, written anew after each round."""
+    """Replace the session's result for each metric; done after each round."""
     c.execute(session_series.delete().where(session_series.c.session_id == session_id))
     if rows:
         c.execute(insert(session_series), [{"session_id": session_id, **row} for row in rows])

@@ -1,4 +1,4 @@
-"""What the joint detector told, and what it asked. Everything else it knows is read again from the stored runs."""
+"""Incidents and questions of the joint detector. All else it knows is read again from the stored runs."""
 
 from sqlalchemy import (
     Boolean,

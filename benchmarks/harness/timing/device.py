@@ -13,7 +13,7 @@ FLUSH_BYTES = 256 * 1024 * 1024
 
 
 class Device(Protocol):
-    """What timing needs of an accelerator. Work is queued; only `synchronize` waits for it."""
+    """An accelerator, as timing uses it. Work is queued; only `synchronize` waits for it."""
 
     def now(self) -> float:
         """Seconds by the host's clock."""

@@ -10,7 +10,7 @@ from benchmarks.harness.timing.device import Device
 
 
 class Marks(Protocol):
-    """What a measured step is handed. `enter` closes the current phase and opens the named one."""
+    """Phase marks of a measured step. `enter` closes the current phase and opens the named one."""
 
     def enter(self, phase: str) -> None:
         """From here on, time belongs to `phase`."""

@@ -1,4 +1,4 @@
-"""What the harness itself costs a step: its marks, clock readings and events around a step that does nothing."""
+"""Measure the harness's own cost per step: its marks, clock readings and events around a step that does nothing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CompileCold:
         return None
 
     def correctness(self) -> Correctness:
-        """What the compiled function computed, cold and warm, against double precision and the eager path."""
+        """Check the compiled function, cold and warm, against double precision and the eager path."""
         result = Correctness(reference="fp64 eager, the same weights and token ids")
         for name, report in (("cold", self.cold), ("warm", self.warm)):
             for check in report["checks"]:
@@ -130,7 +130,7 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one forward and backward pass took and gave; copies, for a replayed graph writes to one place."""
+    """Time and results of one forward and backward pass; copies, for a replayed graph writes to one place."""
 
     seconds: float
     logits: torch.Tensor

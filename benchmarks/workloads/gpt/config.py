@@ -11,7 +11,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptConfig:
-    """What a plugged-in `build(config)` and `optimizer(model, config)` are told. Names follow GPT-2's own code."""
+    """The argument of a plugged-in `build(config)` and `optimizer(model, config)`. Names follow GPT-2's own code."""
 
     n_layer: int
     n_head: int

@@ -106,7 +106,7 @@ class GptStep:
 
 
 class GptWorkload(ABC):
-    """What `gpt.train` and `gpt.ladder` share; they differ in where model and optimizer come from."""
+    """The common base of `gpt.train` and `gpt.ladder`; they differ in where model and optimizer come from."""
 
     dtype: str
     pinned = False
@@ -156,7 +156,7 @@ class GptWorkload(ABC):
         return model
 
     def loss_of(self, model: nn.Module) -> Loss:
-        """What a step calls: where the model is compiled, its loss within the compiled region."""
+        """The function that a step calls; where the model is compiled, its loss lies within the compiled region."""
         return cross_entropy_of(self.finish(model))
 
     def seeded_weights(self, config: GptConfig) -> dict[str, Tensor]:

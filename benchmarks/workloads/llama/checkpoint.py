@@ -74,7 +74,7 @@ class LlamaCheckpoint(LlamaBlock):
         return x
 
     def counters(self) -> list[StepCounter]:
-        """What is kept selectively is held aside by torch, where no hook sees its bytes: there peak memory tells."""
+        """Counters of memory. Bytes kept selectively are seen by no hook; for these peak memory is read."""
         found = super().counters()
         return [one for one in found if self.keep != "products" or one.metric != "activation_bytes"]
 

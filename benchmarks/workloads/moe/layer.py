@@ -33,7 +33,7 @@ PART_ROUNDS = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeConfig:
-    """What a plugged-in `layer(x, bias, weights, config)` is told."""
+    """The configuration passed to a plugged-in `layer(x, bias, weights, config)`."""
 
     width: int
     expert_width: int
