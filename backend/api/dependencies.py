@@ -29,13 +29,25 @@ def _engine(request: HTTPConnection) -> Engine:
 
 
 def transaction(request: Request) -> Iterator[Connection]:
-    """One transaction per request: committed before the answer goes out, rolled back by any error."""
-    with _engine(request).begin() as connection:
+    """One transaction per request: committed before the answer goes out, rolled back by any error.
+
+    A request that does its work in pieces may commit each of them (`commit_piece`).
+    """
+    with _engine(request).connect() as connection:
+        connection.begin()
         yield connection
+        connection.commit()
 
 
 # Scope "function": the commit happens before the response is sent, so "201" means it is on disk.
 Transaction = Annotated[Connection, Depends(transaction, scope="function")]
+
+
+def commit_piece(c: Connection) -> None:
+    """Commit what a long request did so far, so that nothing later can lose it and nobody waits for its locks; it goes
+    on in a transaction of its own. Not inside a savepoint."""
+    c.commit()
+    c.begin()
 
 
 async def config(request: Request) -> ServiceConfig:

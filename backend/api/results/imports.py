@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.datastructures import UploadFile
 
-from backend.api.dependencies import Deliverer, Now, RawBody, Transaction
+from backend.api.dependencies import Deliverer, Now, RawBody, Transaction, commit_piece
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
@@ -129,9 +129,18 @@ def post(
     file: Annotated[str | None, Query(max_length=255, pattern=PLAIN, description="the file's name")] = None,
     dry_run: bool = False,
 ) -> Any:
-    """Store the runs of a result file of another tool. Importing the same file again stores nothing twice."""
+    """Store the runs of a result file of another tool, piece by piece: what was stored stays, also where the caller
+    does not wait for the answer. Importing the same file again stores nothing twice, and goes on."""
     name = file or upload.name.replace("\x00", "")[:255] or "the file"
     answered = imports.import_file(
-        c, name, upload.data, context, format_name=format, dry_run=dry_run, principal=caller, now=now
+        c,
+        name,
+        upload.data,
+        context,
+        format_name=format,
+        dry_run=dry_run,
+        principal=caller,
+        now=now,
+        between=commit_piece,
     )
     return Json(answered)

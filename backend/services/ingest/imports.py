@@ -5,7 +5,7 @@ A run that cannot be taken does not take the others with it; neither does a reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -45,7 +45,9 @@ AUTO = "auto"
 RUN = "run"  # tidemark.run/1 itself
 MAX_RUNS = 2_000
 MAX_PROBLEMS = 10_000
-AT_ONCE = 50  # runs in one savepoint
+# What is stored in one savepoint and one transaction.
+MOST_RUNS_AT_ONCE = 50
+MOST_RESULTS_AT_ONCE = 500
 TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
@@ -102,6 +104,14 @@ class ImportAnswer:
     notes: tuple[str, ...]
 
 
+Between = Callable[[Connection], None]
+"""What happens between two pieces of an import."""
+
+
+def go_on(_: Connection) -> None:
+    """Nothing: all pieces are of one transaction."""
+
+
 def import_file(
     c: Connection,
     file: str,
@@ -112,20 +122,32 @@ def import_file(
     dry_run: bool,
     principal: Principal,
     now: datetime,
+    between: Between = go_on,
 ) -> ImportAnswer:
     """Store what a file holds and is not stored yet. With `dry_run` all of it is done and taken back: the answer is
-    what an import would have answered."""
-    with c.begin_nested() as savepoint:
-        check_project(c, context.project, principal)
-        imported = _read(file, data, _placed(c, context), format_name)
-        for project in {run.project for run in imported.runs}:
-            check_project(c, project, principal)
-        done = _Import(c, imported, data, principal, now).record_all()
-        if dry_run:
-            savepoint.rollback()
+    what an import would have answered.
+
+    `between` is called after each piece of it and may commit: what is stored by then stays, whatever becomes of the
+    rest, and the same import again goes on there.
+    """
+    check_project(c, context.project, principal)
     if not dry_run:
+        done = _read_import(c, file, data, context, format_name, principal, now).record_all(between)
         live_store.notify_work(c)
-    return done.answer(file, dry_run=dry_run)
+        return done.answer(file, dry_run=False)
+    with c.begin_nested() as savepoint:
+        done = _read_import(c, file, data, context, format_name, principal, now).record_all(go_on)
+        savepoint.rollback()
+    return done.answer(file, dry_run=True)
+
+
+def _read_import(
+    c: Connection, file: str, data: bytes, context: Context, format_name: str, principal: Principal, now: datetime
+) -> _Import:
+    imported = _read(file, data, _placed(c, context), format_name)
+    for project in {run.project for run in imported.runs}:
+        check_project(c, project, principal)
+    return _Import(c, imported, data, principal, now)
 
 
 class _Import:
@@ -137,7 +159,7 @@ class _Import:
         self.problems = list(imported.problems)
         self.stored = self.duplicate = 0
 
-    def record_all(self) -> _Import:
+    def record_all(self, between: Between) -> _Import:
         known = store.stored_runs(self.c, [run.id for run in self.imported.runs])
         new = []
         for run in placing.in_order(self.c, self.imported.runs, self.now):
@@ -146,8 +168,9 @@ class _Import:
                 self.runs.append(_told(run, ImportOutcome.DUPLICATE))
             else:
                 new.append(run)
-        for at in range(0, len(new), AT_ONCE):
-            self.record(new[at : at + AT_ONCE])
+        for piece in _pieces(new):
+            self.record(piece)
+            between(self.c)
         return self
 
     def record(self, runs: Sequence[Run]) -> None:
@@ -239,6 +262,19 @@ class _Import:
             problems=tuple(self.problems[:MAX_PROBLEMS]),
             notes=self.imported.notes,
         )
+
+
+def _pieces(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    """The runs, as many together as are stored within a second or so."""
+    piece: list[Run] = []
+    for run in runs:
+        results = sum(len(member.results) for member in (*piece, run))
+        if piece and (len(piece) == MOST_RUNS_AT_ONCE or results > MOST_RESULTS_AT_ONCE):
+            yield piece
+            piece = []
+        piece.append(run)
+    if piece:
+        yield piece
 
 
 def _placed(c: Connection, context: Context) -> Context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from backend.importers import FORMATS
 from backend.services.base import projects
 from tests.backend.api.conftest import run_document
+from tidemark.machine.processes import wait_until
 
 FIXTURES = Path(__file__).parents[1] / "importers" / "fixtures"
 SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
@@ -173,3 +176,30 @@ def test_who_may_not_write_to_the_project_may_not_import(live_server: Any) -> No
     headers = {"Authorization": f"Bearer {live_server.token('write', project_id=other.id)}"}
     with httpx.Client(base_url=live_server.url, headers=headers, timeout=30, trust_env=False) as foreign:
         assert send(foreign, "v3.json").status_code == 403
+
+
+def test_what_is_stored_can_be_read_and_stays_while_the_rest_is_under_way(live_server: Any) -> None:
+    """The runs on the second testbed wait for somebody else's transaction; those before them are there by then."""
+    lines = ["benchmark,metric,value,unit,testbed,commit,at"]
+    lines += [f"get,step,1.0,ms,first,{number:040x},2026-01-{1 + number // 24:02}T{number % 24:02}:00:00Z"
+              for number in range(60)]  # fmt: skip
+    lines += [f"get,step,1.0,ms,second,{99:040x},2026-02-01T00:00:00Z"]
+    answers: list[dict[str, Any]] = []
+
+    def send_all() -> None:
+        with live_server.client("write") as client:
+            sent = client.post("/api/v1/import/csv", params={"project": "northsea/loom"}, content="\n".join(lines))
+            answers.append(sent.json())
+
+    def stored() -> int:
+        with live_server.engine.connect() as c:
+            return int(c.execute(text("SELECT count(*) FROM run")).scalar_one())
+
+    sending = threading.Thread(target=send_all)
+    with live_server.engine.connect() as other:
+        other.execute(text("INSERT INTO testbed (name) VALUES ('second')"))
+        sending.start()
+        assert wait_until(lambda: stored() == 50, 30), stored()
+        other.rollback()
+    sending.join(30)
+    assert answers[0]["records"]["stored"] == stored() == 61
