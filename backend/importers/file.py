@@ -1,5 +1,6 @@
 """A result file as its reader meets it: unpacked, its byte order mark skipped, read as text or JSON at most once."""
 
+import codecs
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ class ResultFile:
 
     def __init__(self, name: str, data: bytes) -> None:
         packed = data[:2] == GZIP or data[:4] == ZSTD
-        self.data = (_unpacked(name, data) if packed else data).removeprefix(BYTE_ORDER_MARK)
+        self.data = _as_utf8(name, _unpacked(name, data) if packed else data).removeprefix(BYTE_ORDER_MARK)
         path = PurePath(name)
         self.name = str(path.with_suffix("")) if packed and path.suffix in PACKED_SUFFIXES else name
 
@@ -52,8 +53,8 @@ class ResultFile:
         except json.JSONDecodeError as error:
             where = f"line {error.lineno} column {error.colno}"
             return Unreadable(f"{self.name}: no JSON at {where}: {error.msg}")
-        except ValueError as error:
-            return Unreadable(f"{self.name}: {error}")
+        except ValueError:  # the one that is left
+            return Unreadable(f"{self.name}: a whole number in it has more digits than can be read")
 
     @property
     def document(self) -> Any:
@@ -100,6 +101,16 @@ class ResultFile:
             except (ValueError, RecursionError):
                 return {}
         return mapping(whole) or mapping(next(iter(listed(whole)), None))
+
+
+def _as_utf8(name: str, data: bytes) -> bytes:
+    """Text that a mark at its beginning tells to be UTF-16, as redirected output is on Windows, as UTF-8."""
+    if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data
+    try:
+        return data.decode("utf-16").encode()
+    except UnicodeError:
+        raise Unreadable(f"{name}: begins as UTF-16 does, and goes on as it cannot") from None
 
 
 def _unpacked(name: str, data: bytes) -> bytes:

@@ -69,6 +69,8 @@ def format_of(file: ResultFile) -> str:
     for row in FORMATS.values():
         if row.detect(file):
             return row.name
+    if not file.data.strip():
+        raise Unreadable(f"{file.name}: is empty")
     asked = github_action_benchmark.asked_which(file)
     if asked:
         raise Unreadable(f"{file.name}: {asked}")

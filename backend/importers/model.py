@@ -12,6 +12,7 @@ from typing import Any
 
 from backend.contract import Direction, Role, Run
 from backend.importers.file import ResultFile, Unreadable
+from backend.importers.values import number
 
 __all__ = ["Commit", "Context", "Draft", "Format", "Imported", "Metric", "Problem", "Reading", "Unreadable"]
 
@@ -151,6 +152,13 @@ class Draft:
 
     def refuse(self, where: str, reason: str) -> None:
         self.problems.append(Problem(where, reason))
+
+    def number_at(self, where: str, value: object) -> float | None:
+        """The finite number that stands there; what is none is refused."""
+        found = number(value)
+        if found is None:
+            self.refuse(where, f"{value!r} is no finite number")
+        return found
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:

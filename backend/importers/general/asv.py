@@ -59,6 +59,7 @@ def read(file: ResultFile, context: Context) -> Draft:
             **{key: str(value) for key, value in mapping(document.get("requirements")).items()},
         },
     }
+    without = 0
     for benchmark, raw in document["results"].items():
         where = f"{file.name} results[{json.dumps(benchmark)}]"
         row = _columns(raw, columns)
@@ -68,8 +69,12 @@ def read(file: ResultFile, context: Context) -> Draft:
         about = context.benchmarks.get(benchmark, {})
         metric, unit = _metric(benchmark, about)
         version = _version(row, mapping(document.get("benchmark_version")).get(benchmark))
-        for index, (variant, value, samples) in enumerate(_cases(row, about.get("param_names"))):
-            if value is None:  # null: failed or skipped; NaN reads as no number
+        for index, (variant, stated, samples) in enumerate(_cases(row, about.get("param_names"))):
+            if stated is None or stated != stated:  # noqa: PLR0124
+                without += 1
+                continue
+            value = draft.number_at(f"{where}[{index}]", stated)
+            if value is None:
                 continue
             draft.readings.append(
                 Reading(
@@ -85,6 +90,8 @@ def read(file: ResultFile, context: Context) -> Draft:
                     **placed,
                 )
             )
+    if without:
+        draft.note(f"{without:,} cases without a value (null or NaN: failed, or skipped) are left out of {file.name}")
     return draft
 
 
@@ -114,8 +121,9 @@ def _columns(raw: object, names: object) -> Mapping[str, Any] | None:
     return None if number_alone is None else {"result": [number_alone]}
 
 
-def _cases(row: Mapping[str, Any], names: object) -> Iterator[tuple[dict[str, Any], float | None, tuple[float, ...]]]:
-    """Every combination of parameters with its value and samples, in asv's order: the last varies fastest."""
+def _cases(row: Mapping[str, Any], names: object) -> Iterator[tuple[dict[str, Any], object, tuple[float, ...]]]:
+    """Every combination of parameters with what is said of it and its samples, in asv's order: the last varies
+    fastest."""
     results = row.get("result")
     values = results if isinstance(results, list) else [results]
     samples = row.get("samples")
@@ -123,7 +131,7 @@ def _cases(row: Mapping[str, Any], names: object) -> Iterator[tuple[dict[str, An
     axes = [axis for axis in parameters if isinstance(axis, list)] if isinstance(parameters, list) else []
     for index, value in enumerate(values):
         own = samples[index] if isinstance(samples, list) and index < len(samples) else None
-        yield _case(axes, names, index), number(value), numbers(own) or ()
+        yield _case(axes, names, index), value, numbers(own) or ()
 
 
 def _case(axes: Sequence[Sequence[Any]], names: object, index: int) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def read(file: ResultFile, context: Context) -> Draft:
             continue
         measured = () if values or median is None else (median,)
         draft.readings.append(METRICS["Median"].reading(measured, samples=values, **placed))
-        allocated = number(mapping(entry.get("Memory")).get("BytesAllocatedPerOperation"))
+        stated = mapping(entry.get("Memory")).get("BytesAllocatedPerOperation")
+        allocated = None if stated is None else draft.number_at(f"{where} Memory", stated)
         if allocated is not None:
             draft.readings.append(METRICS["BytesAllocatedPerOperation"].reading((allocated,), **placed))
     return draft

@@ -1,5 +1,6 @@
 """Conbench: benchmark results as its runners post them and its API answers them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from backend.importers.file import ResultFile, Unreadable
@@ -29,8 +30,10 @@ def read(file: ResultFile, context: Context) -> Draft:
             continue
         result = mapping(row)
         stats, tags = mapping(result.get("stats")), dict(mapping(result.get("tags")))
-        name, samples = text_of(tags.pop("name", None)), numbers(stats.get("data")) or ()
-        if name is None or (not samples and not result.get("error")):
+        measured = [None if _is_none(value) else value for value in listed(stats.get("data"))]
+        name, samples = text_of(tags.pop("name", None)), numbers(measured) or ()
+        failed = _why_failed(result, measured)
+        if name is None or not (samples or failed):
             draft.refuse(where, "needs tags.name and stats.data, a list of finite numbers")
             continue
         github = mapping(result.get("github")) or mapping(result.get("commit"))
@@ -47,10 +50,24 @@ def read(file: ResultFile, context: Context) -> Draft:
             "environment": {key: str(value) for key, value in scalars(mapping(result.get("context"))).items()},
         }
         unit = str(stats.get("unit") or "s")
-        if result.get("error"):
-            placed["failed"] = str(mapping(result["error"]).get("stack_trace") or result["error"])[-2000:]
+        if failed is not None:
+            placed["failed"] = failed[-2000:]
         draft.readings.append(Reading(metric=_metric(unit), unit=unit, samples=samples, **placed))
     return draft
+
+
+def _is_none(value: object) -> bool:
+    """What Conbench makes of an iteration without a value: null, or NaN as a number or a word."""
+    return value is None or str(value).lower() == "nan"
+
+
+def _why_failed(result: Mapping[str, Any], measured: list[Any]) -> str | None:
+    """An iteration that gave no value voids the result, as Conbench itself has it."""
+    if result.get("error"):
+        error = mapping(result["error"])
+        return str(error.get("stack_trace") or error.get("message") or result["error"])
+    without = [number for number, value in enumerate(measured, 1) if value is None]
+    return f"iteration {without[0]} of {len(measured)} gave no value" if without else None
 
 
 def _case(result: Any) -> dict[str, str]:

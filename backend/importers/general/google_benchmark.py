@@ -53,8 +53,10 @@ def read(file: ResultFile, context: Context) -> Draft:
             draft.refuse(where, f"needs a name, a number `real_time` and a `time_unit` of {', '.join(TIME_UNITS)}")
             continue
         else:
-            for metric, value in _measured(entry, unit):
-                samples[name, metric].append(value)
+            for metric in _metrics(entry, unit):
+                value = draft.number_at(f"{where} {metric.name}", entry[metric.name])
+                if value is not None:
+                    samples[name, metric].append(value)
         first.setdefault(name, where)
     machine = mapping(document.get("context"))
     kept = ("num_cpus", "mhz_per_cpu", "library_build_type")
@@ -87,11 +89,10 @@ def _name(entry: Mapping[str, Any]) -> str:
     return name.rpartition("_")[0]
 
 
-def _measured(entry: Mapping[str, Any], unit: str) -> list[tuple[Metric, float]]:
+def _metrics(entry: Mapping[str, Any], unit: str) -> list[Metric]:
     metrics = [Metric("real_time", unit, Direction.LOWER), Metric("cpu_time", unit, Direction.LOWER), *RATES.values()]
     metrics += [Metric(key, "") for key, value in entry.items() if key not in ABOUT and not isinstance(value, str)]
-    found = [(metric, number(entry.get(metric.name))) for metric in metrics]
-    return [(metric, value) for metric, value in found if value is not None]
+    return [metric for metric in metrics if metric.name in entry]
 
 
 def _benchmark(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from backend.contract import Direction, Role
 from backend.importers.file import ResultFile
 from backend.importers.model import Context, Draft, Format, Metric
-from backend.importers.values import mapping, number, numbers, scalars
+from backend.importers.values import mapping, numbers, scalars
 
 METRICS = {
     "mean": Metric("seconds", "s", Direction.LOWER),
@@ -38,7 +38,8 @@ def read(file: ResultFile, context: Context) -> Draft:
         }
         draft.readings.append(METRICS["mean"].reading(times[:1000], **placed))
         for key in ("user", "system"):
-            value = number(entry.get(key))
+            stated = entry.get(key)
+            value = None if stated is None else draft.number_at(f"{where} {key}", stated)
             if value is not None:
                 draft.readings.append(METRICS[key].reading((value,), **placed))
         memory = numbers(entry.get("memory_usage_byte"))

@@ -6,7 +6,7 @@ from typing import Any
 from backend.contract import Direction, Role
 from backend.importers.file import ResultFile
 from backend.importers.model import Context, Draft, Format, Metric
-from backend.importers.values import mapping, number
+from backend.importers.values import mapping
 
 GATES = {"http_req_duration", "iteration_duration", "grpc_req_duration", "ws_session_duration"}
 UNNAMED = "a summary of k6 does not name the test it is of; state it with --variant test=NAME"
@@ -29,25 +29,28 @@ def read(file: ResultFile, context: Context) -> Draft:
     for name, raw in document["metrics"].items():
         said = mapping(raw)
         values = mapping(said.get("values")) or said
-        for metric, value in _measured(name, values):
+        for metric, stated in _measured(name, values):
             where = f"{file.name} metrics.{name}"
-            draft.readings.append(metric.reading((value,), where=where, benchmark="k6", suite="k6", variant={}))
+            value = draft.number_at(f"{where} {metric.name}", stated)
+            if value is not None:
+                draft.readings.append(metric.reading((value,), where=where, benchmark="k6", suite="k6", variant={}))
     return draft
 
 
-def _measured(name: str, values: Mapping[str, Any]) -> list[tuple[Metric, float]]:
-    found: list[tuple[Metric, float | None]] = []
+def _measured(name: str, values: Mapping[str, Any]) -> list[tuple[Metric, Any]]:
+    """The metrics that a summary has of this one, and what it says of each."""
+    found: list[tuple[Metric, Any]] = []
     for statistic, role in STATISTICS.items():
         if statistic in values:
             plain = f"{name}_{statistic.strip(')').replace('(', '')}"
             metric = Metric(plain, "ms", Direction.LOWER, role if name in GATES else Role.WATCH)
-            found.append((metric, number(values[statistic])))
+            found.append((metric, values[statistic]))
     if name in SHARES:
         share = values.get("rate", values.get("value"))
-        found.append((Metric(name, "1", SHARES[name], Role.WATCH), number(share)))
+        found.append((Metric(name, "1", SHARES[name], Role.WATCH), share))
     elif name in {"http_reqs", "iterations"}:
         role = Role.GATE if name == "http_reqs" else Role.WATCH
-        found.append((Metric(f"{name}_per_s", "1/s", Direction.HIGHER, role), number(values.get("rate"))))
+        found.append((Metric(f"{name}_per_s", "1/s", Direction.HIGHER, role), values.get("rate")))
     return [(metric, value) for metric, value in found if value is not None]
 
 

@@ -21,10 +21,13 @@ PARTS = ("benchmark", "metric", "value", "unit", "direction", "role", "commit", 
 # numbers, as the steps of a training, are samples of one result.
 WIDE_PARTS = ("benchmark", "metric", "sample", "commit", "branch", "at", "suite", "testbed", "worker")
 STEPS = frozenset({"step", "_step", "global_step", "train/global_step", "trainer/global_step"})
+BOUNDS = ("__MIN", "__MAX")  # what W&B puts beside each column of a chart
 MOST_ROWS = 1_000_000
 MOST_CELL = 1_000_000
 # A unit behind a column's name: `latency (ms)`, `TFLOPS [TF/s]`; otherwise its last words may be one.
 UNIT = re.compile(r"^(?P<name>.*?)\s*[(\[](?P<unit>[^)\]]+)[)\]]\s*$")
+_Row = tuple[str, dict[str, str]]
+"""Where it stands, and its cells by column."""
 ENDINGS = {"_ms": "ms", "_us": "us", "_ns": "ns", "_s": "s", "_gb": "GB", "_mb": "MB", "_bytes": "B", "_per_s": "1/s"}
 
 
@@ -75,6 +78,8 @@ def read_wide(file: ResultFile, context: Context) -> Draft:
     _check_parts(file, context, WIDE_PARTS)
     draft = Draft()
     table = list(rows(draft))
+    if _is_chart(header):
+        header, table = _by_run(table, draft)
     parts = _wide_parts(header, table, context)
     metrics = [column for column, part in parts.items() if part == "metric" or part.startswith("metric.")]
     if not metrics:
@@ -147,9 +152,9 @@ def _is_part(part: str, known: tuple[str, ...]) -> bool:
 
 def _say_left_out(draft: Draft, columns: list[str]) -> None:
     if columns:
-        left = ", ".join(sorted(columns))
+        left = _named(sorted(columns))
         draft.note(f"columns left out: {left} (a parameter of the variant is taken with "
-                   f"--column {min(columns)}=variant.{min(columns)})")  # fmt: skip
+                   f"--column NAME=variant.NAME)")  # fmt: skip
 
 
 def _read_row(draft: Draft, where: str, cells: Mapping[str, str]) -> None:
@@ -196,6 +201,26 @@ def _placed(draft: Draft, where: str, cells: Mapping[str, str]) -> dict[str, Any
 
 def _variant(cells: Mapping[str, str]) -> dict[str, str]:
     return {part.removeprefix("variant."): text for part, text in cells.items() if part.startswith("variant.") and text}
+
+
+def _is_chart(header: list[str]) -> bool:
+    """Whether this is a chart that W&B exported: a column of steps, and `RUN - METRIC` with its bounds for each run."""
+    return any(column.endswith(BOUNDS) and column[: -len(BOUNDS[0])] in header for column in header)
+
+
+def _by_run(table: list[_Row], draft: Draft) -> tuple[list[str], list[_Row]]:
+    """A chart's rows with the run as a column: one row for each step and run that has a value there."""
+    rows: dict[tuple[str, str], _Row] = {}
+    for where, row in table:
+        common = {column: text for column, text in row.items() if " - " not in column}
+        for column, text in row.items():
+            run, sign, metric = column.partition(" - ")
+            if sign and text and not column.endswith(BOUNDS):
+                rows.setdefault((where, run), (where, {**common, "run": run}))[1][metric] = text
+    draft.note(
+        "a chart of W&B: each run's column is read as its metric, with `run` in the variant; bounds are left out"
+    )
+    return list(dict.fromkeys(column for _, row in rows.values() for column in row)), list(rows.values())
 
 
 def _wide_parts(header: list[str], table: list[tuple[str, dict[str, str]]], context: Context) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 from backend.contract import Direction, Role
 from backend.importers.file import ResultFile
 from backend.importers.model import Context, Draft, Format, Metric
-from backend.importers.values import listed, mapping, moment_of, number, scalars, text_of
+from backend.importers.values import listed, mapping, moment_of, scalars, text_of
 
 UP, DOWN = Direction.HIGHER, Direction.LOWER
 # What gates, with the statistic that does; of the other times and rates the same statistic is watched.
@@ -58,11 +58,12 @@ def read(file: ResultFile, context: Context) -> Draft:
         known = METRICS.get(name, Metric(name, unit, UP if rate else DOWN, Role.WATCH))
         statistics = ["avg"] if rate else ["p50" if "p50" in said else "avg", *TAILS]
         for index, statistic in enumerate(statistics):
-            value = number(said.get(statistic))
+            where = f"{file.name} {name}.{statistic}"
+            value = None if said.get(statistic) is None else draft.number_at(where, said[statistic])
             if value is not None:
                 metric = replace(known, unit=unit, name=name if rate else f"{name}_{statistic}")
                 metric = metric if index == 0 else replace(metric, role=Role.WATCH)
-                draft.readings.append(metric.reading((value,), where=f"{file.name} {name}.{statistic}", **placed))
+                draft.readings.append(metric.reading((value,), where=where, **placed))
     return draft
 
 

@@ -7,7 +7,7 @@ from backend.contract import Direction
 from backend.importers.direction import direction_of_name
 from backend.importers.file import ResultFile
 from backend.importers.model import Context, Draft, Format, Reading
-from backend.importers.values import mapping, moment_of, number, scalars, text_of
+from backend.importers.values import mapping, moment_of, scalars, text_of
 
 NO_MODEL = "names no model; state it with --variant model=NAME"
 NO_METRICS = frozenset({"alias", "samples", "sample_len", "name"})
@@ -35,12 +35,11 @@ def read(file: ResultFile, context: Context) -> Draft:
         }
         for key, raw in mapping(values).items():
             name, _, kept = key.partition(",")
-            value = number(raw)
-            if name.endswith("_stderr") or name in NO_METRICS or isinstance(raw, str):
+            if name.endswith("_stderr") or name in NO_METRICS or not name.strip():
                 continue
             where = f"{file.name} results.{task}.{key}"
+            value = draft.number_at(where, raw)
             if value is None:
-                draft.refuse(where, f"{raw!r} is no finite number")
                 continue
             way = _direction(mapping(better.get(task)), name)
             own = {} if kept in {"", "none"} else {"filter": kept}

@@ -46,10 +46,13 @@ def read_kineto(file: ResultFile, context: Context) -> Draft:
         return draft
     marks: list[Span] = []
     work: list[tuple[str, str, float, float]] = []
-    for event in document["traceEvents"]:
+    for index, event in enumerate(document["traceEvents"]):
         said = mapping(event)
         start, length = number(said.get("ts")), number(said.get("dur"))
-        if said.get("ph") != "X" or start is None or length is None:
+        if said.get("ph") != "X":
+            continue
+        if start is None or length is None:
+            draft.refuse(f"{file.name} traceEvents[{index}]", "an event needs the numbers `ts` and `dur`")
             continue
         category, name = str(said.get("cat", "")).lower(), str(said.get("name", ""))
         if name.startswith("ProfilerStep#") and category != "gpu_user_annotation":

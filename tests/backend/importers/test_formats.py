@@ -1,9 +1,13 @@
 """Every foreign format: what a real-looking file gives, what is refused and why, and that no bytes crash a reader."""
 
+import json
 import re
 import textwrap
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -208,6 +212,40 @@ def test_no_damage_to_an_example_crashes_its_reader(name: str, data: st.DataObje
             assert imported.read == len(imported.problems) + sum(map(sum, imported.records.values()))
 
 
+TOLD_APART = replace(
+    STATED, variant={key: "x" for key in ("model", "test", "trace", "config", "collective", "benchmark")}
+)
+ASSIGNED = b"window.BENCHMARK_DATA = "
+JSON_EXAMPLES = [name for name in EXAMPLES if example(name).removeprefix(ASSIGNED)[:1] in (b"{", b"[")]
+
+
+@pytest.mark.parametrize("name", JSON_EXAMPLES)
+def test_a_number_that_became_a_word_is_never_dropped_in_silence(name: str) -> None:
+    """Whatever number it was: its record is still counted, or there is a problem that names it."""
+    begin = ASSIGNED if example(name).startswith(ASSIGNED) else b""
+    document = json.loads(example(name).removeprefix(ASSIGNED))
+    whole = read_file("x.json", begin + json.dumps(document).encode(), TOLD_APART, name)
+    for place in numbers_in(document):
+        holder = changed = deepcopy(document)
+        for key in place[:-1]:
+            holder = holder[key]
+        holder[place[-1]] = "oops"
+        try:
+            imported = read_file("x.json", begin + json.dumps(changed).encode(), TOLD_APART, name)
+        except Unreadable:
+            continue
+        assert imported.read >= whole.read or imported.problems, place
+
+
+def numbers_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the numbers of a JSON document are."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers_in(inner, (*place, key))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield place
+
+
 def detected(name: str, content: bytes) -> str | None:
     try:
         return detect_format(name, content)
@@ -229,8 +267,6 @@ JSON = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(document=JSON)
 def test_no_json_of_another_shape_crashes_a_reader(format_name: str, document: object) -> None:
-    import json
-
     try:
         read_file("fuzz.json", json.dumps(document).encode(), STATED, format_name)
     except Unreadable as error:

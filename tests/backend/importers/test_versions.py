@@ -111,6 +111,41 @@ def test_a_line_may_hold_a_list_of_records() -> None:
     assert read("records.json", lines).read == 3
 
 
+def test_what_windows_redirected_is_read() -> None:
+    table = "benchmark,metric,value,unit\nroute,step,1.5,ms\n"
+    assert read("table.csv", table.encode("utf-16")).read == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfea", "begins as UTF-16 does"),
+                       (b"[" + b"9" * 5000 + b"]", "JSON of no known format")])  # fmt: skip
+def test_a_file_of_no_use_says_why(data: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
+        read("results.json", data)
+
+
 def test_a_profile_without_kernels_says_so() -> None:
     with pytest.raises(Unreadable, match="no GPU kernel in the trace"):
         read("trace.json", {"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 2}]}, variant={"trace": "x"})
+
+
+def test_a_chart_that_wandb_exported_has_a_run_in_each_column_and_bounds_that_are_no_metrics() -> None:
+    chart = (
+        '"Step","sunny-1 - tokens_per_s","sunny-1 - tokens_per_s__MIN","sunny-1 - tokens_per_s__MAX",'
+        '"misty-2 - tokens_per_s","misty-2 - tokens_per_s__MIN","misty-2 - tokens_per_s__MAX"\n'
+        '"1","100","99","101","","",""\n"2","110","109","111","90","89","91"\n'
+    )
+    imported = read("wandb_export.csv", chart.encode())
+    found = {str(result.variant["run"]): result.measurements[0].samples for result in imported.runs[0].results}
+    assert found == {"sunny-1": ((100.0, 110.0),), "misty-2": ((90.0,),)}
+    assert {m.metric for result in imported.runs[0].results for m in result.measurements} == {"tokens_per_s"}
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "NaN"])
+def test_an_iteration_without_a_value_voids_a_result_of_conbench(missing: object) -> None:
+    imported = read("results.json", [
+        {"tags": {"name": "file-read"}, "github": {"commit": SHA}, "stats": {"data": [0.5, missing], "unit": "s"}},
+        {"tags": {"name": "file-write"}, "github": {"commit": SHA}, "stats": {"data": [0.5, 0.6], "unit": "s"}},
+    ])  # fmt: skip
+    errors = {result.benchmark: result.error for result in imported.runs[0].results}
+    assert errors == {"file-read": "iteration 2 of 2 gave no value", "file-write": None}
