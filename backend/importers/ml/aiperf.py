@@ -53,7 +53,7 @@ def read(file: ResultFile, context: Context) -> Draft:
     for name, said in _metrics(document):
         unit = str(said.get("unit", ""))
         rate, time = unit.endswith(RATES), unit in TIMES
-        if "avg" not in said or not (rate or time):
+        if "avg" not in said or not (rate or time) or name.endswith("_timestamp"):
             continue
         known = METRICS.get(name, Metric(name, unit, UP if rate else DOWN, Role.WATCH))
         statistics = ["avg"] if rate else ["p50" if "p50" in said else "avg", *TAILS]

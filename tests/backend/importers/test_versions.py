@@ -94,8 +94,10 @@ def test_aiperf_names_model_and_load_in_lists_since_its_version_0_11() -> None:
     asked = {"models": {"items": [{"name": "qwen3-4b"}]}, "phases": phases}
     imported = read(
         "profile_export_aiperf.json",
-        {"request_throughput": {"unit": "requests/sec", "avg": 18.1}, "telemetry_data": {}, "input_config": asked},
-    )
+        {"request_throughput": {"unit": "requests/sec", "avg": 18.1}, "telemetry_data": {}, "input_config": asked,
+         "min_request_timestamp": {"unit": "ns", "avg": 1.8e18}},
+    )  # fmt: skip
+    assert imported.read == 1  # when a request was sent is no measurement
     assert imported.runs[0].results[0].variant == {"model": "qwen3-4b", "concurrency": 128}
 
 
