@@ -239,10 +239,9 @@ class _Tally:
     left_out: list[LeftOut] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
 
-    def take(self, run: Run, records: int, outcome: str, summary: Mapping[str, int]) -> None:
+    def take(self, outcome: str, summary: Mapping[str, int]) -> None:
         self.stored += outcome in NEW
         self.duplicates += outcome == "duplicate"
-        self.records_there += records if outcome == "duplicate" else 0
         for word, count in summary.items():
             self.verdicts[word] = self.verdicts.get(word, 0) + (count if outcome in NEW else 0)
 
@@ -275,15 +274,17 @@ def _deliver_part(part: Sequence[Delivery], service: Service, told: _Tally, *, d
             told.refuse(item.run, str(refusal))
             told.left_out += [LeftOut(item.run.id, str(refusal))] * item.records
             return
-        told.take(item.run, item.records, "stored" if is_new else "duplicate", answer.get("summary", {}))
+        told.take("stored" if is_new else "duplicate", answer.get("summary", {}))
+        told.records_there += 0 if is_new else item.records
         return
     answer = service.import_runs(part[0].run.project, [item.body for item in part], dry_run=dry_run)
     items = {item.run.id: item for item in part}
     for said in answer["runs"]:
         item = items[said["run_id"]]
-        told.take(item.run, item.records, said["outcome"], said["summary"])
+        told.take(said["outcome"], said["summary"])
         if said["outcome"] == "refused":
             told.refuse(item.run, said["error"])
+    told.records_there += answer["records"]["duplicate"]
     told.left_out += [LeftOut(problem["where"], problem["reason"]) for problem in answer["problems"]]
 
 

@@ -164,8 +164,7 @@ class _Import:
         new = []
         for run in placing.in_order(self.c, self.imported.runs, self.now):
             if run.id in known and run.id.startswith(CONTENT_ID):
-                self.duplicate += self._records(run)
-                self.runs.append(_told(run, ImportOutcome.DUPLICATE))
+                self._knew(run, known[run.id])
             else:
                 new.append(run)
         for piece in _pieces(new):
@@ -204,6 +203,14 @@ class _Import:
             self.runs.append(_told(run, ImportOutcome.REFUSED, error=str(error)))
             return
         self._took(run, recorded, left)
+
+    def _knew(self, run: Run, measurements: int) -> None:
+        """A run that is there already, with so many measurements: what did not fit its series then does not now."""
+        whole = measurements >= sum(len(result.measurements) for result in run.results)
+        left = [] if whole else self._fitting(run)[1]
+        self.duplicate += self._records(run) - len(left)
+        self.problems += left
+        self.runs.append(_told(run, ImportOutcome.DUPLICATE))
 
     def _recorded(self, run: Run, fitting: Run) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""

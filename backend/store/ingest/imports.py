@@ -5,21 +5,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, func, select, text
 
 from backend.contract import Run
-from backend.store.tables.core import run
+from backend.store.tables.core import measurement, run
 
 BATCH = 1000
 
 
-def stored_runs(c: Connection, ids: Iterable[str]) -> set[str]:
-    """Those of the runs whose result has been stored."""
+def stored_runs(c: Connection, ids: Iterable[str]) -> Mapping[str, int]:
+    """Those of the runs whose result has been stored, each with how many measurements of it were."""
     wanted = list(ids)
-    found: set[str] = set()
+    found: dict[str, int] = {}
     for at in range(0, len(wanted), BATCH):
-        statement = select(run.c.id).where(run.c.id.in_(wanted[at : at + BATCH]), run.c.body_sha256.is_not(None))
-        found.update(c.execute(statement).scalars())
+        part = wanted[at : at + BATCH]
+        stored = select(run.c.id, func.count(measurement.c.run_id)).outerjoin_from(
+            run, measurement, measurement.c.run_id == run.c.id
+        )
+        stored = stored.where(run.c.id.in_(part), run.c.body_sha256.is_not(None)).group_by(run.c.id)
+        found.update((row[0], row[1]) for row in c.execute(stored))
     return found
 
 
