@@ -5,11 +5,9 @@ Everything is imported inside the functions, so that each process loads only wha
 
 from __future__ import annotations
 
-import logging
 import re
 import signal
 import socket
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from backend.services.base.config import ServiceConfig
+    from tidemark.logs import Format
     from worker.config import WorkerConfig
 
 
@@ -62,10 +61,17 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
         serve_several(given or ports.listen(settings.host, settings.port), processes)
         return
     from backend.api.edge.serving import make_server, settle_memory
+    from tidemark.logs import log_to_stdout
 
-    log_to_stdout()
+    log_to_stdout(settings.log_format)
     config = service_config(settings)
-    server = make_server(make_app(config, make_engine(config)), host=settings.host, port=settings.port)
+    engine = make_engine(config)
+    app = make_app(config, engine)
+    if settings.otlp_endpoint is not None:
+        from tidemark.tracing import trace
+
+        trace(app, engine, settings.otlp_endpoint)
+    server = make_server(app, host=settings.host, port=settings.port)
     settle_memory()
     # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
     server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
@@ -74,8 +80,9 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
 def beat(settings: Settings) -> None:
     """Runs the housekeeping loop until told to stop."""
     from backend.services import housekeeping
+    from tidemark.logs import log_to_stdout
 
-    log_to_stdout()
+    log_to_stdout(settings.log_format)
     config = service_config(settings)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -132,20 +139,10 @@ def worker_name(testbed: str) -> str:
     return host if host.endswith(testbed) else f"{host[:60]}-{testbed}"
 
 
-def work(config: WorkerConfig) -> int:
+def work(config: WorkerConfig, log_format: Format = "text") -> int:
     """Runs one worker until told to stop; its exit status."""
+    from tidemark.logs import log_to_stdout
     from worker.main import run
 
-    log_to_stdout()
+    log_to_stdout(log_format)
     return int(run(config) or 0)
-
-
-def log_to_stdout() -> None:
-    """One line an event, with the time; the supervisor (or the container) keeps what is printed."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stdout,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
-    for talkative in ("httpx", "alembic", "celery.worker.strategy", "celery.app.trace"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)

@@ -50,6 +50,13 @@ class Settings(BaseSettings):
     )
     github_api_url: str = Field("https://api.github.com", description="where GitHub's REST API is (GitHub Enterprise)")
     github_oidc_issuer: str | None = Field(None, description="who signs workflows' tokens, if not GitHub itself")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="how processes log: lines for people, or JSON with the ids of request and run"
+    )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="a collector that takes traces as OTLP over HTTP, e.g. http://127.0.0.1:4318; needs tidemark[otel]",
+    )
     url: str | None = Field(None, description="the service that commands and workers talk to")
     token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")

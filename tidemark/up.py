@@ -26,7 +26,7 @@ from tidemark.settings import Settings
 
 TESTBED = "cpu"
 # The settings of the service that its worker shares.
-WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS")
+WORKERS_OWN = ("TIDEMARK_WORKER_", "TIDEMARK_PRIVATE_HOSTS", "TIDEMARK_LOG_FORMAT")
 PYTHON = (sys.executable, "-P", "-m")
 
 Say = Callable[[str], None]

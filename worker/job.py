@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from structlog.contextvars import bound_contextvars
+
 from worker.client import ApiClient, ApiRefusal, ApiUnreachable, LeasedRun
 from worker.config import WorkerConfig
 from worker.delivery.deliver import Deliverer
@@ -65,6 +67,10 @@ class JobRunner:
     def carry_out(self, run_id: str, interrupt: Interrupt) -> str | None:
         """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool; with the id of
         another suite of the same commit, if this worker is to go on with that."""
+        with bound_contextvars(run_id=run_id):
+            return self._carry_out(run_id, interrupt)
+
+    def _carry_out(self, run_id: str, interrupt: Interrupt) -> str | None:
         leased = self._lease(run_id)
         if leased is None:
             return None

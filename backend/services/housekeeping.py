@@ -192,7 +192,7 @@ def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *
     if may_expire:
         with _reported("expiring leases"), engine.begin() as c:
             for run_id in dispatch.expire_leases(c, config, now):
-                log.warning("run %s: its lease ran out", run_id)
+                log.warning("run %s: its lease ran out", run_id, extra={"run_id": run_id})
     for what, move_on in measuring.STEPS.items():
         with _reported(what), engine.begin() as c:
             move_on(c, config, now)

@@ -120,7 +120,7 @@ def worker(
     settings = read_settings(data_dir=data_dir)
     drain_after_s = None if drain_after is None else seconds_of(drain_after)
     config = root.worker_config(settings, testbed=testbed, name=name, drain_after_s=drain_after_s)
-    raise typer.Exit(root.work(config))
+    raise typer.Exit(root.work(config, settings.log_format))
 
 
 def seconds_of(span: str) -> float:

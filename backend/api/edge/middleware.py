@@ -18,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from backend.api import dependencies
 from backend.api.admission import Lane, Lanes
@@ -32,6 +33,7 @@ from backend.services.base.errors import ServiceError, TooLarge, Unauthenticated
 log = logging.getLogger("tidemark.api")
 
 REQUEST_ID = re.compile(r"[0-9A-Za-z._-]{1,64}\Z")
+RUN_PATH = re.compile(r"(?:/api/v1)?/runs/([0-9A-Za-z._-]{8,64})(?:/|\Z)")
 SMALL_BODY_BYTES = 1 * MIB
 LOGGED_FROM = 400
 HUNG_UP = 499  # never sent: who asked was gone before the whole request was here
@@ -75,6 +77,18 @@ def host_name(header: str) -> str:
     return (name if colon and port.isdigit() else header).lower()
 
 
+def names_of(scope: Scope) -> dict[str, str]:
+    """What the log calls this request: its id, and that of the run in its path."""
+    run_id = run_in(scope["path"])
+    return {"request_id": scope["state"]["request_id"], **({} if run_id is None else {"run_id": run_id})}
+
+
+def run_in(path: str) -> str | None:
+    """The run that a path is about, if it is about one."""
+    found = RUN_PATH.match(path)
+    return None if found is None else found.group(1)
+
+
 class Edge:
     """Wraps the whole application."""
 
@@ -98,7 +112,10 @@ class Edge:
         if not REQUEST_ID.match(request_id):
             request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, send, request_id, self.always)
+        with bound_contextvars(**names_of(scope)):
+            await self._exchange(scope, headers, receive, _Exchange(scope, send, request_id, self.always))
+
+    async def _exchange(self, scope: Scope, headers: Headers, receive: Receive, exchange: "_Exchange") -> None:
         refused = self._refusal(scope, headers)
         if refused is not None:
             await answer(Request(scope), refused)(scope, receive, exchange.send)
@@ -112,7 +129,12 @@ class Edge:
             # Never the query or the headers: they may hold secrets. The path of a sign-in link is one.
             path = "/sign-in/…" if scope["path"].startswith("/sign-in/") else scope["path"]
             log.info(
-                "%s %s: %d (%s, %.0f ms)", scope["method"], shown(path), exchange.status, request_id, seconds * 1e3
+                "%s %s: %d (%s, %.0f ms)",
+                scope["method"],
+                shown(path),
+                exchange.status,
+                exchange.request_id,
+                seconds * 1e3,
             )
 
     async def _let_in(self, scope: Scope, headers: Headers, receive: Receive, exchange: "_Exchange") -> None:
