@@ -4,7 +4,8 @@ when they were asked for
 Revision ID: 0024
 Revises: 0023
 
-Reads every judgement once.
+A judgement of the default branch stands at the position of its commit and was measured when its run was, so that the
+runs say the spans of what is there already. Writing judgements waits meanwhile: a second for 250,000 runs.
 """
 
 import sqlalchemy as sa
@@ -58,9 +59,12 @@ def upgrade() -> None:
         )
     op.execute(
         """INSERT INTO position_span
-           SELECT s.project_id, date_trunc('month', j.measured_at, 'UTC'), min(j.position) & ~15, max(j.position) | 15
-           FROM judgement j JOIN series s ON s.id = j.series_id
-           WHERE j.branch_id IS NULL AND j.superseded_at IS NULL GROUP BY 1, 2"""
+           SELECT r.project_id, date_trunc('month', coalesce(r.started_at, r.received_at), 'UTC'),
+                  min(b.position) & ~15, max(b.position) | 15
+           FROM run r JOIN project p ON p.id = r.project_id
+           JOIN branch m ON m.project_id = p.id AND m.name = p.default_branch
+           JOIN branch_commit b ON b.branch_id = m.id AND b.commit_id = r.commit_id
+           WHERE coalesce(r.started_at, r.received_at) IS NOT NULL GROUP BY 1, 2"""
     )
 
 

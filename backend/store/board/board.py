@@ -280,7 +280,7 @@ _BUCKET_ROWS = text(
        CROSS JOIN LATERAL (
          SELECT bucket, last_position FROM rollup
          WHERE series_id = s.id AND granularity = :granularity AND last_position BETWEEN :first AND :last
-           AND bucket < :until
+           AND bucket >= date_trunc(:granularity, CAST(:since AS timestamptz), 'UTC') AND bucket < :until
          ORDER BY bucket DESC LIMIT :limit) AS u
        GROUP BY u.bucket ORDER BY u.bucket DESC LIMIT :limit"""
 )
@@ -457,7 +457,7 @@ def bucket_rows(
         "first": first,
         "last": last,
         "limit": limit,
-        "until": Spans.of_project(connection, project_id).between(first, last).until,
+        **Spans.of_project(connection, project_id).between(first, last)._asdict(),
     }
     return [(row[0], row[1]) for row in connection.execute(_BUCKET_ROWS, parameters).all()]
 

@@ -15,7 +15,8 @@ _STANDING = text(
     """SELECT count(*) FILTER (WHERE r.state IN ('confirmed', 'acknowledged')),
          count(*) FILTER (WHERE r.state = 'suspect'),
          EXISTS (SELECT FROM series s WHERE s.project_id = :project)
-       FROM regression r WHERE r.project_id = :project AND r.still_bad AND r.cause IS DISTINCT FROM 'noise'"""
+       FROM regression r WHERE r.project_id = :project AND r.still_bad AND r.cause IS DISTINCT FROM 'noise'
+         AND r.state IN ('confirmed', 'acknowledged', 'suspect')"""
 )
 
 

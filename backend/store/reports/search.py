@@ -52,18 +52,18 @@ class RunHit(NamedTuple):
     sha: str
 
 
+NEWEST_REGRESSIONS = 1_000
+"""Of so many the words are looked for."""
 _OF_PROJECT = "(CAST(:project AS integer) IS NULL OR p.id = :project)"
 _COMMITS_BY_SHA = text(
     f"""SELECT p.slug, c.sha, split_part(c.message, E'\\n', 1), c.author_name, c.committed_at, c.pull_request
         FROM commit c JOIN project p ON p.id = c.project_id
         WHERE {_OF_PROJECT} AND c.sha >= :low AND c.sha < :high ORDER BY c.id DESC LIMIT :limit"""
 )
-_COMMITS_BY_WORDS = text(
-    f"""SELECT p.slug, c.sha, split_part(c.message, E'\\n', 1), c.author_name, c.committed_at, c.pull_request
-        FROM commit c JOIN project p ON p.id = c.project_id
-        WHERE {_OF_PROJECT} AND (c.message || ' ' || c.author_name) ILIKE ALL (:patterns)
-        ORDER BY c.id DESC LIMIT :limit"""
-)
+_COMMITS_BY_WORDS = f"""
+SELECT p.slug, c.sha, split_part(c.message, E'\\n', 1), c.author_name, c.committed_at, c.pull_request
+FROM commit c JOIN project p ON p.id = c.project_id
+WHERE {_OF_PROJECT} AND {{words}} ORDER BY c.id DESC LIMIT :limit"""
 _COMMITS_BY_PULL_REQUEST = text(
     f"""SELECT p.slug, c.sha, split_part(c.message, E'\\n', 1), c.author_name, c.committed_at, c.pull_request
         FROM commit c JOIN project p ON p.id = c.project_id
@@ -86,8 +86,11 @@ _SERIES = text(
 _REGRESSIONS = text(
     f"""SELECT p.slug, g.id, g.state, g.lead_change, s.benchmark, s.variant_key, c.sha,
           split_part(c.message, E'\\n', 1)
-        FROM regression g JOIN project p ON p.id = g.project_id
-        LEFT JOIN series s ON s.id = g.lead_series_id LEFT JOIN commit c ON c.id = g.first_bad_commit_id
+        FROM (SELECT * FROM regression WHERE CAST(:project AS integer) IS NULL OR project_id = :project
+              ORDER BY id DESC LIMIT CASE WHEN CAST(:number AS integer) IS NULL THEN {NEWEST_REGRESSIONS} END) AS g
+        JOIN project p ON p.id = g.project_id
+        LEFT JOIN series s ON s.id = g.lead_series_id
+        LEFT JOIN LATERAL (SELECT * FROM commit WHERE id = g.first_bad_commit_id OFFSET 0) AS c ON true
         WHERE {_OF_PROJECT} AND (g.id = CAST(:number AS integer) OR (
           CAST(:number AS integer) IS NULL AND concat_ws(' ', s.suite, s.benchmark, s.variant_key, s.metric, c.message,
             c.author_name, c.sha, g.owner, g.state) ILIKE ALL (:patterns)))
@@ -108,8 +111,11 @@ def commits_by_sha(c: Connection, project_id: int | None, prefix: str, limit: in
 
 
 def commits_by_words(c: Connection, project_id: int | None, patterns: Sequence[str], limit: int) -> list[CommitHit]:
-    parameters = {"project": project_id, "patterns": list(patterns), "limit": limit}
-    return [CommitHit._make(row) for row in c.execute(_COMMITS_BY_WORDS, parameters).all()]
+    # One condition a word: an array of them could not be answered by the index of trigrams.
+    names = [f"word{number}" for number in range(len(patterns))]
+    words = " AND ".join(f"(c.message || ' ' || c.author_name) ILIKE :{name}" for name in names) or "true"
+    parameters = {"project": project_id, "limit": limit, **dict(zip(names, patterns, strict=True))}
+    return [CommitHit._make(row) for row in c.execute(text(_COMMITS_BY_WORDS.format(words=words)), parameters).all()]
 
 
 def commits_by_pull_request(c: Connection, project_id: int | None, number: int, limit: int) -> list[CommitHit]:
@@ -130,7 +136,7 @@ def series(c: Connection, project_id: int | None, patterns: Sequence[str], limit
 def regressions(
     c: Connection, project_id: int | None, patterns: Sequence[str], number: int | None, limit: int
 ) -> list[RegressionHit]:
-    """By number, or by words in the names of what got slower, the commit that did it, or its owner."""
+    """By number; or, of the newest, by words in the names of what got slower, the commit that did it, or its owner."""
     parameters = {"project": project_id, "patterns": list(patterns), "number": number, "limit": limit}
     return [RegressionHit._make(row) for row in c.execute(_REGRESSIONS, parameters).all()]
 

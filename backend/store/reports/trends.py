@@ -89,9 +89,14 @@ _BUCKETS = text(
 _COMMITS = text(
     """SELECT string_agg(int4send(j.series_id) || int4send(j.position)
                          || timestamptz_send(coalesce(c.committed_at, c.recorded_at)) || float8send(j.value), ''::bytea)
-       FROM judgement j JOIN commit c ON c.id = j.commit_id
-       WHERE j.series_id = ANY(:series) AND j.position BETWEEN :first AND :last AND j.superseded_at IS NULL
-         AND j.branch_id IS NULL AND j.measured_at >= :since AND j.measured_at < :until"""
+       FROM (SELECT series_id, position, value, commit_id FROM judgement
+             WHERE series_id = ANY(:series) AND position BETWEEN :first AND :last AND superseded_at IS NULL
+               AND branch_id IS NULL AND measured_at >= :since AND measured_at < :until OFFSET 0) AS j
+       JOIN (SELECT k.id, k.committed_at, k.recorded_at
+             FROM project p JOIN branch m ON m.project_id = p.id AND m.name = p.default_branch
+             JOIN branch_commit b ON b.branch_id = m.id AND b.position BETWEEN :first AND :last
+             JOIN commit k ON k.id = b.commit_id
+             WHERE p.id = :project OFFSET 0) AS c ON c.id = j.commit_id"""
 )
 _ONSETS = text(
     """SELECT p.series_id, s.suite, p.onset_position, c.sha, coalesce(c.committed_at, c.recorded_at),
@@ -107,15 +112,15 @@ _ONSETS = text(
        ORDER BY p.onset_position"""
 )
 _ENVIRONMENTS = text(
-    """SELECT e.fingerprint, n.started_at, n.committed_at
-       FROM (SELECT DISTINCT ON (r.environment_id) r.environment_id,
-               coalesce(r.started_at, r.received_at) AS started_at,
-               coalesce(c.committed_at, c.recorded_at) AS committed_at
-             FROM run r JOIN commit c ON c.id = r.commit_id
-             WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at >= :since
-               AND r.environment_id IS NOT NULL
-             ORDER BY r.environment_id, r.started_at) AS n
-       JOIN environment e ON e.id = n.environment_id ORDER BY n.started_at LIMIT 40"""
+    """SELECT e.fingerprint, n.started_at, coalesce(c.committed_at, c.recorded_at)
+       FROM (SELECT DISTINCT ON (environment_id)
+               environment_id, coalesce(started_at, received_at) AS started_at, commit_id
+             FROM run
+             WHERE project_id = :project AND testbed_id = :testbed AND received_at >= :since
+               AND environment_id IS NOT NULL
+             ORDER BY environment_id, run.started_at) AS n
+       JOIN environment e ON e.id = n.environment_id JOIN commit c ON c.id = n.commit_id
+       ORDER BY n.started_at LIMIT 40"""
 )
 _OUTCOMES = text(
     """SELECT n.at, n.suite, x.applicable, x.passed
@@ -164,7 +169,7 @@ def bucket_points(
 def commit_points(c: Connection, project_id: int, series: Sequence[int], first: int, last: int) -> NDArray[np.void]:
     """The value at each commit between two positions of the default branch, as records of `POINT`, in any order."""
     period = Spans.of_project(c, project_id).between(first, last)
-    values = {"series": list(series), "first": first, "last": last, **period._asdict()}
+    values = {"project": project_id, "series": list(series), "first": first, "last": last, **period._asdict()}
     return _unpacked(c.scalar(_COMMITS, values))
 
 

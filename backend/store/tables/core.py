@@ -98,6 +98,11 @@ commit = Table(
     Column("manifest_error", Text),  # what is wrong with its tidemark.toml
     at("recorded_at", default=True),
     UniqueConstraint("project_id", "sha"),
+    Index(
+        "ix_commit_words",
+        text("(message || ' ' || author_name) gin_trgm_ops"),
+        postgresql_using="gin",
+    ),
     Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
 )
 
