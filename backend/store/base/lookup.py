@@ -82,7 +82,8 @@ _LAST_GOOD = text(
        JOIN run r ON r.commit_id = c.id AND r.testbed_id = :testbed AND r.state = 'done' AND r.status = 'ok'
        WHERE b.branch_id = :branch AND (CAST(:before AS integer) IS NULL OR b.position < :before)
          AND NOT EXISTS (SELECT FROM judgement j JOIN series s ON s.id = j.series_id AND s.role = 'gate'
-                         WHERE j.run_id = r.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
+                         WHERE j.run_id = r.id AND j.measured_at = coalesce(r.started_at, r.received_at)
+                           AND j.superseded_at IS NULL AND j.branch_id IS NULL
                            AND j.verdict IN ('regression', 'suspect'))
          AND NOT EXISTS (SELECT FROM worse
                          WHERE b.position >= worse.first AND (worse.over IS NULL OR b.position < worse.over))

@@ -149,7 +149,8 @@ _DOUBTFUL = text(
        GROUP BY p.project_id, p.number, k.id, r.suite, t.name
        HAVING bool_and(r.state = 'done') AND bool_and(EXISTS (
          SELECT FROM judgement j JOIN series s ON s.id = j.series_id
-         WHERE j.run_id = r.id AND j.superseded_at IS NULL AND s.role = 'gate'
+         WHERE j.run_id = r.id AND j.measured_at = coalesce(r.started_at, r.received_at) AND j.superseded_at IS NULL
+           AND s.role = 'gate'
            AND j.verdict IN ('suspect', 'regression')))
        LIMIT 100"""
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, text, update
 
+from backend.store.base.spans import Spans
 from backend.store.tables.sessions import backfill, backfill_run
 
 _ROW = """SELECT x.*, p.slug AS project, p.default_branch, t.name AS testbed, b.id AS branch_id
@@ -39,7 +40,8 @@ _LEVELS = text(
          array_agg(j.position ORDER BY j.position) AS positions, array_agg(j.value ORDER BY j.position) AS values
        FROM series s JOIN judgement j ON j.series_id = s.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
        WHERE s.project_id = :project AND s.testbed_id = :testbed AND s.suite = :suite AND s.role = 'gate'
-         AND j.position BETWEEN :first AND :last AND j.value > 0
+         AND j.position BETWEEN :first AND :last AND j.measured_at >= :since AND j.measured_at < :until
+         AND j.value > 0
        GROUP BY s.id ORDER BY s.id"""
 )
 
@@ -94,4 +96,5 @@ def commits_in(
 def levels(c: Connection, project_id: int, testbed_id: int, suite: str, first: int, last: int) -> Sequence[RowMapping]:
     """Of each gate series of the suite, its points in the range."""
     values = {"project": project_id, "testbed": testbed_id, "suite": suite, "first": first, "last": last}
-    return c.execute(_LEVELS, values).mappings().all()
+    period = Spans.of_project(c, project_id).between(first, last)
+    return c.execute(_LEVELS, {**values, **period._asdict()}).mappings().all()
