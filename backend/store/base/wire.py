@@ -2,15 +2,16 @@
 
 They go through the driver of the caller's own connection, hence within its transaction, in libpq's pipeline mode
 (`psycopg.pq`). Cursors are left out: making one, finding every value's type, and a look at the socket after each
-statement were a third of a small delivery's time. Every statement is prepared and kept in the driver's own register,
-which knows when a rollback has undone them all: an inner part, like what waits for answers, that a minor version may
-change. pyproject.toml holds it, and tests/backend/store/base/test_wire.py fails where they are not what they were.
+statement were a third of a small delivery's time. Every statement is prepared under a name of its own. The driver
+forgets all prepared statements of a connection when it rolls back, so after a rollback the server is asked for those
+that are left.
 
 The server finds the types of parameters by itself, so what could be of several types is cast in the SQL.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,12 +25,11 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import adapters, errors, generators
-from psycopg._preparing import Prepare
 from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 
 T = TypeVar("T")
 Statement = tuple[str, Mapping[str, Any]]
@@ -98,12 +98,13 @@ def ahead(c: Connection, *statements: Statement) -> Iterator[UnderWay]:
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A statement with numbered parameters; what the driver's register knows it by."""
+    """A statement with numbered parameters."""
 
     query: bytes
     names: tuple[str, ...]
     """Of the parameters, in order."""
-    types: tuple[int, ...] = ()
+    prepared_as: bytes
+    """The same on every connection."""
 
 
 _Ready = tuple[_Parsed, list[bytes | None], list[Format]]
@@ -112,13 +113,11 @@ _Ready = tuple[_Parsed, list[bytes | None], list[Format]]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the server owes an answer to."""
+    """A request that the server has not answered yet."""
 
-    name: bytes
-    prepares: bool = False
-    """It has no rows to answer with."""
-    key: Any = None
-    """In the register, of a statement that is new to it."""
+    has_rows: bool = False
+    prepares: bytes | None = None
+    """The name of the statement that it prepares."""
 
 
 @dataclass(slots=True)
@@ -128,6 +127,8 @@ class _Line:
     connection: psycopg.Connection[Any]
     transformer: Any
     """The driver's own way from answers to values."""
+    prepared: set[bytes]
+    """Names of the statements that the server has prepared."""
     asked: list[_Asked] = field(default_factory=list)
 
     @classmethod
@@ -135,7 +136,8 @@ class _Line:
         connection = driver(c)
         line: _Line | None = c.info.get("wire")  # kept as long as the driver's connection
         if line is None or line.connection is not connection:
-            line = c.info["wire"] = cls(connection, Transformer(connection))
+            prepared = {name.encode() for (name,) in connection.execute(_PREPARED)}
+            line = c.info["wire"] = cls(connection, Transformer(connection), prepared)
         return line
 
     def begin(self, statements: Sequence[Statement], committed: Sequence[Statement] | None = None) -> PQGen[None]:
@@ -156,39 +158,38 @@ class _Line:
 
     def _command(self, sql: bytes) -> None:
         self.connection.pgconn.send_query_params(sql, None)
-        self.asked.append(_Asked(b"", prepares=True))
+        self.asked.append(_Asked())
 
     def _ask(self, statements: Sequence[_Ready]) -> None:
-        pgconn, register = self.connection.pgconn, self.connection._prepared
+        pgconn = self.connection.pgconn
+        new: set[bytes] = set()
         for parsed, values, formats in statements:
-            state, name = register.get(cast(Any, parsed), True)
-            key = register.maybe_add_to_cache(cast(Any, parsed), state, name)
-            if state is Prepare.SHOULD:
+            name = parsed.prepared_as
+            if name not in self.prepared and name not in new:
+                new.add(name)
                 pgconn.send_prepare(name, parsed.query)
-                self.asked.append(_Asked(name, prepares=True, key=key))
+                self.asked.append(_Asked(prepares=name))
             pgconn.send_query_prepared(name, values, formats, Format.BINARY)
-            self.asked.append(_Asked(name))
+            self.asked.append(_Asked(has_rows=True))
 
     def end(self) -> PQGen[list[Rows]]:
         """The rows of each statement; the first error is raised when all answers are read."""
-        pgconn, register = self.connection.pgconn, self.connection._prepared
+        pgconn = self.connection.pgconn
         rows: list[Rows] = []
         error: errors.Error | None = None
         for asked in self.asked:
-            results = yield from generators.fetch_many(pgconn)
-            (result,) = results
+            (result,) = yield from generators.fetch_many(pgconn)
             if result.status == ExecStatus.FATAL_ERROR and error is None:
                 error = errors.error_from_result(result)
-            if not asked.prepares:
+            if asked.has_rows:
                 try:
                     rows.append(self._rows(result))
                 except errors.DataError as unreadable:  # such as a time beyond Python's; all answers are read first
                     error = error or unreadable
-            elif asked.key is not None:
-                register.validate(asked.key, Prepare.SHOULD, asked.name, results)
+            elif asked.prepares is not None and result.status == ExecStatus.COMMAND_OK:
+                self.prepared.add(asked.prepares)
         yield from generators.fetch_many(pgconn)  # that the batch is over
         pgconn.exit_pipeline_mode()
-        yield from register.maintain_gen(self.connection)
         if error is not None:
             raise error
         return rows
@@ -202,10 +203,19 @@ class _Line:
         return rows
 
 
+@event.listens_for(Engine, "rollback")
+@event.listens_for(Engine, "rollback_savepoint")
+def _forget_prepared(c: Connection, *_: Any) -> None:
+    """Have the server asked for the statements that a rollback left."""
+    c.info.pop("wire", None)
+
+
 def _ready(statements: Sequence[Statement]) -> list[_Ready]:
     return [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
 
 
+_PREPARED = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'tidemark-%'"
+_NUMBERS = itertools.count(1)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -213,7 +223,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 def _parsed(sql: str) -> _Parsed:
     numbers: dict[str, int] = {}
     numbered = _PARAMETER.sub(lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}", sql)
-    return _Parsed(numbered.encode(), tuple(numbers))
+    return _Parsed(numbered.encode(), tuple(numbers), b"tidemark-%d" % next(_NUMBERS))
 
 
 @cache

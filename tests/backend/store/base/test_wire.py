@@ -1,4 +1,4 @@
-"""Batches to PostgreSQL go by inner parts of the driver: what they must do, and how values travel."""
+"""Batches to PostgreSQL: what they must do, and how values travel."""
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
@@ -206,3 +206,27 @@ def test_text_that_postgresql_cannot_hold_is_refused_unsent(connection: Connecti
 def test_a_value_without_a_form_is_refused_by_its_type(connection: Connection) -> None:
     with pytest.raises(TypeError, match="dict is no value"):
         wire.send(connection, ("SELECT %(v)s::jsonb", {"v": {}}))
+
+
+def test_statements_stay_prepared_after_a_commit_and_are_prepared_again_where_a_rollback_undid_them(
+    database: str,
+) -> None:
+    engine = create_engine(database, pool_size=1, max_overflow=0)
+    left = "SELECT count(*) AS n FROM pg_prepared_statements WHERE statement = 'SELECT $1::int AS n'"
+    ask = ("SELECT %(n)s::int AS n", {"n": 1})
+    try:
+        with engine.begin() as c:
+            wire.send(c, ask, ask)
+        with engine.begin() as c:
+            assert c.scalar(text(left)) == 1
+        for _ in range(2):
+            with engine.connect() as c:
+                for _ in range(8):  # so often that the driver prepares it too, and forgets all at the rollback
+                    c.execute(text("SELECT 1"))
+                assert wire.send(c, ask)[0][0].n == 1
+                c.rollback()
+            with engine.begin() as c:
+                assert c.scalar(text(left)) == 0
+                assert wire.send(c, ask)[0][0].n == 1
+    finally:
+        engine.dispose()
