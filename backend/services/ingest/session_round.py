@@ -23,7 +23,7 @@ from backend.contract_weight import check_weight
 from backend.regression.change_points import ChangeEvent
 from backend.regression.confirmation import Decision, SessionStatus, next_step, process_spread
 from backend.regression.policy import Policy
-from backend.regression.regression_state import SessionDecided
+from backend.regression.regression_events import SessionDecided
 from backend.regression.restatements import of_events
 from backend.regression.terms import Direction
 from backend.services.base.access import Principal, require_no_workflow

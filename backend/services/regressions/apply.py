@@ -1,7 +1,7 @@
 """One history of a regression: whatever is learnt of regressions is applied here, and nowhere else.
 
 Delivery, judging again, sessions and moved commits bring change events; the joint detector brings incidents; people
-and lasting alarms bring decisions. Each is applied the same way: lock, load, apply (`regression_state.apply`), write,
+and lasting alarms bring decisions. Each is applied the same way: lock, load, apply (`apply_event.apply`), write,
 notify.
 
 Locks are taken in one order, by everybody: the series, in the order of their ids (the caller, who knows them); the
@@ -15,16 +15,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from backend.regression.apply_event import leading
 from backend.regression.cause.attribution import CauseName
 from backend.regression.change_points import ChangeEvent, KnownPoint, KnownPoints, advance, is_alarm
 from backend.regression.incidents import ReportedIncident
-from backend.regression.regression_state import (
-    ChangeSeen,
-    Event,
-    IncidentChanged,
-    TrackedRegression,
-    leading,
-)
+from backend.regression.regression_events import ChangeSeen, Event, IncidentChanged
+from backend.regression.regression_state import TrackedRegression
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services.regressions import ledger
 from backend.services.regressions.causes import Causes
@@ -81,7 +77,7 @@ def apply_incident(c: Connection, context: AlarmContext, incident: ReportedIncid
 
 def apply_event(c: Connection, regression_id: int, event: Event, now: datetime) -> TrackedRegression:
     """Apply what no run brought to one regression, whose series the caller has locked. Raises
-    `regression_state.Refused`."""
+    `StepRefused`."""
     where = store.surroundings(c, regression_id)
     assert where is not None  # regressions go with their project alone
     store.lock(c, where.project_id)

@@ -13,6 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.contract import variant_key
+from backend.regression.apply_event import leading
 from backend.regression.cause.attribution import CanaryShift, Cause, CauseName, Evidence, attribute
 from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
 from backend.regression.change_points import KnownPoint
@@ -20,7 +21,7 @@ from backend.regression.grouping import Group
 from backend.regression.incidents import ReportedIncident, cause_of
 from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, JointRun, JointSeries
 from backend.regression.joint.window import WindowEvidence, examine_window
-from backend.regression.regression_state import TrackedRegression, leading
+from backend.regression.regression_state import TrackedRegression
 from backend.regression.terms import ChangeKind, Direction, Role
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.ingest import record as ingest_store

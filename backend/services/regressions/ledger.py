@@ -12,10 +12,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.regression import regression_state
+from backend.regression import apply_event
 from backend.regression.change_points import KnownPoint
 from backend.regression.policy import Policy, PolicyBook
-from backend.regression.regression_state import Applied, Event, Notification, TrackedRegression
+from backend.regression.regression_events import Applied, Event, Notification
+from backend.regression.regression_state import TrackedRegression
 from backend.regression.restatements import Restatement
 from backend.services.base import live
 from backend.store.judging import judgements as judgement_store
@@ -51,8 +52,8 @@ def record(
     event: Event,
 ) -> Applied:
     """Apply an event to a regression that is locked, and write down all that comes of it. Raises
-    `regression_state.Refused`."""
-    applied = regression_state.apply(before, points, event)
+    `StepRefused`."""
+    applied = apply_event.apply(before, points, event)
     if applied.regression is not before:
         store.save(c, where.branch_id, applied, now)
     for notification in applied.notifications:

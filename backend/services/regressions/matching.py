@@ -6,20 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
+from backend.regression.apply_event import ONE_ALARM, opened, suspected
 from backend.regression.cause.attribution import Cause, CauseName
 from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import NEAR, Group, belongs, group, lead_of
 from backend.regression.incidents import LOOKS_BACK, ReportedIncident, matching_incident
-from backend.regression.regression_state import (
-    DECIDED,
-    ONE_ALARM,
-    RegressionState,
-    ShownAgain,
-    Step,
-    is_possible,
-    opened,
-    suspected,
-)
+from backend.regression.regression_events import ShownAgain
+from backend.regression.regression_state import DECIDED, RegressionState, Step, is_possible
 from backend.services.regressions import ledger
 from backend.services.regressions.causes import Causes
 from backend.services.regressions.ledger import AlarmContext

@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from backend.regression.apply_event import ONE_ALARM
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.machines import REBASED_AFTER
-from backend.regression.regression_state import BY_ITSELF, ONE_ALARM, AlarmEnded
+from backend.regression.regression_events import BY_ITSELF, AlarmEnded
 from backend.services.regressions.apply import apply_event
 from backend.services.triage.triage import lock_series, triage
 from backend.store.regressions import regressions as store

@@ -7,13 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from backend.regression.regression_state import (
-    Action,
-    PersonDecided,
-    TrackedRegression,
-    decides,
-    possible_actions,
-)
+from backend.regression.decisions import decides, possible_actions
+from backend.regression.regression_events import PersonDecided
+from backend.regression.regression_state import Action, TrackedRegression
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.judging import judging
 from backend.services.judging.rejudging import publish_waiting, rejudge_series

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, RowMapping
 
 from backend.regression.cause.attribution import CauseName
+from backend.regression.decisions import possible_actions
 from backend.regression.grouping import NEAR
-from backend.regression.regression_state import RegressionState, possible_actions
+from backend.regression.regression_state import RegressionState
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.runs.reproducing import Subject, at_commit

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, text
 
-from backend.regression.regression_state import Applied, RegressionState, TrackedRegression, UndoableAction
+from backend.regression.regression_events import Applied
+from backend.regression.regression_state import RegressionState, TrackedRegression, UndoableAction
 from backend.store.base import wire
 
 LOCK = "tidemark regressions"

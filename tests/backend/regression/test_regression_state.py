@@ -9,34 +9,34 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from backend.regression.apply_event import ONE_ALARM, apply, leading
 from backend.regression.cause.attribution import Cause, CauseName
 from backend.regression.change_points import KnownPoint
+from backend.regression.decisions import possible_actions
 from backend.regression.grouping import Group
 from backend.regression.incidents import ReportedIncident
-from backend.regression.regression_state import (
-    ANNOUNCED,
-    DECIDED,
-    ONE_ALARM,
-    OPEN,
-    TRANSITIONS,
-    Action,
+from backend.regression.regression_events import (
     AlarmEnded,
     Applied,
     ChangeSeen,
     Event,
     IncidentChanged,
     PersonDecided,
-    RegressionState,
     SessionDecided,
     ShownAgain,
+)
+from backend.regression.regression_state import (
+    ANNOUNCED,
+    DECIDED,
+    OPEN,
+    TRANSITIONS,
+    Action,
+    RegressionState,
     Step,
     StepRefused,
     Target,
     TrackedRegression,
     UndoableAction,
-    apply,
-    leading,
-    possible_actions,
 )
 
 S = RegressionState
