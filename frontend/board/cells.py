@@ -68,6 +68,7 @@ class Layout:
     moved: frozenset[int]
     pull_requests: bool
     largest: Mapping[int, float]  # the largest value of each column, where cells are wide enough for a meter
+    units: Mapping[int, "Unit"]  # in which the values of each column are written, where cells show values
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -82,6 +83,14 @@ class Layout:
     def size(self) -> str:
         """few: wide cells with values; mid; many: 32 px."""
         return "few" if self.width <= FEW_COLUMNS else "mid" if self.width <= MID_COLUMNS else "many"
+
+
+class Unit(NamedTuple):
+    """What the values of a column are divided by, and written in. `stored` is the unit they come in."""
+
+    factor: float
+    name: str
+    stored: str
 
 
 class Face(NamedTuple):
@@ -163,7 +172,9 @@ def plan_layout(
     if folded:
         groups = fold(tuple(part for group in groups for part in parts_of(group)), opened)
     prs = any(row.pull_request for row in board.rows)
-    layout = Layout(chosen, mode, groups, moved, prs, {})
+    layout = Layout(chosen, mode, groups, moved, prs, {}, {})
+    if mode is CellMode.VALUE:
+        return replace(layout, units=units_of(sheet, layout))
     return replace(layout, largest=largest_values(sheet, layout)) if layout.size == "few" else layout
 
 
@@ -207,6 +218,16 @@ def largest_values(sheet: Sheet, layout: Layout) -> dict[int, float]:
     return found
 
 
+def units_of(sheet: Sheet, layout: Layout) -> dict[int, Unit]:
+    """One unit for all values of a column: that of its newest cell, as large as suits its largest value."""
+    wanted, largest, stored = wanted_columns(sheet, layout), dict[int, float](), dict[int, str]()
+    for row in range(len(sheet.rows)):
+        for column, cell in sheet.cells(row, wanted).items():
+            if cell.value is not None and stored.setdefault(column, cell.unit or "") == (cell.unit or ""):
+                largest[column] = max(largest.get(column, 0.0), abs(cell.value))
+    return {column: Unit(*numbers.scale_of(most, stored[column]), stored[column]) for column, most in largest.items()}
+
+
 def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
     for index, column in enumerate(columns):
@@ -221,9 +242,23 @@ def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
 LOUD = MOVED | {CellState.RUNNING, CellState.QUEUED}
 
 
-def face_of(cell: Cell, column: Column, row: BoardRow, mode: CellMode, largest: float | None = None) -> Face:
-    """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter."""
-    css, text = LOOKS[cell.state].css, _content(cell, mode)
+def face_of(
+    cell: Cell,
+    column: Column,
+    row: BoardRow,
+    mode: CellMode,
+    largest: float | None = None,
+    unit: Unit | None = None,
+    *,
+    stem: bool = False,
+) -> Face:
+    """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter.
+
+    `unit`: in which its column writes values. `stem`: it is as slow as the cell above, and leads down to the onset.
+    """
+    css, text = LOOKS[cell.state].css, _content(cell, mode, unit)
+    if stem:
+        css, text = f"{css} {STEM}", f'<i class="vh">{text}</i>'
     if largest is not None and mode is CellMode.VERDICT:
         text = _wide(cell, text, largest)
     if cell.state not in LOUD:
@@ -233,6 +268,7 @@ def face_of(cell: Cell, column: Column, row: BoardRow, mode: CellMode, largest: 
     return Face(css, text, said, cell_href(cell, row), True, _about(cell))
 
 
+STEM = "sm"
 QUIET = {look.css: Face(look.css, "", "", "", False) for look in LOOKS.values()}
 # States that show nothing but their colour while cells show verdicts, whatever else is known of the cell.
 SILENT = (CellState.UNCHANGED, CellState.NOT_APPLICABLE, CellState.EMPTY)
@@ -271,7 +307,7 @@ def _wide(cell: Cell, glyph: str, largest: float) -> str:
 STILL = (CellState.STILL_UNOWNED, CellState.STILL_OWNED)
 
 
-def _content(cell: Cell, mode: CellMode) -> str:
+def _content(cell: Cell, mode: CellMode, unit: Unit | None = None) -> str:
     """The text of a cell. Some states look the same whatever cells are asked to show."""
     state = cell.state
     if state is CellState.RUNNING:
@@ -283,7 +319,7 @@ def _content(cell: Cell, mode: CellMode) -> str:
         return "~" if cell.sees is None else f"~{numbers.bare_percent(cell.sees)}"
     if state is CellState.INSUFFICIENT and mode is not CellMode.VALUE:
         return f"{cell.have}/{cell.need}" if cell.have is not None and cell.need else "…"
-    return _measured(cell, mode)
+    return _measured(cell, mode, unit)
 
 
 FIXED_TEXT = {
@@ -295,16 +331,21 @@ FIXED_TEXT = {
 }
 
 
-def _measured(cell: Cell, mode: CellMode) -> str:
+NO_CHANGE = numbers.bare_percent(0.0)
+
+
+def _measured(cell: Cell, mode: CellMode, unit: Unit | None) -> str:
     """A judged cell: its value, its change, or the glyph of its verdict with its size."""
     state, change = cell.state, cell.change
     if mode is CellMode.VERDICT and state in STILL:
         return "▽"
     if mode is CellMode.VALUE and cell.value is not None:
-        return cell_escape(numbers.significant(cell.value / numbers.scale_of(cell.value, cell.unit or "")[0]))
+        if unit is None or unit.stored != (cell.unit or ""):
+            return cell_escape(numbers.quantity(cell.value, cell.unit))  # of another metric than its column's newest
+        return cell_escape(numbers.significant(cell.value / unit.factor))
     size = "" if change is None else numbers.bare_percent(change)
     if mode is CellMode.CHANGE and change is not None:
-        return size if state is CellState.UNCHANGED else f"{'▼' if change > 0 else '▲'}{size}"
+        return "0" if size == NO_CHANGE else f"{'▼' if change > 0 else '▲'}{size}"
     if state is CellState.IMPROVEMENT and change is not None and change > -SMALLEST_SHOWN:
         size = ""  # back where it was: the gain is not against this baseline
     return SIZED[state] + size if state in SIZED else "▽" if state in STILL else ""
@@ -388,7 +429,7 @@ def places_of(board: Board, layout: Layout) -> list[CellPlace]:
 
 
 def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]:
-    """Row by row the face at every place.
+    """BoardRow by row the face at every place.
 
     The state alone is the face of nearly all cells of a large board: only the others are made.
     """
@@ -396,13 +437,17 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
     telling = np.array([face is None for face in silent])[sheet.codes]
     told = telling & wanted_columns(sheet, layout)
     rolls = [(group, rolls_of(sheet, group)) for group in layout.groups]
+    stems = stems_of(sheet) if layout.mode is CellMode.VERDICT and layout.size != "few" else None
     for number, (row, codes) in enumerate(zip(board.rows, sheet.codes[:, shown].tolist(), strict=True)):
         worst = [roll.columns[number] for _, roll in rolls]
         wanted = told[number]
         wanted[worst] = telling[number, worst]
         cells = sheet.cells(number, wanted)
         mine = [
-            silent[code] or _face_at(cells.get(index), index, board, row, layout)
+            silent[code]
+            or _face_at(
+                cells.get(index), index, board, row, layout, stem=stems is not None and bool(stems[number, index])
+            )
             for index, code in zip(shown, codes, strict=True)
         ]
         faces, start = list[Face](), 0
@@ -415,10 +460,22 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
         yield faces
 
 
-def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout) -> Face:
+def stems_of(sheet: Sheet) -> NDArray[np.bool_]:
+    """The cells that are still slower below another that is: of a regression the newest says so, the others lead down
+    to where it began. What was not measured in between does not end it."""
+    still, empty = np.isin(sheet.codes, codes_of(STILL)), sheet.codes == CODE_OF[CellState.EMPTY]
+    stems, above = np.zeros_like(still), np.zeros(sheet.codes.shape[1], dtype=bool)
+    for number, row in enumerate(still):
+        stems[number] = row & above
+        above = np.where(empty[number], above, row)
+    return stems
+
+
+def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout, *, stem: bool) -> Face:
     if cell is None:
         return QUIET["e"]
-    return face_of(cell, board.columns[index], row, layout.mode, layout.largest.get(index))
+    column, largest, unit = board.columns[index], layout.largest.get(index), layout.units.get(index)
+    return face_of(cell, column, row, layout.mode, largest, unit, stem=stem)
 
 
 def patch(board: Board, sheet: Sheet, layout: Layout) -> dict[str, Any]:

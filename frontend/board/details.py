@@ -1,6 +1,8 @@
-"""The popover of a cell: value, baseline, change, cause, why, and a picture."""
+"""What the board shows when one points at a cell: three facts, a picture, and the way on."""
 
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import change_word
@@ -11,8 +13,10 @@ from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit
 from frontend.links import link, series_name
-from frontend.render import tag
-from frontend.words import RUN_STATES, VERDICTS
+from frontend.render import plain, tag
+from frontend.words import RUN_STATES, VERDICTS, plural
+
+MOST_FACTS, MOST_LETTERS = 3, 120
 
 
 def cell_details(visit: Visit) -> dict[str, Any]:
@@ -44,12 +48,10 @@ def of_series(detail: CellDetail, visit: Visit) -> dict[str, Any]:
         "why": why,
         "name": series_name(series.benchmark, series.variant),
         "headline": tag(*headline(detail)),
-        "gates": [] if why is None else gates(why),
+        "facts": [] if why is None else facts(detail, why),
         "picture": picture(detail),
         "series_href": link(f"/series/{series.id}", commit=detail.sha),
         "compare_href": link("/compare", project=series.project, head=detail.sha, testbed=series.testbed),
-        "signed": "" if why is None else numbers.signed_percent(why.change),
-        "interval": "" if why is None else numbers.interval(why.low, why.high),
         "now": visit.now,
     }
 
@@ -71,6 +73,57 @@ def headline(detail: CellDetail) -> tuple[tuple[str, str], str]:
     if why.change is None or why.verdict in ("unchanged", "insufficient"):
         return look, why.verdict if why.verdict != "insufficient" else f"{why.have} of {why.need} runs"
     return look, f"{numbers.percent(why.change)} {change_word(unit, direction, why.change)}"
+
+
+def facts(detail: CellDetail, why: Explanation) -> list[tuple[str, Markup]]:
+    """Three at most: how much, where in the step or how sure, and whose. The headline's size is not said again."""
+    told = [("Value", _value(detail, why))]
+    if detail.grown is not None:
+        grown, share = detail.grown, detail.grown.share
+        size = f"{'+' if grown.difference > 0 else numbers.MINUS}{numbers.quantity(abs(grown.difference), grown.unit)}"
+        part = (
+            ""
+            if share is None or share > 1
+            else f", {share:.0%} of what the phases moved".replace("%", f"{numbers.THIN}%")
+        )
+        told.append(
+            ("Where", Markup("<b>{} {}</b>{}").format(grown.metric.removesuffix("_ms").replace("_", " "), size, part))
+        )
+    if detail.regression is not None:
+        told.append(("Cause", _cause(detail, why)))
+    elif why.verdict in ("suspect", "insufficient", "unsteady"):
+        told.append(("Why", escape(why.text)))
+    elif why.noise:
+        sees = why.minimum_detectable_effect
+        more = f", sees {numbers.percent(sees)} and more" if sees else ""
+        told.append(("Noise", Markup("±{}{}").format(numbers.percent(why.noise), more)))
+    if len(told) < MOST_FACTS:
+        told.append(("Commit", _commit(detail)))
+    return told
+
+
+def _value(detail: CellDetail, why: Explanation) -> Markup:
+    unit = detail.series.unit
+    was = "" if why.baseline is None else f"was {numbers.quantity(why.baseline, unit)} over {plural(why.have, 'run')}"
+    interval = numbers.interval(why.low, why.high) if why.verdict not in ("unchanged", "insufficient") else ""
+    said = ", ".join(part for part in (was, interval) if part)
+    return Markup('<b>{}</b> <span class="mut">{}</span>').format(numbers.quantity(why.value, unit), said)
+
+
+def _cause(detail: CellDetail, why: Explanation) -> Markup:
+    """The class, and of an onset the commit; of what is still so, who has it."""
+    case = detail.regression
+    assert case is not None  # asked for by the caller
+    cause = case.cause or "not settled yet"
+    if why.onset:
+        return Markup("<b>{}</b> · {}").format(cause, _commit(detail))
+    hands = f"{case.owner} is on it" if case.owner else "nobody on it" if case.state == "confirmed" else ""
+    return Markup("<b>{}</b> · {}").format(cause, ", ".join(part for part in (case.state, hands) if part))
+
+
+def _commit(detail: CellDetail) -> Markup:
+    message = detail.message.split("\n")[0][:MOST_LETTERS]
+    return Markup("{}: {}").format(plain(detail.author), plain(message))
 
 
 def gates(why: Explanation) -> list[tuple[bool, str]]:

@@ -17,8 +17,22 @@ from backend.services.board.cells import CellState
 from backend.services.board.model import Board, BoardRow
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice, NoticeKind
-from frontend.board.cells import CellPlace, Face, Layout, Sheet, codes_of, faces_of, places_of, wanted_columns
-from frontend.links import Here, pull_request_url
+from frontend import numbers
+from frontend.board.cells import (
+    CellMode,
+    CellPlace,
+    ColumnGroup,
+    Face,
+    Layout,
+    Sheet,
+    Unit,
+    codes_of,
+    faces_of,
+    places_of,
+    wanted_columns,
+)
+from frontend.board.heads import Heads, Span, heads_of
+from frontend.links import Here, pull_request_url, series_name
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
 
@@ -27,28 +41,31 @@ def grid_html(
     board: Board, sheet: Sheet, layout: Layout, here: Here, now: datetime, repository_url: str | None
 ) -> Markup:
     """The whole `<table>`."""
-    width = layout.width
-    css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}"
+    width, heads = layout.width, heads_of(board.columns, layout, _metrics(sheet, layout))
+    figures = " figures" if layout.mode is not CellMode.VERDICT else ""
+    css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}{figures}"
     columns = "".join(
         f'<col class="w-full" style="width:var(--{name})">'
         for name in ("sha", "msg", "who", "age", *(("pr",) if layout.pull_requests else ()))
     )
     parts = [
         f'<table class="{css}" id="grid" role="grid" aria-label="Verdicts: commits by benchmark variant" '
-        f'aria-rowcount="{len(board.rows) + 3}" aria-colcount="{width + 4}" style="--n:{width}">',
+        f'aria-rowcount="{len(board.rows) + 3 + len(heads.levels)}" aria-colcount="{width + 4}" style="--n:{width};--lv:{len(heads.levels)};--head:{heads.height}px">',
         f'<colgroup>{columns}<col class="w-full" span="{max(1, width)}" style="width:var(--cell)"></colgroup><thead>',
-        _head(board, sheet, layout, here),
+        _head(board, sheet, layout, heads, here),
         "</thead><tbody>",
     ]
     edges = _edges(board.columns, layout)
     places = [_place_css(place, edges) for place in places_of(board, layout)]
-    previous = ""
+    previous, above = "", None
     for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         at = row.bucket or row.committed_at
         day = at.strftime("%Y-%m-%d") if at else previous
-        parts.append(_row(row, faces, layout, places, here, now, repository_url, bool(previous) and day != previous))
+        passed = _passed_over(above, row, here)
+        marks = [mark for mark, true in (("day", previous and day != previous), ("q", passed)) if true]
+        parts.append(_row(row, faces, layout, places, here, now, repository_url, marks, passed))
         parts += [_notice(notice, width, layout) for notice in row.notices]
-        previous = day
+        previous, above = day, row
     parts.append("</tbody></table>")
     return Markup("".join(parts))
 
@@ -65,60 +82,74 @@ def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
     return edges
 
 
-def _head(board: Board, sheet: Sheet, layout: Layout, here: Here) -> str:
-    slower = slower_now(sheet)
+def _head(board: Board, sheet: Sheet, layout: Layout, heads: Heads, here: Here) -> str:
+    slower, edges = slower_now(sheet), _edges(board.columns, layout)
     fixed = 5 if layout.pull_requests else 4
+    above = 2 + len(heads.levels)
     first = [
-        f'<tr class="h1"><th class="fz fl vc" colspan="{fixed}" rowspan="2">{_filter_form(here, board)}</th>'
+        f'<tr class="h1"><th class="fz fl vc" colspan="{fixed}" rowspan="{above}">{_filter_form(here, board, layout)}</th>'
         '<th class="fz f2 only-s" scope="col">Commit</th>'
     ]
-    second, third = ['<tr class="h2">'], [_fixed_headers(layout)]
-    edges, metrics = _edges(board.columns, layout), _metrics(sheet, layout)
+    second, last = ['<tr class="h2">'], [_fixed_headers(layout)]
     for group in layout.groups:
         bad = sum(index in slower for index in group.columns)
-        badge = (
-            f'<span class="ct red" title="{bad} slower now">▽{bad}</span>'
-            if bad and (group.folded or len(group.columns) > 2)
-            else ""
-        )
         name, others = cell_escape(group.name), [each for each in here.all("open") if each != group.name]
         if group.folded:
-            opened = here(open=[*others, group.name])
+            opened = cell_escape(here(open=[*others, group.name]))
             first.append(
-                f'<th class="roll wide g1" scope="col" rowspan="2" title="{name}"><span class="only-s">{name}</span></th>'
+                f'<th class="roll wide g1" scope="col" rowspan="{above}" title="{name}"><span class="only-s">{name}</span></th>'
             )
-            third.append(
+            last.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
-                f'<a href="{cell_escape(opened)}" title="{name}: {len(group.columns)} columns, open">{name} · {len(group.columns)}</a></span></th>'
+                f'<a href="{opened}" title="{name}: {len(group.columns)} columns, open">{cell_escape(heads.names[group.columns[0]])}</a></span></th>'
             )
             continue
-        closing = ""
-        if group.opened:
-            closing = f' <a class="t1" href="{cell_escape(here(open=others or None))}" aria-label="Fold {name}" title="Fold {name}">fold</a>'
-        first.append(
-            f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup">'
-            f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}{closing}</span></th>'
-        )
+        first.append(_suite_head(group, bad, here, others))
         first.append(f'<th class="roll" scope="col" data-k="suite:{name}">{name}</th>')
-        for benchmark, indices in _by_benchmark(board.columns, group.columns):
-            short = benchmark.removeprefix(f"{group.suite}.")
-            second.append(
-                f'<th class="vc{edges[indices[0]]}" colspan="{len(indices)}" scope="colgroup"><span title="{cell_escape(benchmark)}">{cell_escape(short)}</span></th>'
-            )
-            third += [
-                _column_header(board.columns[index], edges.get(index, ""), index in slower, metrics.get(index))
-                for index in indices
+        for span in heads.benchmarks[group.name]:
+            second.append(_level(span, edges.get(span.columns[0], ""), board.columns[span.columns[0]].benchmark))
+            last += [
+                _column_header(
+                    board.columns[index],
+                    edges.get(index, ""),
+                    index in slower,
+                    heads.names[index],
+                    layout.units.get(index),
+                )
+                for index in span.columns
             ]
-    return "".join(("".join(part) + "</tr>") for part in (first, second, third))
+    levels = [_level_row(number, spans, layout, edges) for number, spans in enumerate(heads.levels)]
+    return "".join(("".join(part) + "</tr>") for part in (first, second, *levels, last))
 
 
-def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[tuple[str, list[int]]]:
-    found: list[tuple[str, list[int]]] = []
-    for index in indices:
-        if not found or found[-1][0] != columns[index].benchmark:
-            found.append((columns[index].benchmark, []))
-        found[-1][1].append(index)
-    return found
+def _suite_head(group: ColumnGroup, bad: int, here: Here, others: Sequence[str]) -> str:
+    name = cell_escape(group.name)
+    badge = f'<span class="ct red" title="{bad} slower now">▽{bad}</span>' if bad and len(group.columns) > 2 else ""
+    closing = ""
+    if group.opened:
+        closing = f' <a class="t1" href="{cell_escape(here(open=others or None))}" aria-label="Fold {name}" title="Fold {name}">fold</a>'
+    return (
+        f'<th class="vc g1" colspan="{len(group.columns)}" scope="colgroup">'
+        f'<span><a href="{cell_escape(here.page(f"/suites/{quote(group.suite)}"))}">{name}</a>{badge}{closing}</span></th>'
+    )
+
+
+def _level(span: Span, edge: str, title: str) -> str:
+    if not span.told:
+        return f'<td class="vc{edge}" colspan="{len(span.columns)}"></td>'
+    name = cell_escape(span.name)
+    return f'<th class="vc{edge}" colspan="{len(span.columns)}" scope="colgroup"><span title="{cell_escape(title)}">{name}</span></th>'
+
+
+def _level_row(number: int, spans: Sequence[Span], layout: Layout, edges: Mapping[int, str]) -> list[str]:
+    """One key of the variants. A folded suite's first cell reaches down to here."""
+    folded = {group.columns[0] for group in layout.groups if group.folded}
+    parts = [f'<tr class="lv" style="--i:{number}">']
+    for span in spans:
+        if span.columns[0] not in folded:
+            edge = edges.get(span.columns[0], "") or (" gl" if span.told else "")
+            parts.append(_level(span, edge, span.name))
+    return parts
 
 
 def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
@@ -134,16 +165,16 @@ def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
     return found
 
 
-def _column_header(column: Column, edge: str, slower: bool, metric: str | None) -> str:
-    # A lone variant has nothing that tells it from others: what it measures says more than its benchmark's name again.
-    # Where a cell is the worst of several metrics, no one of them may stand for all.
-    lone = column.label == column.benchmark.rpartition(".")[2]
-    told = metric if len(column.series) < 2 else "worst gate metric"
-    label = cell_escape(told if lone and metric and told else column.label)
-    title = cell_escape(f"{column.benchmark} {column.label}" + (f", preset {column.preset}" if column.preset else ""))
-    inner = f'<a href="/series/{column.series[0]}" title="{title}">{label}</a>' if column.series else label
+def _column_header(column: Column, edge: str, slower: bool, name: str, unit: Unit | None) -> str:
+    whole = series_name(column.benchmark, column.variant) + (f", preset {column.preset}" if column.preset else "")
+    written = "" if unit is None else numbers.unit_text(unit.name)
+    label = cell_escape(f"{name}, {written}" if written else name)
+    inner = f'<a href="/series/{column.series[0]}" title="{cell_escape(whole)}">{label}</a>' if column.series else label
     series = f' data-s="{column.series[0]}"' if column.series else ""
-    return f'<th class="vc{edge}" scope="col" data-k="{cell_escape(column.key)}"{series}><span class="vt{" hot" if slower else ""}">{inner}</span></th>'
+    return (
+        f'<th class="vc{edge}" scope="col" data-k="{cell_escape(column.key)}" data-n="{cell_escape(f"{column.benchmark} {column.label}")}"{series}>'
+        f'<span class="vt{" hot" if slower else ""}">{inner}</span></th>'
+    )
 
 
 def _fixed_headers(layout: Layout) -> str:
@@ -156,7 +187,14 @@ def _fixed_headers(layout: Layout) -> str:
     return '<tr class="h3">' + "".join(cells)
 
 
-def _filter_form(here: Here, board: Board) -> str:
+SAID_OF_MODE = {
+    CellMode.VERDICT: "",
+    CellMode.CHANGE: " · cells in % of cost",
+    CellMode.VALUE: " · units in the heads",
+}
+
+
+def _filter_form(here: Here, board: Board, layout: Layout) -> str:
     hidden = "".join(
         f'<input type="hidden" name="{cell_escape(name)}" value="{cell_escape(value)}">'
         for name, value in here.hidden("q")
@@ -164,7 +202,7 @@ def _filter_form(here: Here, board: Board) -> str:
     return (
         f'<form action="{cell_escape(here.path)}" method="get">{hidden}<label class="vh" for="filter">Filter commits by author, text or sha</label>'
         f'<input class="in" id="filter" name="q" value="{cell_escape(here.get("q"))}" placeholder="Filter: author, text, sha" maxlength="200">'
-        f'<span class="t1 mut nw">{plural(len(board.rows), "commit")}</span></form>'
+        f'<span class="t1 mut nw">{plural(len(board.rows), "commit")}{SAID_OF_MODE[layout.mode]}</span></form>'
     )
 
 
@@ -197,17 +235,18 @@ def _row(
     here: Here,
     now: datetime,
     repository_url: str | None,
-    day: bool,
+    marks: Sequence[str],
+    passed: str,
 ) -> str:
     sha, message, author = cell_escape(row.short), cell_escape(row.message), cell_escape(row.author)
     open_commit = cell_escape(here.page("/compare", head=row.sha))
     age = when(row.bucket or row.committed_at, "age", now)
     skipped = f' title="not benchmarked: {cell_escape(row.skipped_reason)}"' if row.skipped_reason else ""
-    day_class = ' class="day"' if day else ""
+    css = f' class="{" ".join(marks)}"' if marks else ""
     parts = [
-        f"<tr data-c='{cell_escape(row.sha)}'{day_class}>"
+        f"<tr data-c='{cell_escape(row.sha)}'{css}>"
         f'<th class="fz f1" scope="row"><a href="{open_commit}">{sha}</a></th>'
-        f'<td class="fz f2"{skipped}><a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
+        f'<td class="fz f2"{skipped}>{passed}<a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
         f'<span class="m2">{sha} · {author} · {age}</span>'
         f'<td class="fz f3" title="{author}"><bdi>{author}</bdi><td class="fz f4{"" if layout.pull_requests else " last"}">{age}'
     ]
@@ -238,6 +277,15 @@ def _pull_request(number: int | None, repository_url: str | None) -> str:
         return ""
     url = pull_request_url(repository_url, number)
     return f'<a href="{cell_escape(url)}" rel="noreferrer">#{number}</a>' if url else f"#{number}"
+
+
+def _passed_over(above: BoardRow | None, row: BoardRow, here: Here) -> str:
+    """Between commits that moved something: how many did not, as the way to them."""
+    passed = 0 if above is None or row.bucket is not None else above.position - row.position - 1
+    if above is None or passed < 1 or here.get("q") or here.get("state") or row.position < 0:
+        return ""
+    shown = cell_escape(here(changed="0", cursor=above.position))
+    return f'<a class="qc" href="{shown}">{plural(passed, "quiet commit")}</a>'
 
 
 def _notice(notice: Notice, width: int, layout: Layout) -> str:

@@ -1,7 +1,7 @@
 """The board: what broke, when, and is anybody on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -16,10 +16,11 @@ from backend.services.base.errors import BadRequest
 from backend.services.board import board as boards
 from backend.services.board.cells import CODE_OF, STATES, CellState
 from backend.services.board.model import Board, BoardQuery
-from backend.services.reports.columns import natural
+from backend.services.reports.facets import FACETS
 from frontend.board.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
 from frontend.board.grid import grid_html, key_html
 from frontend.board.metric_columns import with_metric_columns
+from frontend.facets import chosen_facets, facet_bar
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.links import Here
@@ -29,7 +30,6 @@ from frontend.words import LOOKS, MOVED, plural
 router = APIRouter(include_in_schema=False)
 
 RANGES = (("24 h", "24h"), ("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("All", "all"))
-GRANULARITIES = (("Commit", "commit"), ("Hour", "hour"), ("Day", "day"), ("Week", "week"))
 MODES = (("Verdict", CellMode.VERDICT), ("% change", CellMode.CHANGE), ("Value", CellMode.VALUE))
 ROWS = 50
 NOTHING = CODE_OF[CellState.EMPTY]
@@ -50,12 +50,12 @@ def query_of(here: Here, project: str) -> BoardQuery:
         project=project,
         branch=here.get("branch") or None,
         testbed=here.get("testbed") or None,
-        suites=here.all("suite"),
+        facets=chosen_facets(here),
         text=here.get("match"),
         commit_text=here.get("q"),
-        metric=here.get("metric") or None,
         states=tuple(_state(value) for value in here.all("state")),
-        only_changed=bool(here.get("changed")),
+        only_changed=here.get("changed") not in ("", "0"),
+        newest_too=True,
         range=here.get("range") or None,
         since=moment(here.get("since"), "since"),
         until=moment(here.get("until"), "until", end=True),
@@ -84,6 +84,15 @@ def moment(text: str, name: str, *, end: bool = False) -> datetime | None:
     return found + timedelta(days=1) if end and len(text) == len("2026-11-20") else found
 
 
+def load(visit: Visit, project: str) -> tuple[BoardQuery, Board]:
+    """The board of this address. Who does not say which commits sees those that moved something, where the newest
+    alone would not tell what is open."""
+    query = query_of(visit.here, project)
+    if not visit.here.get("changed") and boards.opens_with_moves(visit.c, query, now=visit.now):
+        query = replace(query, only_changed=True)
+    return query, boards.load_board(visit.c, query, now=visit.now)
+
+
 def layout_of(board: Board, sheet: Sheet, here: Here) -> Layout:
     return plan_layout(
         board, sheet, _lens(here.get("lens")), _mode(here.get("cells")), here.all("open"), here.all("pin")
@@ -108,8 +117,7 @@ def board_page(visit: Visiting) -> Response:
     project = visit.project()
     if project is None:
         return first_run_page(visit, None, None)
-    query = query_of(visit.here, project)
-    board = boards.load_board(visit.c, query, now=visit.now)
+    query, board = load(visit, project)
     if board.summary.last_result_at is None:
         return first_run_page(visit, project, board)
     board, sheet = with_metric_columns(visit.c, board, query)
@@ -123,13 +131,17 @@ def board_page(visit: Visiting) -> Response:
         description=description_of(board),
         project=project,
         board=board,
-        suites=sorted(board.suites, key=natural),
+        facets=facet_bar(
+            visit,
+            project,
+            range_shown=chosen_range(board),
+            granularity=board.granularity,
+            base=("–", None),
+            head=("–", None),
+            unused=dict.fromkeys(("base", "head"), "the board shows every commit of the range"),
+        ),
+        moves=query.only_changed,
         strip=strip_html(board, sheet, visit),
-        ranges=[
-            (label, visit.here(range=value, since=None, until=None), chosen_range(board) == value)
-            for label, value in RANGES
-        ],
-        granularities=GRANULARITIES,
         state_words=[(state.value, LOOKS[state].key) for state in CellState if state is not CellState.EMPTY],
         lenses=lenses(board, layout, visit.here),
         modes=[(label, visit.here(cells=mode.value), layout.mode is mode) for label, mode in MODES],
@@ -146,8 +158,7 @@ def board_page(visit: Visiting) -> Response:
 def board_patch(visit: Visiting) -> Response:
     """The cells of the same board as data, for a page that is open."""
     project = visit.project()
-    query = query_of(visit.here, project) if project else None
-    board = boards.load_board(visit.c, query, now=visit.now) if query else None
+    query, board = load(visit, project) if project else (None, None)
     if query is None or board is None or board.summary.last_result_at is None:
         content: dict[str, Any] = {"first_run": True, "steps": str(steps_html(visit, project, board))}
     else:
@@ -284,10 +295,10 @@ def quiet_state(board: Board, layout: Layout, here: Here) -> Quiet | None:
     """Why there is nothing to see, or None when there is."""
     if board.rows and layout.width:
         return None
-    filters = [name for name in ("q", "match", "suite", "state", "changed", "metric") if here.get(name)]
+    filters = [name for name in ("q", "match", "state", "changed", *FACETS) if here.get(name)]
     named = board.range.name or ("the chosen dates" if board.range.since or board.range.until else "all history")
     place = f"{board.branch} on {board.testbed}"
-    clear = ("Clear filters", here(q=None, match=None, suite=None, state=None, changed=None, metric=None, lens=None))
+    clear = ("Clear filters", here(q=None, match=None, state=None, changed=None, lens=None, **dict.fromkeys(FACETS)))
     names = [value for _, value in RANGES]
     chosen = names.index(board.range.name) if board.range.name in names else -1
     # The widest first: who has seen one empty range wants no second one.

@@ -20,13 +20,13 @@ from backend.services.reports.history import SeriesPoints, SeriesQuery
 from backend.services.reports.trends import recent_values
 from frontend import numbers
 from frontend.board.details import gates
-from frontend.facets import chosen_facets, facet_bar
+from frontend.facets import GRANULARITIES, chosen_facets, facet_bar
 from frontend.figures.of_points import moment_of, newest_open_change, trend_of
 from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import long_parameters, series_name
-from frontend.pages.board import GRANULARITIES, moment
+from frontend.pages.board import moment
 from frontend.reference import ChosenReference, reference_of, since
 from frontend.render import script_json, verdict_tag
 from frontend.words import plural

@@ -5,6 +5,8 @@ Where `dataset.py` writes rows for their number, here every verdict, regression 
 forty open regressions, for a look at the pages at that size.
 """
 
+# ruff: noqa: E501 (a line of data stays one line)
+
 import argparse
 import itertools
 import random

@@ -53,14 +53,15 @@ def test_from_the_red_cell_to_commit_phase_and_command_in_two_clicks(loom: Site,
     assert guilty.sha in page.evaluate("navigator.clipboard.readText()")
 
 
-def test_pointing_at_a_cell_shows_value_baseline_change_and_why(loom: Site, visit: Enter) -> None:
+def test_pointing_at_a_cell_shows_three_facts_and_the_way_on(loom: Site, visit: Enter) -> None:
     page = visit(loom).open("/board")
     cell = page.locator("td.vc.r").first
     cell.hover()
     pop = page.locator(".pop")
     expect(pop).to_contain_text("slower")
-    expect(pop).to_contain_text("Baseline")
-    expect(pop).to_contain_text("≥ 5")
+    assert pop.locator("dt").all_text_contents() == ["Value", "Where", "Cause"]
+    expect(pop).to_contain_text("was 5.46")
+    expect(pop).to_contain_text("forward +")
     expect(pop.locator("svg")).to_be_visible()
     box, over = cell.bounding_box(), pop.bounding_box()
     assert box is not None and over is not None
@@ -70,6 +71,53 @@ def test_pointing_at_a_cell_shows_value_baseline_change_and_why(loom: Site, visi
         and over["x"] < box["x"] < over["x"] + over["width"]
     )
     assert not covered, "the details cover their own cell"
+
+
+def test_details_that_cannot_be_read_say_so_and_can_be_asked_for_again(loom: Site, visit: Enter) -> None:
+    reader = visit(loom)
+    page = reader.open("/board")
+    page.route("**/board/cell?*", lambda route: route.abort())
+    page.locator("td.vc.r").first.hover()
+    expect(page.locator(".pop")).to_contain_text("could not be read")
+    page.unroute("**/board/cell?*")
+    page.locator(".pop [data-again]").click()
+    expect(page.locator(".pop")).to_contain_text("slower")
+    page.wait_for_timeout(100)  # until the console has complained of what failed
+    reader.complaints[:] = [each for each in reader.complaints if "ERR_FAILED" not in each]
+
+
+def test_details_stay_away_while_the_page_scrolls_under_the_pointer(loom: Site, visit: Enter) -> None:
+    page = visit(loom, height=500).open("/board")
+    box = page.locator("td.vc.r").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 5, min(box["y"], 470))
+    for _ in range(6):
+        page.mouse.wheel(0, 60)
+        page.wait_for_timeout(60)
+    page.wait_for_timeout(400)
+    assert page.locator(".pop").count() == 0
+
+
+def test_back_returns_to_the_place_one_left(loom: Site, visit: Enter) -> None:
+    page = visit(loom, height=500).open("/board")
+    cell = page.locator("td.vc.r").first
+    cell.scroll_into_view_if_needed()
+    before = page.evaluate("scrollY")
+    cell.click()
+    page.wait_for_url("**/regressions/*")
+    page.go_back()
+    expect(page.locator("td.vc.r").first).to_be_focused()
+    assert before > 0 and page.evaluate("scrollY") == before
+
+
+def test_the_page_is_the_only_thing_that_scrolls_and_prints_every_row(loom: Site, visit: Enter) -> None:
+    page = visit(loom, height=500).open("/board")
+    inner = "[...document.querySelectorAll('#gw, .gframe')].filter((each) => each.scrollHeight > each.clientHeight + 2)"
+    assert page.evaluate(f"{inner}.length") == 0
+    expect(page.locator(".key")).to_be_in_viewport()
+    page.emulate_media(media="print")
+    rows = page.locator("#grid tbody tr[data-c]")
+    assert all(row.is_visible() for row in (rows.first, rows.last))
 
 
 def test_the_grid_is_walked_with_the_keyboard_alone(loom: Site, visit: Enter) -> None:

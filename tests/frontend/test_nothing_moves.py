@@ -49,13 +49,13 @@ def test_no_page_moves_while_it_comes_in_pieces(loom: Site, visit: Enter, width:
 
 
 def test_the_slow_line_shows_what_moves(loom: Site, visit: Enter) -> None:
-    """Without the mark that holds back the first paint the board's toolbar grows leftwards, piece by piece."""
+    """Without the mark that holds back the first paint a bar grows leftwards, piece by piece."""
     reader = visit(loom)
     reader.context.add_init_script(WATCH_SHIFTS)
     with slow_line(loom.url, cuts=40, without=HOLDS_BACK) as slow:
         page = reader.page()
         slow.open(page, "/board", unpainted_ms=1000)
-        wait_for(lambda: any("row" in shift for shift in page.evaluate("window.shifts")))  # told of a moment later
+        wait_for(lambda: any("find" in shift for shift in page.evaluate("window.shifts")))  # told of a moment later
 
 
 def test_a_page_whose_line_stalls_shows_what_has_come(loom: Site, visit: Enter) -> None:

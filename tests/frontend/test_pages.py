@@ -318,7 +318,9 @@ def test_only_what_moved_keeps_each_metric_in_its_own_column(own_site: Site, tmp
         )
         own_site.put(document)
     text = httpx.get(own_site.url + "/board", params={"project": "a/two", "changed": "1"}).text
-    assert text.count("<tr data-c=") == 1
+    shown = [commit.sha for commit in commits if f"<tr data-c='{commit.sha}'" in text]
+    assert shown == [commits[10].sha, commits[-1].sha], "what moved, and the newest for what stands now"
+    assert "4 quiet commits" in text
     assert ">step_ms</a>" in text and ">activation_bytes</a>" in text
 
 

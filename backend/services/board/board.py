@@ -9,7 +9,7 @@ from backend.services.base.scope import QueryScope, TimeRange, find_scope, time_
 from backend.services.board.buckets import bucket_page
 from backend.services.board.cell_detail import CellDetail, load_cell
 from backend.services.board.cells import Cell, CellState
-from backend.services.board.commits import commit_page
+from backend.services.board.commits import begins_out_of_sight, commit_page
 from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardPage, BoardQuery, BoardRow, Span, Summary
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice
@@ -28,6 +28,7 @@ __all__ = [
     "load_board",
     "load_cell",
     "load_summary",
+    "opens_with_moves",
 ]
 
 ALARM_SCORE = timedelta(days=90)
@@ -62,6 +63,17 @@ def load_board(c: Connection, query: BoardQuery, *, now: datetime | None = None)
         range=asked,
         commits_in_range=span.commits,
     )
+
+
+def opens_with_moves(c: Connection, query: BoardQuery, *, now: datetime | None = None) -> bool:
+    """Whether a reader who did not say which commits is better served by those that moved something."""
+    if query.granularity != "commit" or query.cursor or query.commit_text or query.states or query.last is not None:
+        return False
+    scope = find_scope(c, query.project, query.branch, query.testbed)
+    if scope.branch is None or scope.branch != scope.default_branch:
+        return False
+    span = _span(c, scope, query, time_range(query.range, query.since, query.until, now=now or datetime.now(UTC)))
+    return not span.empty and begins_out_of_sight(c, scope, query, span)
 
 
 def load_summary(c: Connection, project: str, *, testbed: str | None = None, now: datetime | None = None) -> Summary:

@@ -1,6 +1,6 @@
 """The popover of a cell: everything known of one point in one small read, with a sparkline around it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,6 +44,16 @@ class CellRegression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grown:
+    """A phase of a step: its change against its own baseline, and the share that it has of what all phases changed."""
+
+    metric: str
+    unit: str
+    difference: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellDetail:
     """`why` holds value, baseline, interval and the reason in words and numbers; None: there is no judgement.
 
@@ -66,8 +76,9 @@ class CellDetail:
     regression: CellRegression | None
     gained: float | None
     """What the series won here, as a change of cost: a change point for the better begins at this commit."""
+    grown: Grown | None
+    """The phase of the step that moved most, where the cell says that something changed and phases are measured."""
     sparkline: Sparkline
-    environment: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +152,35 @@ def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
         runs=len(measured),
         regression=None if why is None else _regression(c, why.regression_id),
         gained=None if row is None or row.branch_id is not None else _gained(c, series_id, row.position),
+        grown=None
+        if row is None or row.branch_id is not None or why is None
+        else _grown(c, series_id, row.position, why),
         sparkline=_sparkline(c, series_id, None if row is None or row.branch_id is not None else row.position),
-        environment={} if run_id is None else store.environment_of_run(c, run_id),
     )
 
 
 def _gained(c: Connection, series_id: int, position: int) -> float | None:
     return next((change for _, change in board_store.improvements(c, [series_id], position, position)), None)
+
+
+MOVED = ("regression", "improvement", "suspect")
+
+
+def _grown(c: Connection, series_id: int, position: int, why: Explanation) -> Grown | None:
+    """The phase that moved most in the direction of the step; below the step's own noise nothing is said of it."""
+    if why.verdict not in MOVED or why.change is None or why.baseline is None:
+        return None
+    moved = [(name, unit, value - baseline) for name, unit, value, baseline in store.phases_at(c, series_id, position)]
+    wanted = [each for each in moved if each[2] * why.change > 0]
+    if not wanted:
+        return None
+    name, unit, difference = max(wanted, key=lambda each: abs(each[2]))
+    total = sum(each[2] for each in moved if each[1] == unit)
+    if abs(total) < abs(why.baseline) * (why.noise or 0.0):
+        return None
+    return Grown(
+        metric=name, unit=unit, difference=difference, share=difference / total if total * difference > 0 else None
+    )
 
 
 def _result(c: Connection, series_id: int, commit_id: int) -> tuple[str | None, str | None, str | None]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
@@ -13,6 +14,7 @@ from backend.services.board import cells
 from backend.services.board.cells import CODE_OF, CellContext, CellState, CellTable, Placed, Special
 from backend.services.board.model import BoardPage, BoardQuery, BoardRow, Span
 from backend.services.reports.columns import Column, columns_of, key_of, matches
+from backend.services.reports.facets import passes
 from backend.services.reports.notices import Notice, notices_by_row
 from backend.store.base.lookup import CommitRow, TestbedRow
 from backend.store.board import board as store
@@ -49,7 +51,7 @@ def commit_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span)
     gates = store.gate_series(c, scope.project.id, scope.testbed.id, _first_start(ran.runs))
     series = wanted_series(gates, query)
     words = query.text.lower().split()
-    results = [row for row in ran.results if matches(row, words) and (not query.suites or row.suite in query.suites)]
+    results = [row for row in ran.results if matches(row, words) and wanted_result(row, query)]
     waiting = {run.suite for run in ran.runs if not query.suites or run.suite in query.suites} if not words else set()
     names = dict.fromkeys(row._replace(run_id="", status="", error=None) for row in results)
     columns = columns_of(tuple(series), tuple(names), tuple(sorted(waiting)), among=tuple(gates))
@@ -67,8 +69,31 @@ def wanted_series(gates: Iterable[BoardSeriesRow], query: BoardQuery) -> list[Bo
         for row in gates
         if (not query.suites or row.suite in query.suites)
         and (query.metric is None or row.metric == query.metric)
+        and (not query.facets or passes(query.facets, row.suite, row.metric, orjson.loads(row.variant)))
         and (not words or matches(row, words, row.metric))
     ]
+
+
+def wanted_result(row: BoardResultRow, query: BoardQuery) -> bool:
+    """Whether a result without any measurement is one of those that the filters of a query leave."""
+    if query.suites and row.suite not in query.suites:
+        return False
+    facets = {name: values for name, values in query.facets.items() if name != "metric"}
+    return not facets or passes(facets, row.suite, "", orjson.loads(row.variant))
+
+
+def begins_out_of_sight(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> bool:
+    """Whether the newest commits alone would not tell the story: a case that is open began before them, or nothing
+    begins or ends among them while something did before."""
+    lowest = max(span.first, span.last - span.limit + 1)
+    if scope.testbed is None or lowest <= span.first:
+        return False
+    gates = wanted_series(store.gate_series(c, scope.project.id, scope.testbed.id, None), query)
+    ids = [row.id for row in gates]
+    if store.case_began(c, ids, span.first, lowest - 1):
+        return True
+    moved = store.moved_positions(c, ids, span.first, span.last, 1)
+    return bool(moved) and moved[0] < lowest
 
 
 def metric_names(gates: Iterable[BoardSeriesRow]) -> list[str]:
@@ -83,6 +108,9 @@ def _commits(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) ->
         gates = wanted_series(store.gate_series(c, scope.project.id, scope.testbed.id, None), query)
         ids = [row.id for row in gates]
         positions = store.moved_positions(c, ids, span.first, span.start, span.limit + 1)
+        if query.newest_too and query.cursor is None:
+            newest = store.newest_run(c, scope.branch.id, scope.testbed.id, span.first, span.last)
+            positions += [newest] if newest is not None and newest not in positions else []
     found = store.window(
         c,
         branch_id=scope.branch.id,

@@ -1,7 +1,7 @@
 """Types of the board: the query, rows, columns, the summary strip."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.services.base.scope import TimeRange
@@ -21,11 +21,13 @@ class BoardQuery:
     branch: str | None = None
     testbed: str | None = None
     suites: tuple[str, ...] = ()
+    facets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     text: str = ""  # words in suite, benchmark, variant, metric: which columns
     commit_text: str = ""  # message, author, sha, changed path: which rows
     metric: str | None = None  # only this gate metric instead of the worst
     states: tuple[CellState, ...] = ()  # only rows and columns with a cell in one of these
     only_changed: bool = False  # only commits at which something got slower or faster
+    newest_too: bool = False  # and the newest that was measured, for what stands there now
     range: str | None = None
     since: datetime | None = None
     until: datetime | None = None

@@ -15,7 +15,10 @@ _DIGITS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A variant of a benchmark. `series` are its gate metrics; none: only failed or waiting results so far."""
+    """A variant of a benchmark. `series` are its gate metrics; none: only failed or waiting results so far.
+
+    `parts` are what tells it from its siblings, one for each key in which they vary, empty where it lacks the key.
+    """
 
     key: str
     suite: str
@@ -24,6 +27,7 @@ class Column:
     label: str
     preset: str
     series: tuple[int, ...]
+    parts: tuple[str, ...] = ()
 
 
 class VariantKey(NamedTuple):
@@ -77,18 +81,19 @@ def columns_of(
         if suite not in known:
             members[VariantKey(suite, "", "", "")] = []
             variants[VariantKey(suite, "", "", "")] = {}
-    labels = _labels({key_of(row): orjson.loads(row.variant) for row in among} | variants)
+    parts = _parts({key_of(row): orjson.loads(row.variant) for row in among} | variants)
     return tuple(
         Column(
             key=key.text,
             suite=key.suite,
             benchmark=key.benchmark,
             variant=variants[key],
-            label=labels[key],
+            label=_label(key, parts[key]),
             preset=key.preset,
             series=tuple(members[key]),
+            parts=parts[key],
         )
-        for key in sorted(members, key=lambda key: tuple(natural(part) for part in key))
+        for key in sorted(members, key=lambda key: _place(key, parts[key]))
     )
 
 
@@ -98,27 +103,36 @@ def matches(row: BoardSeriesRow | BoardResultRow, words: Sequence[str], metric: 
     return all(word in names for word in words)
 
 
-def _labels(variants: Mapping[VariantKey, Mapping[str, Any]]) -> dict[VariantKey, str]:
-    """Short names: of a variant only what tells it from its siblings."""
+def _place(key: VariantKey, parts: Sequence[str]) -> tuple[Any, ...]:
+    """Where a column stands: by suite and benchmark, then part by part of its name."""
+    return natural(key.suite), natural(key.benchmark), [natural(part) for part in parts], natural(key.preset)
+
+
+def _label(key: VariantKey, parts: Sequence[str]) -> str:
+    return " ".join(part for part in parts if part) or key.benchmark.rpartition(".")[2] or key.suite
+
+
+def _parts(variants: Mapping[VariantKey, Mapping[str, Any]]) -> dict[VariantKey, tuple[str, ...]]:
+    """Of each variant what tells it from its siblings: a part for each key in which they vary, and the preset."""
     siblings: dict[tuple[str, str], list[VariantKey]] = {}
     for key in variants:
         siblings.setdefault((key.suite, key.benchmark), []).append(key)
-    labels: dict[VariantKey, str] = {}
+    found: dict[VariantKey, tuple[str, ...]] = {}
     for keys in siblings.values():
         seen: dict[str, set[str]] = {}
         for key in keys:
             for name, value in variants[key].items():
                 seen.setdefault(name, set()).add(str(value))
-        varying = {
+        varying = [
             name for name, values in seen.items() if len(values) > 1 or not all(name in variants[key] for key in keys)
-        }
+        ]
+        varying.sort(key=lambda name: (len(seen[name]), name))  # the coarsest first: its values stand side by side
         several_presets = len({key.preset for key in keys}) > 1
         for key in keys:
-            parts = [_part(name, value) for name, value in variants[key].items() if name in varying]
-            if several_presets:
-                parts.append(key.preset)
-            labels[key] = " ".join(part for part in parts if part) or key.benchmark.rpartition(".")[2] or key.suite
-    return labels
+            mine = variants[key]
+            parts = [_part(name, mine[name]) if name in mine else "" for name in varying]
+            found[key] = (*parts, key.preset) if several_presets else tuple(parts)
+    return found
 
 
 def _part(name: str, value: object) -> str:

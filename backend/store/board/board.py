@@ -146,6 +146,17 @@ _MOVED = text(
        WHERE series_id = ANY(:series) AND fixed_position BETWEEN :first AND :last AND state = 'fixed'
        ORDER BY 1 DESC LIMIT :limit"""
 )
+_STANDS_BELOW = text(
+    """SELECT EXISTS (SELECT FROM regression g JOIN series s ON s.id = g.lead_series_id
+         WHERE s.id = ANY(:series) AND g.first_bad_position BETWEEN :first AND :last
+           AND g.state IN ('confirmed', 'acknowledged'))"""
+)
+_NEWEST_RUN = text(
+    """SELECT b.position FROM branch_commit b WHERE b.branch_id = :branch AND b.position BETWEEN :first AND :last
+         AND EXISTS (SELECT FROM run r
+                     WHERE r.commit_id = b.commit_id AND r.testbed_id = :testbed AND r.state = 'done')
+       ORDER BY b.position DESC LIMIT 1"""
+)
 _SERIES = text(
     """SELECT id, suite, benchmark, CAST(variant AS text), variant_key, preset, metric, unit FROM series
        WHERE project_id = :project AND testbed_id = :testbed AND role = 'gate'
@@ -330,6 +341,18 @@ def moved_positions(connection: Connection, series: Sequence[int], first: int, l
     """Positions at which a change began or a regression was fixed, newest first."""
     parameters = {"series": list(series), "first": first, "last": last, "limit": limit}
     return list(connection.scalars(_MOVED, parameters))
+
+
+def case_began(connection: Connection, series: Sequence[int], first: int, last: int) -> bool:
+    """Whether a regression that is open began between two positions."""
+    return bool(connection.scalar(_STANDS_BELOW, {"series": list(series), "first": first, "last": last}))
+
+
+def newest_run(connection: Connection, branch_id: int, testbed_id: int, first: int, last: int) -> int | None:
+    """The newest position between two that was measured."""
+    parameters = {"branch": branch_id, "testbed": testbed_id, "first": first, "last": last}
+    found: int | None = connection.scalar(_NEWEST_RUN, parameters)
+    return found
 
 
 def gate_series(

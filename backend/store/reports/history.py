@@ -265,7 +265,16 @@ _RESULT = text(
          AND x.preset = s.preset
        WHERE s.id = :series ORDER BY r.requested_at DESC LIMIT 1"""
 )
-_ENVIRONMENT = text("SELECT e.fingerprint FROM run r JOIN environment e ON e.id = r.environment_id WHERE r.id = :run")
+_PHASES_AT = text(
+    """SELECT s.metric, s.unit, j.value, j.baseline
+       FROM series s JOIN series lead ON lead.id = :series
+       JOIN judgement j ON j.series_id = s.id AND j.position = :position AND j.branch_id IS NULL
+         AND j.superseded_at IS NULL AND j.baseline IS NOT NULL
+       WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
+         AND s.suite = lead.suite AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key
+         AND s.preset = lead.preset AND s.suite_version = lead.suite_version
+       ORDER BY s.id"""
+)
 _NAMES = text(
     """SELECT b.position, c.sha FROM branch_commit b JOIN commit c ON c.id = b.commit_id
        WHERE b.branch_id = :branch AND b.position = ANY(:positions)"""
@@ -450,9 +459,10 @@ def result_named(
     return None if row is None else (row[0], row[1], row[2])
 
 
-def environment_of_run(connection: Connection, run_id: str) -> dict[str, Any]:
-    fingerprint: dict[str, Any] | None = connection.scalar(_ENVIRONMENT, {"run": run_id})
-    return fingerprint or {}
+def phases_at(connection: Connection, series_id: int, position: int) -> list[tuple[str, str, float, float]]:
+    """(metric, unit, value, baseline) of the phases of a series' variant at a position."""
+    rows = connection.execute(_PHASES_AT, {"series": series_id, "position": position})
+    return [(row[0], row[1], row[2], row[3]) for row in rows.all()]
 
 
 def commit_names(connection: Connection, branch_id: int, positions: Sequence[int]) -> dict[int, str]:

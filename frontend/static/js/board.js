@@ -2,9 +2,19 @@
 import { $, $$, announce, key, localise, toast, whileTyping } from "./page.js";
 import { on, settle } from "./live.js";
 
-const OPEN_AFTER_MS = 150;
+const OPEN_AFTER_MS = 150, SCROLL_REST_MS = 200;
 const wrap = $("#gw");
 let grid = $("#grid");
+
+// ---- a grid that is wider than the window: the page scrolls, and what is above the grid stays
+const root = document.documentElement;
+function fit() {
+  const seen = root.clientWidth;
+  root.style.setProperty("--seen", `${seen}px`);
+  root.classList.toggle("wide", Boolean(grid) && grid.offsetWidth + grid.getBoundingClientRect().left + scrollX > seen && seen > 720);
+}
+fit();
+addEventListener("resize", fit);
 
 // ---- where a cell is
 const headers = () => $$("thead th[data-k]", grid);
@@ -16,7 +26,8 @@ function index() {
   const keys = JSON.parse(wrap.dataset.keys || "[]");
   const byKey = new Map(headers().map((th) => [th.dataset.k, th]));
   columnOf = keys.map((name) => ({ key: name, header: byKey.get(name) || null }));
-  for (const th of headers()) th.dataset.label = th.textContent.trim();
+  for (const th of headers()) th.dataset.label = th.dataset.n || th.textContent.trim();
+  fit();
 }
 const rowsOf = () => $$("tbody tr[data-c]", grid);
 const cellsOf = (row) => $$("td.c", row);
@@ -34,7 +45,7 @@ function name(cell) {
 }
 
 // ---- details
-let pop = null, popCell = null, pinned = false, timer = 0, wait = 0;
+let leftFrom = null, pop = null, popCell = null, pinned = false, timer = 0, wait = 0;
 const cache = new Map();
 function highlight(cell, yes) {
   const { row, column } = place(cell);
@@ -58,13 +69,16 @@ function detailsAddress(cell) {
   const { project, testbed } = wrap.dataset;
   return about ? `/board/cell?${new URLSearchParams({ about, commit: row.dataset.c, project, testbed })}` : "";
 }
+const UNREAD = (why) => `<div class="bd"><p>The details could not be read: ${why}.</p></div><div class="ft"><button class="btn sm" type="button" data-again>Try again</button></div>`;
 async function details(cell) {
   const address = detailsAddress(cell);
   if (!address) return "";
   const known = cache.get(address);
   if (known && performance.now() - known.at < 10000) return known.html;
-  const answer = await fetch(address, { headers: { Accept: "text/html" } });
-  const html = answer.ok ? await answer.text() : `<div class="bd"><p>The details could not be read (${answer.status}).</p></div>`;
+  let answer;
+  try { answer = await fetch(address, { headers: { Accept: "text/html" } }); } catch { return UNREAD("the service does not answer"); }
+  if (!answer.ok) return UNREAD(`the service answered ${answer.status}`);
+  const html = await answer.text();
   cache.set(address, { at: performance.now(), html });
   return html;
 }
@@ -86,6 +100,14 @@ async function show(cell, pin) {
   cell.classList.add("sel");
   highlight(cell, true);
   put(cell);
+  pop.addEventListener("click", async (event) => {
+    if (!event.target.closest("[data-again]")) return;
+    const mine = pop, again = await details(popCell);
+    if (mine !== pop) return;
+    pop.innerHTML = again;
+    localise(pop);
+    put(popCell);
+  });
   pop.addEventListener("mouseenter", () => clearTimeout(timer));
   pop.addEventListener("mouseleave", () => { if (!pinned) leave(); });
 }
@@ -111,24 +133,31 @@ function leave() { clearTimeout(timer); timer = setTimeout(() => { if (!pinned) 
 const cellFrom = (target) => { const cell = target.closest?.("td.c"); return cell && grid.contains(cell) && !cell.matches(".e") ? cell : null; };
 
 function listen() {
-  wrap.addEventListener("mouseover", (event) => {
+  // What slides under a resting pointer was not pointed at.
+  let scrolled = -1e9, keyed = -1e9, aimed = null;
+  addEventListener("scroll", () => { scrolled = performance.now(); if (!pinned && scrolled - keyed > SCROLL_REST_MS) { clearTimeout(timer); aimed = null; wait++; close(); } }, { passive: true });
+  const pointed = (event) => {
     const cell = cellFrom(event.target);
-    if (!cell || pinned || cell === popCell) { if (cell === popCell) clearTimeout(timer); return; }
+    if (cell === popCell) clearTimeout(timer);
+    if (!cell || pinned || cell === popCell || cell === aimed || performance.now() - scrolled < SCROLL_REST_MS) return;
     clearTimeout(timer);
-    timer = setTimeout(() => show(cell, false), pop ? 0 : OPEN_AFTER_MS);
-  });
-  wrap.addEventListener("mouseout", (event) => { if (cellFrom(event.target)) { wait++; leave(); } });
+    aimed = cell;
+    timer = setTimeout(() => { aimed = null; show(cell, false); }, pop ? 0 : OPEN_AFTER_MS);
+  };
+  for (const kind of ["mouseover", "mousemove"]) wrap.addEventListener(kind, pointed, { passive: true });
+  wrap.addEventListener("mouseout", (event) => { if (cellFrom(event.target)) { aimed = null; wait++; leave(); } });
   wrap.addEventListener("focusin", (event) => {
     const cell = cellFrom(event.target);
     if (!cell || event.target !== cell) return;
+    keyed = performance.now(); // it may have scrolled the page itself
     clearTimeout(timer);
     timer = setTimeout(() => show(cell, false), pop ? 0 : OPEN_AFTER_MS);
   });
-  wrap.addEventListener("scroll", () => { if (pop && !pinned) close(); }, { passive: true });
   wrap.addEventListener("click", (event) => {
     const cell = cellFrom(event.target);
     if (!cell || event.target.closest(".fz")) return;
     if (event.ctrlKey || event.metaKey || event.button) return;
+    leftFrom = cell;
     if (matchMedia("(hover: none)").matches) { event.preventDefault(); show(cell, true); return; }
     if (!event.target.closest("a")) { event.preventDefault(); openCell(cell); }
   });
@@ -198,9 +227,10 @@ key("m", () => { const all = $$("#cells a"); if (!all.length) return false; cons
 
 // ---- live: cells change where they stand; new commits wait above the grid until asked for, or until nobody looks closely
 const shown = new Map(); // commit → the faces of its cells as last applied
+const stateOf = (face) => face[0].split(" ")[0];
 const signature = (face) => face.join("\u0000");
 function apply(cell, face) {
-  const [css, html, label, href, about] = face;
+  const [css, html, label, href, about] = face; // css: the state, and what else shapes it
   const rest = [...cell.classList].filter((each) => each === "c" || each === "vc" || each === "roll" || each === "wide" || each === "g0" || each === "g1" || each === "sel");
   cell.className = [css, ...rest].join(" ");
   if (href) {
@@ -220,7 +250,7 @@ function apply(cell, face) {
 }
 function differs(cell, face) {
   const inner = $("a", cell) || cell;
-  return cell.classList[0] !== face[0] || inner.innerHTML !== face[1];
+  return stateOf(face) !== cell.classList[0] || face[0].includes(" sm") !== cell.classList.contains("sm") || inner.innerHTML !== face[1];
 }
 function patch(data) {
   for (const row of rowsOf()) {
@@ -234,10 +264,10 @@ function patch(data) {
       if (before ? before[i] === now : !differs(cells[i], face)) return;
       const was = cells[i].classList[0];
       apply(cells[i], face);
-      if (was !== face[0]) {
+      if (was !== stateOf(face)) {
         cells[i].classList.add("fresh");
         setTimeout(() => cells[i].classList.remove("fresh"), 2000);
-        if (face[0] === "r") announce(`Regression confirmed: ${face[2]}`);
+        if (stateOf(face) === "r") announce(`Regression confirmed: ${face[2]}`);
       }
     });
     shown.set(row.dataset.c, faces.map(signature));
@@ -248,7 +278,7 @@ function counts(html) {
   const strip = $("#strip");
   if (strip && html && strip.innerHTML !== html) { strip.innerHTML = html; localise(strip); }
 }
-const topAndIdle = () => (!wrap || wrap.scrollTop < 4) && scrollY < 300 && !pop && !focused();
+const topAndIdle = () => scrollY < 300 && !pop && !focused();
 async function swap() {
   const asked = location.search;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -282,6 +312,11 @@ function filtered(page) {
   const next = $("#board", page), old = $("#board"), active = document.activeElement;
   if (!wrap) { if ($("#gw", next)) location.reload(); return; }
   close();
+  const bar = $(".fb"), fresh = $(".fb", page);
+  if (bar && fresh && !bar.contains(active)) {
+    $("#saved", fresh)?.replaceWith($("#saved", bar)); // it is this browser's, and at work already
+    bar.replaceWith(fresh);
+  }
   const menus = $$("details.menu", old), carried = "input[type=hidden]";
   $$("details.menu", next).forEach((menu, i) => {
     $$(carried, menus[i]).forEach((each) => each.remove());
@@ -345,10 +380,28 @@ addEventListener("livereturn", soon);
 // Whether a worker lives is told by the clock, not by an event: while one waits for the first result, look again.
 if (!wrap) setInterval(() => { if (!document.hidden) soon(); }, 4000);
 
+// ---- Back returns to the place: the cell one left from has the focus, and the page lies as it lay
+const PLACE = `tidemark-place-${location.pathname}${location.search}`;
+addEventListener("pagehide", () => {
+  const cell = leftFrom || popCell || focused();
+  const at = cell && grid.contains(cell) ? { commit: cell.closest("tr").dataset.c, at: place(cell).at } : null;
+  try { sessionStorage.setItem(PLACE, JSON.stringify({ x: scrollX, y: scrollY, cell: at })); } catch { /* private window */ }
+});
+function returned() {
+  if (performance.getEntriesByType("navigation")[0]?.type !== "back_forward") return;
+  let kept = null;
+  try { kept = JSON.parse(sessionStorage.getItem(PLACE)); } catch { /* nothing is kept */ }
+  if (!kept) return;
+  const row = kept.cell && $(`tr[data-c="${CSS.escape(kept.cell.commit)}"]`, grid);
+  if (row) { rove(cellsOf(row)[kept.cell.at], false); tabbed?.focus({ preventScroll: true }); }
+  scrollTo(kept.x, kept.y);
+}
+
 if (wrap) {
   index();
   listen();
   wrap.addEventListener("keydown", keyboard);
   rove($("td.c", grid), false);
   $("#newbar button")?.addEventListener("click", swap);
+  returned();
 }

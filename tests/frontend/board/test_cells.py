@@ -16,6 +16,7 @@ from frontend.board.cells import (
     ColumnGroup,
     Face,
     Lens,
+    Unit,
     face_of,
     faces_of,
     fold,
@@ -25,6 +26,7 @@ from frontend.board.cells import (
     plan_layout,
     rolls_of,
     sheet_of_cells,
+    stems_of,
 )
 from frontend.board.grid import slower_now
 from frontend.words import LOOKS
@@ -44,8 +46,10 @@ ROW = BoardRow(
 )  # fmt: skip
 
 
-def shown(cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None) -> tuple[str, str]:
-    face = face_of(cell, COLUMN, ROW, mode, largest)
+def shown(
+    cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None, unit: Unit | None = None
+) -> tuple[str, str]:
+    face = face_of(cell, COLUMN, ROW, mode, largest, unit)
     return face.css, face.html
 
 
@@ -80,7 +84,31 @@ def test_a_running_cell_fills_with_its_progress() -> None:
 def test_cells_can_show_changes_or_values_instead() -> None:
     still = Cell(0, CellState.STILL_UNOWNED, change=0.0741, value=25.98, unit="ms")
     assert shown(still, CellMode.CHANGE) == ("t", "▼7.4")
-    assert shown(still, CellMode.VALUE) == ("t", "26.0")
+    assert shown(still, CellMode.VALUE, unit=Unit(1, "ms", "ms")) == ("t", "26.0")
+    assert shown(still, CellMode.VALUE, unit=Unit(1e9, "GB", "B")) == ("t", "26.0\u202fms"), "of another metric"
+
+
+def test_every_change_has_the_sign_that_says_where_performance_went() -> None:
+    def change(size: float) -> str:
+        return shown(Cell(0, CellState.UNCHANGED, change=size, value=1.0, unit="ms"), CellMode.CHANGE)[1]
+
+    assert (change(0.004), change(-0.004), change(0.0004)) == ("▼0.4", "▲0.4", "0")
+
+
+def test_all_values_of_a_column_are_written_in_one_unit() -> None:
+    rows = [[Cell(0, CellState.UNCHANGED, value=value, unit="ms", series_id=7)] for value in (0.9, 1.02, 0.98)]
+    board, sheet = board_of(rows, 1), sheet_of_cells(rows, 1)
+    layout = plan_layout(board, sheet, Lens.ALL, CellMode.VALUE, (), ())
+    assert layout.units == {0: Unit(1, "ms", "ms")}
+    assert [faces[0].html for faces in faces_of(board, sheet, layout)] == ["0.900", "1.02", "0.980"]
+
+
+def test_below_the_newest_cell_that_is_still_slower_a_stem_leads_down_to_its_onset() -> None:
+    states = [CellState.STILL_UNOWNED, CellState.EMPTY, CellState.STILL_UNOWNED, CellState.REGRESSION]
+    states += [CellState.UNCHANGED, CellState.STILL_OWNED]
+    rows = [[Cell(0, state, change=0.1, series_id=7)] for state in states]
+    stems = stems_of(sheet_of_cells(rows, 1))[:, 0].tolist()
+    assert stems == [False, False, True, False, False, False], "what was not measured does not end it, an onset does"
 
 
 def test_a_wide_cell_says_how_much_and_shows_it_as_a_meter() -> None:
@@ -168,11 +196,14 @@ def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: C
     layout = plan_layout(board, sheet, Lens.ALL, mode, (), ())
     places = places_of(board, layout)
     nothing = Face("e", "", "", "", False)
-    for cells, faces in zip(rows, faces_of(board, sheet, layout), strict=True):
+    stems = stems_of(sheet)
+    for number, (cells, faces) in enumerate(zip(rows, faces_of(board, sheet, layout), strict=True)):
         by_column = {cell.column: cell for cell in cells}
         for place, face in zip(places, faces, strict=True):
             if place.column is None:
                 continue
             cell, column = by_column.get(place.column), board.columns[place.column]
-            alone = face_of(cell, column, ROW, mode, layout.largest.get(place.column)) if cell else nothing
+            unit, largest = layout.units.get(place.column), layout.largest.get(place.column)
+            stem = mode is CellMode.VERDICT and layout.size != "few" and bool(stems[number, place.column])
+            alone = face_of(cell, column, ROW, mode, largest, unit, stem=stem) if cell else nothing
             assert face == alone, (cell, place)

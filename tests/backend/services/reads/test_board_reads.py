@@ -8,13 +8,22 @@ import orjson
 import pytest
 
 from backend.services.base.errors import BadRequest, NotFound
-from backend.services.board.board import BoardQuery, Cell, CellState, load_board, load_cell, load_summary
+from backend.services.board.board import (
+    BoardQuery,
+    Cell,
+    CellState,
+    load_board,
+    load_cell,
+    load_summary,
+    opens_with_moves,
+)
 from backend.services.board.jsonable import dump
 from backend.services.reports.notices import NoticeKind
 
 PROJECT = "northsea/loom"
 QUERY = BoardQuery(project=PROJECT)
 BEGAN = datetime(2026, 11, 1, 8, tzinfo=UTC)
+LATER = BEGAN + timedelta(hours=31)
 
 
 def cells_at(board: Any, position: int) -> dict[str, Cell]:
@@ -29,7 +38,7 @@ def state_at(board: Any, position: int, label: str = "fused") -> CellState:
 
 @pytest.fixture
 def board(history: Any) -> Any:
-    return load_board(history.connection, QUERY, now=BEGAN + timedelta(hours=31))
+    return load_board(history.connection, QUERY, now=LATER)
 
 
 def test_rows_are_the_commits_newest_first_and_columns_the_variants(board: Any) -> None:
@@ -173,6 +182,26 @@ def test_columns_can_be_filtered_by_words_suite_and_metric(history: Any) -> None
     assert syncs.metrics == ("step_ms", "host_syncs")
 
 
+def test_facets_leave_columns_that_have_one_of_their_values(history: Any) -> None:
+    query = replace(QUERY, facets={"backend": ("fused",)})
+    labels = {column.label for column in load_board(history.connection, query, now=LATER).columns}
+    assert labels and all("fused" in label for label in labels)
+
+
+@pytest.mark.parametrize(("limit", "moves"), [(50, False), (5, True)])
+def test_a_reader_sees_what_moved_where_an_open_case_began_before_the_newest_commits(
+    history: Any, limit: int, moves: bool
+) -> None:
+    assert opens_with_moves(history.connection, replace(QUERY, limit=limit), now=LATER) is moves
+
+
+def test_the_newest_measured_commit_stands_above_those_that_moved(history: Any) -> None:
+    moved = [row.position for row in load_board(history.connection, replace(QUERY, only_changed=True), now=LATER).rows]
+    query = replace(QUERY, only_changed=True, newest_too=True)
+    both = [row.position for row in load_board(history.connection, query, now=LATER).rows]
+    assert both[1:] == moved and both[0] > moved[0]
+
+
 def test_coarser_rows_show_the_worst_of_their_time(history: Any) -> None:
     board = load_board(history.connection, replace(QUERY, granularity="day"))
     assert [row.bucket.day for row in board.rows] == [2, 1]
@@ -258,7 +287,6 @@ def test_the_cell_detail_explains_a_red_cell(history: Any) -> None:
     spark = cell.sparkline
     assert spark.here is not None and spark.position[spark.here] == 15 and spark.onset[spark.here]
     assert len(spark.value) <= 50 and spark.position[-1] > 15
-    assert cell.environment == {"torch": "2.13.1"}
 
 
 def test_the_detail_of_a_cell_without_verdict_says_what_became_of_it(history: Any) -> None:
