@@ -78,6 +78,16 @@ class _Stored(Collector):
         figures = self._figures
         yield _gauge("tidemark_runs", "Runs by state", "state", figures.runs_by_state)
         yield _gauge("tidemark_queued_runs", "Queued runs by testbed", "testbed", figures.queued_by_testbed)
+        yield _gauge(
+            "tidemark_oldest_queued_run_seconds",
+            "How long the run that was asked for first has waited",
+            "testbed",
+            figures.oldest_queued_s_by_testbed,
+        )
+        yield _gauge(
+            "tidemark_quarantined_workers", "Live workers in quarantine", "testbed", figures.quarantined_by_testbed
+        )
+        yield _gauge("tidemark_github_messages", "What GitHub was not told", "state", figures.github_by_state)
         yield _gauge("tidemark_live_workers", "Workers that are alive", "testbed", figures.workers_by_testbed)
         yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
         yield _gauge(
@@ -89,7 +99,7 @@ class _Stored(Collector):
         yield _gauge("tidemark_info", "Version of the service", "version", {self._version: 1})
 
 
-def _gauge(name: str, what: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+def _gauge(name: str, what: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, what, labels=[label])
     for value, count in values.items():
         family.add_metric([value], count)
