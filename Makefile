@@ -33,9 +33,10 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/lint-imports --no-cache --no-logo
 	@$(VENV)/bin/mypy
-	@$(VENV)/bin/yamllint --strict docker-compose.yml
-	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(VENV)/bin/yamllint --strict docker-compose.yml deploy
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml deploy/compose.tls.yml
 	@$(VENV)/bin/hadolint deploy/Dockerfile deploy/worker.Dockerfile
+	@$(VENV)/bin/kubernetes-validate --quiet --strict deploy/kubernetes/tidemark.yaml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(VENV)/bin/zizmor --offline --quiet --no-progress --min-severity=medium .github action.yml

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidemark.app import worker_config
+from tidemark.checkup.deployment import deployment
 from tidemark.checkup.finding import Finding
 from tidemark.checkup.github_setup import github
 from tidemark.machine import processes
@@ -272,5 +273,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _configured_servers,
     _port,
     github,
+    deployment,
     _leftovers,
 )

@@ -107,19 +107,11 @@ def ensure_partitions(connection: Connection, *moments: datetime) -> None:
 
     Partitions are made under a lock, so that two deliveries of an old history don't race.
     """
-    months = {_month(m.year, m.month + ahead) for m in moments for ahead in (0, 1)}
-    names = {f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED_TABLES for month in months}
-    there = set(
-        connection.scalars(
-            text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names)"), {"names": list(names)}
-        )
-    )
-    missing = sorted(names.keys() - there)
+    missing = missing_partitions(connection, *moments)
     if not missing:
         return
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tidemark partitions'))"))
-    for name in missing:
-        table, month = names[name]
+    for name, (table, month) in sorted(missing.items()):
         end = _month(month.year, month.month + 1)
         connection.execute(
             text(
@@ -127,3 +119,15 @@ def ensure_partitions(connection: Connection, *moments: datetime) -> None:
                 f"FOR VALUES FROM ('{month:%Y-%m-%d} 00:00+00') TO ('{end:%Y-%m-%d} 00:00+00')"
             )
         )
+
+
+def missing_partitions(connection: Connection, *moments: datetime) -> dict[str, tuple[str, datetime]]:
+    """Partitions that rows of these moments, and of the month after each, lack: table and month by name."""
+    months = {_month(m.year, m.month + ahead) for m in moments for ahead in (0, 1)}
+    names = {f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED_TABLES for month in months}
+    there = set(
+        connection.scalars(
+            text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names)"), {"names": list(names)}
+        )
+    )
+    return {name: place for name, place in names.items() if name not in there}
