@@ -7,7 +7,7 @@ API; the later ones win. Every change is judged again in the background, series 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -196,9 +196,9 @@ def _compared(
     for w, points, decisions in _histories(c, project.id, since, affected):
         if judged and room < len(points):
             break
-        before, after = policies[w.series.id]
-        told_now += [(w, event) for event in _told(w, points, before, decisions)]
-        told_then += [(w, event) for event in _told(w, points, after, decisions)]
+        before, after = _told_by_each(w, points, decisions, policies[w.series.id])
+        told_now += [(w, event) for event in before]
+        told_then += [(w, event) for event in after]
         judged += 1
         room -= len(points)
     added, removed = _without(told_then, told_now), _without(told_now, told_then)
@@ -236,18 +236,22 @@ def _policy_of(it: Gate, book: PolicyBook) -> Policy:
     return book.of(suite=it.series.suite, benchmark=it.series.benchmark, metric=it.series.metric, testbed=it.testbed)
 
 
-def _told(
+def _told_by_each(
     w: Watched,
     stored: Sequence[series_store.StoredPoint],
-    policy: Policy,
     decisions: Sequence[regression_store.DecisionRow],
-) -> list[ChangePoint]:
-    """The regressions of the stretch that this policy confirms."""
+    asked: Sequence[Policy],
+) -> list[list[ChangePoint]]:
+    """The regressions of the stretch that each of these policies confirms."""
     if decisions:
-        events = [event for _, judged in replay(w.series, stored, policy, decisions)[0] for event in judged.events]
-    else:
-        points = [point.as_point(w.series.suite_version) for point in stored]
-        events = history.replay([p for p in points if w.series.can_judge(p)], w.series.kind, policy)
+        judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
+        return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
+    points = [point.as_point(w.series.suite_version) for point in stored]
+    entered = history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
+    return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
+
+
+def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
     return [
         event
         for event in events

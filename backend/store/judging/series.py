@@ -313,7 +313,17 @@ def set_role(c: Connection, series_id: int, role: str) -> None:
 
 _POINTS = """
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
-       coalesce(j.runs, ARRAY[j.run_id]) AS runs, m.processes,
+       coalesce(j.runs, ARRAY[j.run_id]) AS runs,
+       CASE WHEN j.runs IS NULL THEN (
+         SELECT coalesce(x.processes, ARRAY[x.value]) FROM measurement x
+         WHERE x.series_id = j.series_id AND x.measured_at = j.measured_at AND x.run_id = j.run_id LIMIT 1
+       ) ELSE (
+         SELECT array_agg(v)
+         FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
+         -- when it was measured says in which partition it is
+         WHERE y.id = ANY (j.runs) AND x.series_id = j.series_id
+           AND x.measured_at = coalesce(y.started_at, y.received_at)
+       ) END AS processes,
        coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
 FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
 CROSS JOIN LATERAL (
@@ -330,12 +340,6 @@ JOIN commit k ON k.id = j.commit_id
 JOIN run r ON r.id = j.run_id
 LEFT JOIN environment e ON e.id = r.environment_id
 LEFT JOIN worker w ON w.id = r.worker_id
-CROSS JOIN LATERAL (
-  SELECT array_agg(v) AS processes
-  FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
-  -- when it was measured says in which partition it is
-  WHERE y.id = ANY (coalesce(j.runs, ARRAY[j.run_id])) AND x.series_id = j.series_id
-    AND x.measured_at = coalesce(y.started_at, y.received_at)) AS m
 ORDER BY j.series_id, j.position, j.measured_at, j.run_id
 """
 NO_LIMIT = 2**31 - 1

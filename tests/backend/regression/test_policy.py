@@ -3,7 +3,7 @@ import pytest
 
 from backend.regression.confirmation import processes_needed
 from backend.regression.policy import Policy, PolicyError, parse_overrides
-from backend.regression.series.history import replay
+from backend.regression.series.history import enter, replay
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import Direction, Point, SeriesKind, Verdict
 from tests.backend.regression.judge_histories import points
@@ -96,7 +96,8 @@ def test_a_quiet_project_is_told_of_one_regression_a_week_at_most(noise):
         event
         for of_one in 10.0 * np.exp(0.012 * residuals)
         for event in replay(
-            [Point(run, "c", (float(value),)) for run, value in enumerate(of_one)], SeriesKind(Direction.LOWER), policy
+            enter([Point(run, "c", (float(value),)) for run, value in enumerate(of_one)], SeriesKind(Direction.LOWER)),
+            policy,
         )
         if event.magnitude > 0
     ]

@@ -7,7 +7,7 @@ from backend.regression.detector.density import fit
 from backend.regression.detector.evidence import LONG_HELD, backwards, known_modes
 from backend.regression.policy import Policy
 from backend.regression.series.explain import explain
-from backend.regression.series.history import replay
+from backend.regression.series.history import enter, replay
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import ChangeDirection, ChangeState, Direction, Reason, SeriesKind, Verdict
 from tests.backend.regression.judge_histories import points
@@ -26,7 +26,7 @@ def to_and_fro(times, top=11.5, last=None, held=25):
 def told(history):
     return [
         event.onset_position
-        for event in replay(history, LOWER, Policy())
+        for event in replay(enter(history, LOWER), Policy())
         if event.state is ChangeState.CONFIRMED and event.direction is ChangeDirection.REGRESSION
     ]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.regression.policy import Policy
-from backend.regression.series.history import replay
+from backend.regression.series.history import enter, replay
 from backend.regression.series.judge import judge_all
 from backend.regression.terms import ChangeState, Direction, Point, SeriesKind
 
@@ -47,17 +47,17 @@ steps = st.lists(st.tuples(st.integers(5, 215), st.sampled_from([0.7, 0.93, 1.04
 def test_a_history_at_once_tells_what_point_by_point_tells(seed, noise, processes, steps, workers, direction, policy):
     kind = SeriesKind(direction)
     points = history(seed, noise, processes, steps, workers)
-    assert replay(points, kind, policy) == point_by_point(points, kind, policy)
+    assert replay(enter(points, kind), policy) == point_by_point(points, kind, policy)
 
 
 def test_the_first_runs_may_have_one_process_and_the_later_ones_several():
     points = history(1, 0.01, 1, [(60, 1.2)])[:100]
     points += history(2, 0.01, 5, [(0, 1.2), (150, 1.3)])[100:]
-    assert replay(points, NOISY, Policy()) == point_by_point(points, NOISY, Policy()) != []
+    assert replay(enter(points, NOISY), Policy()) == point_by_point(points, NOISY, Policy()) != []
 
 
 @pytest.mark.parametrize("values", [[5.0] * 10 + [8.0] * 5, [5.0] * 3])
 def test_counters_are_replayed_as_well(values):
     points = [Point(i, f"c{i}", (value,)) for i, value in enumerate(values)]
     kind = SeriesKind(Direction.LOWER, exact=True)
-    assert replay(points, kind, Policy()) == point_by_point(points, kind, Policy())
+    assert replay(enter(points, kind), Policy()) == point_by_point(points, kind, Policy())

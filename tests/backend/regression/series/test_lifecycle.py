@@ -5,7 +5,7 @@ from backend.regression.confirmation import Decision
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Opened
 from backend.regression.policy import Policy
-from backend.regression.series.history import replay
+from backend.regression.series.history import enter, replay
 from backend.regression.series.judge import judge, judge_history
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.terms import ChangeDirection, ChangeState, Direction, Point, Reason, SeriesKind, Verdict
@@ -158,6 +158,6 @@ def test_an_invalid_regression_counts_against_the_record_of_the_series():
 
 def test_replay_tells_what_another_policy_would_have_told():
     history = points([10.0] * 40 + [10.8] * 20, np.random.default_rng(1), noise=0.003)
-    told = replay(history, LOWER, POLICY)
+    told = replay(enter(history, LOWER), POLICY)
     assert [e.onset_position for e in told if e.state is ChangeState.CONFIRMED] == [40]
-    assert replay(history, LOWER, POLICY.with_values(min_change=0.1)) == []
+    assert replay(enter(history, LOWER), POLICY.with_values(min_change=0.1)) == []
