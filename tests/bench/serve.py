@@ -1,4 +1,4 @@
-"""A process of its own for what is measured over HTTP: the real API on a database, and beside it a bare endpoint."""
+"""A process of its own for what is measured over HTTP: the real API on a database, and beside it its yardsticks."""
 
 import socket
 import sys
@@ -10,6 +10,7 @@ from backend.api import create_api
 from backend.api.edge.serving import Server, make_server, settle_memory
 from backend.services.base.config import ServiceConfig
 from frontend import mount
+from tests.bench import floor_service
 from tidemark.app import make_engine
 
 
@@ -63,6 +64,13 @@ def pages(database_url: str, directory: Path) -> FastAPI:
     return app
 
 
+def floor(database_url: str, directory: Path) -> FastAPI:
+    """What a delivery costs where it is parsed and stored, and nothing else."""
+    app = floor_service.floor(database_url)
+    app.state.hub = Quiet()
+    return app
+
+
 class Told(Server):
     """Says on its standard output when it accepts connections."""
 
@@ -72,7 +80,7 @@ class Told(Server):
 
 
 def main(kind: str, listening_fd: int, *rest: str) -> None:
-    app = bare() if kind == "bare" else {"api": api, "pages": pages}[kind](rest[0], Path(rest[1]))
+    app = bare() if kind == "bare" else {"api": api, "pages": pages, "floor": floor}[kind](rest[0], Path(rest[1]))
     server = Told(make_server(app, host="127.0.0.1", port=0, log_level="warning").config)
     settle_memory()
     server.run(sockets=[socket.socket(fileno=listening_fd)])

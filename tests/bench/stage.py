@@ -154,6 +154,11 @@ class Stage:
         return self._serve("pages", self.database_url, str(self.directory))
 
     @cached_property
+    def floor_port(self) -> int:
+        """A service that parses and stores the same runs, and does nothing else with them."""
+        return self._serve("floor", self.database_url, str(self.directory))
+
+    @cached_property
     def bare_port(self) -> int:
         return self._serve("bare")
 

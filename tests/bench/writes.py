@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import orjson
@@ -95,6 +96,34 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
         at_most=1 / 4,
         note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; {gains}",
     )
+
+
+@row("PUT beside its floor")
+def put_beside_its_floor(stage: Stage) -> Iterable[Figure]:
+    """The same runs to a service that parses them, stores as many rows and commits; judged by neither, but by ours."""
+    for what, results, metrics in (
+        ("of 200 measurements × 30 samples", RESULTS, METRICS),
+        ("of a single result", 1, 1),
+    ):
+        runs = bodies("bench/floor", results=results, metrics=metrics)
+        put, floor = sender(stage, Client(stage.api_port)), Client(stage.floor_port)
+        for delivery in itertools.islice(runs, WARM_UP_RUNS):
+            put(delivery)
+            floor.send("PUT", "/floor", delivery.body)
+        prepared = list(itertools.islice(runs, ROUNDS + WARM_UP_ROUNDS))
+        waiting = iter([delivery.body for delivery in prepared])
+        put_times, floor_times = in_turns_over(put, prepared, partial(_next_to, floor, waiting))
+        yield Figure(
+            what=f"PUT {what}, p50",
+            value_ms=put_times.p50,
+            yardstick="parsed and stored alone",
+            yardstick_ms=floor_times.p50,
+            at_most=3,
+        )
+
+
+def _next_to(floor: Client, waiting: Iterator[bytes]) -> None:
+    floor.send("PUT", "/floor", next(waiting))
 
 
 @row("sustained ingest")

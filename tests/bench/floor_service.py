@@ -1,0 +1,130 @@
+"""The floor of a delivery: a service that parses a run, stores as many rows as the real one does, and commits.
+
+It looks nothing up, judges nothing and answers `{}`. Its tables are like the real ones, with their indexes; what it
+writes has the size of what is written there.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, LiteralString
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+from starlette.concurrency import run_in_threadpool
+
+from backend.contract import Measurement, Run, parse_run
+from backend.store.ingest.record import pack_document
+
+TABLES: tuple[LiteralString, ...] = (
+    "CREATE TABLE IF NOT EXISTS floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",
+    "CREATE TABLE IF NOT EXISTS floor_measurement (LIKE measurement INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_judgement (LIKE judgement INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_rollup (LIKE rollup INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_series (id int PRIMARY KEY, state_tail bytea) WITH (fillfactor = 50)",
+)
+MEASUREMENT = {
+    "series_id": "int4",
+    "run_id": "text",
+    "measured_at": "timestamptz",
+    "commit_id": "int8",
+    "result_index": "int2",
+    "measurement_index": "int2",
+    "value": "float8",
+    "processes": "float8[]",
+    "samples": "float8[]",
+    "sample_counts": "int4[]",
+}
+NUMBERS = {
+    **dict.fromkeys(
+        ("value", "baseline", "band_low", "band_high", "smoothed", "smoothed_low", "smoothed_high"), "float8"
+    ),
+    **dict.fromkeys(("change", "change_low", "change_high", "anchor_change"), "float4"),
+    "anchor": "float8",
+}
+JUDGEMENT = {
+    "measured_at": "timestamptz",
+    "series_id": "int4",
+    "position": "int4",
+    "commit_id": "int8",
+    "run_id": "text",
+    "verdict": "text",
+    "detail": "jsonb",
+    "policy_version": "text",
+    "judged_at": "timestamptz",
+    **NUMBERS,
+}
+DETAIL = {
+    "reason": "within_band",
+    "noise": 0.0051234567891234,
+    "minimum_detectable_effect": 0.0151234567891234,
+    "n_baseline": 32,
+    "numbers": {f"number_{number}": 0.0151234567891234 for number in range(8)},
+}
+TAIL = bytes(500)
+ROLLUPS: LiteralString = """
+INSERT INTO floor_rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                               last_position, worst_verdict, worst_change)
+SELECT id, name, date_trunc(name, %(at)s, 'UTC'), 1, value, value, value, value, 1, 'unchanged', 0
+FROM unnest(%(ids)s::int[], %(values)s::float8[]) AS u (id, value), unnest(ARRAY['hour', 'day', 'week']) AS g (name)
+ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET runs = r.runs + 1
+"""
+STATES: LiteralString = """
+INSERT INTO floor_series SELECT unnest(%(ids)s::int[]), %(tail)s
+ON CONFLICT (id) DO UPDATE SET state_tail = excluded.state_tail
+"""
+
+
+def floor(database_url: str) -> FastAPI:
+    app = FastAPI()
+    pool: ConnectionPool[Connection[Any]] = ConnectionPool(database_url.replace("+psycopg", ""), min_size=8)
+    with pool.connection() as connection:
+        for table in TABLES:
+            connection.execute(table)
+
+    def keep(body: bytes) -> None:
+        run = parse_run(body)
+        with pool.connection() as connection:
+            store(connection, run, body)
+
+    @app.put("/floor")
+    async def take(request: Request) -> Response:
+        await run_in_threadpool(keep, await request.body())
+        return Response(b"{}", media_type="application/json")
+
+    return app
+
+
+def store(c: Connection[Any], run: Run, body: bytes) -> None:
+    """All rows of one run; those of its series are numbered from 1."""
+    now, at = datetime.now(UTC), run.started or datetime.now(UTC)
+    measured = [
+        (number, index) for number, result in enumerate(run.results) for index in range(len(result.measurements))
+    ]
+    values = [run.results[number].measurements[index].value for number, index in measured]
+    ids = list(range(1, len(measured) + 1))
+    with c.pipeline(), c.cursor() as cursor:
+        cursor.execute("INSERT INTO floor_run VALUES (%s, %s, %s)", (run.id, now, pack_document(orjson.loads(body))))
+        cursor.execute(STATES, {"ids": ids, "tail": TAIL})
+        cursor.execute(ROLLUPS, {"ids": ids, "values": values, "at": at})
+    with c.cursor() as cursor:
+        copy: LiteralString = f"COPY floor_measurement ({', '.join(MEASUREMENT)}) FROM STDIN (FORMAT BINARY)"
+        with cursor.copy(copy) as copying:
+            copying.set_types(list(MEASUREMENT.values()))
+            for series, (number, index) in enumerate(measured, 1):
+                copying.write_row((series, run.id, at, 1, number, index, *_numbers(run, number, index)))
+        copy = f"COPY floor_judgement ({', '.join(JUDGEMENT)}) FROM STDIN (FORMAT BINARY)"
+        detail = orjson.dumps(DETAIL).decode()
+        with cursor.copy(copy) as copying:
+            copying.set_types(list(JUDGEMENT.values()))
+            for series, value in enumerate(values, 1):
+                said = at, series, 1, 1, run.id, "unchanged", detail, "0123456789ab", now
+                copying.write_row((*said, *([value] * len(NUMBERS))))
+
+
+def _numbers(run: Run, number: int, index: int) -> tuple[float, list[float], list[float], list[int]]:
+    measurement: Measurement = run.results[number].measurements[index]
+    samples = [sample for of_process in measurement.samples for sample in of_process]
+    return measurement.value, list(measurement.processes), samples, list(map(len, measurement.samples))
