@@ -34,6 +34,7 @@ from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project
 from backend.services.ingest.record import Recorded, record_run
 from backend.services.judging.outcome import SeriesVerdict
+from backend.services.judging.together import RecordedTogether
 from backend.store.base import commits as commit_store
 from backend.store.base import live as live_store
 from backend.store.base import projects as project_store
@@ -177,7 +178,9 @@ class _Import:
         does not end the transaction."""
         try:
             with self.c.begin_nested():
-                done = [self._recorded(run, run) for run in runs]
+                together = RecordedTogether()
+                done = [self._recorded(run, run, together) for run in runs]
+                together.write(self.c)
         except (Invalid, ServiceError):
             for run in runs:
                 self.record_alone(run)
@@ -212,11 +215,19 @@ class _Import:
         self.problems += left
         self.runs.append(_told(run, ImportOutcome.DUPLICATE))
 
-    def _recorded(self, run: Run, fitting: Run) -> Recorded:
+    def _recorded(self, run: Run, fitting: Run, together: RecordedTogether | None = None) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
         check_claims(self.c, run, self.principal)
         body = delivered_bytes(self.imported, run, self.data)
-        return record_run(self.c, fitting, body, now=self.now, principal=self.principal, document=to_json(fitting))
+        return record_run(
+            self.c,
+            fitting,
+            body,
+            now=self.now,
+            principal=self.principal,
+            document=to_json(fitting),
+            together=together,
+        )
 
     def _took(self, run: Run, recorded: Recorded, left: Sequence[Problem]) -> None:
         records = self._records(run) - len(left)

@@ -24,6 +24,7 @@ from backend.services.ingest.claims import check_worker_name
 from backend.services.ingest.requested import check_request
 from backend.services.judging.judging import Judged, Measured, judge_arrival
 from backend.services.judging.outcome import Arrival, SeriesVerdict, explanation
+from backend.services.judging.together import RecordedTogether
 from backend.services.policy.resolve import book_of_run
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
@@ -79,6 +80,7 @@ def record_run(
     principal: Principal | None = None,
     lease: str | None = None,
     document: dict[str, Any] | None = None,
+    together: RecordedTogether | None = None,
     finish: wire.Finish = wire.leave_open,
 ) -> Recorded:
     """Store a run where it belongs, judge it, tell whoever waits for it.
@@ -102,7 +104,9 @@ def record_run(
     place = _complete(c, run, place, fingerprint, now)
     if not place.has_partitions:
         ensure_partitions(c, measured_at)
-    arrived = _arrive(c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, now=now)
+    arrived = _arrive(
+        c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, together=together, now=now
+    )
     arrival, judged = arrived[0], _judge(c, *arrived)
     verdicts = judged.verdicts
     if judged.restated:
@@ -281,6 +285,7 @@ def _arrive(
     *,
     measured_at: datetime,
     fingerprint: str | None,
+    together: RecordedTogether | None,
     now: datetime,
 ) -> tuple[Arrival, list[SeriesRow], dict[str, Any]]:
     """The run at its place, stored; the series of what it measured, locked; and what is to be stored of that. In one
@@ -324,8 +329,9 @@ def _arrive(
         base_position=spot.base_position,
         measured_at=measured_at,
         environment_hash=fingerprint or "",
+        together=together,
     )
-    return arrival, series, columns
+    return arrival, series if together is None else together.rows(series), columns
 
 
 def _policies(run: Run, place: RunPlace) -> PolicyBook:

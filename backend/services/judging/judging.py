@@ -100,7 +100,7 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured],
     rows = said_rows(found.rows, known)
     names = names_in(c, arrival, rows)
     found.statements.append(judgement_store.insert_statement(rows, arrival.now))
-    if len(rows) < MANY:
+    if len(rows) < MANY or arrival.together is not None:
         verdicts, statements = verdicts_of(arrival, found, rows, names), statements_of(arrival, found)
         return Judged(verdicts=verdicts, regressions=known.regressions, statements=statements)
     with wire.ahead(c, *found.statements, *rollup_statements(arrival, found)):  # the server writes meanwhile
@@ -120,7 +120,7 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
     points = [_point(arrival, item) for item in measured]
     policies = [arrival.policy_of(item.series) for item in measured]
     may = [item.series.can_judge(point) for item, point in zip(measured, points, strict=True)]
-    states = states_of(c, [item.series for item, sound in zip(measured, may, strict=True) if sound])
+    states = _states_of(c, arrival, [item.series for item, sound in zip(measured, may, strict=True) if sound])
     sound_ones = [
         (states[item.series.id], point, policy)
         for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
@@ -140,6 +140,10 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
             events = events_of(series.id, judgement)
             found.events += events
             found.history += events
+
+
+def _states_of(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
+    return states_of(c, series) if arrival.together is None else arrival.together.states_of(c, series)
 
 
 def _judge_together(
@@ -250,7 +254,7 @@ def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
     base = arrival.base_position
     ahead = [s for s in series if base is not None and s.state_position is not None and s.state_position > base]
     beyond = {s.id for s in ahead}
-    states = states_of(c, [s for s in series if s.id not in beyond])
+    states = _states_of(c, arrival, [s for s in series if s.id not in beyond])
     if ahead and base is not None:
         ids = [s.id for s in ahead]
         points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)

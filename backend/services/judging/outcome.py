@@ -17,6 +17,7 @@ from backend.regression.series.explain import explain
 from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Verdict
 from backend.services.judging.state_cache import new_state
+from backend.services.judging.together import RecordedTogether
 from backend.services.regressions import apply, ledger
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
@@ -41,6 +42,8 @@ class Arrival:
     """Of another branch: where it leaves the default branch; None: not known."""
     measured_at: datetime
     environment_hash: str
+    together: RecordedTogether | None = None
+    """The runs that it is recorded with, which write their states at the end; None: it is on its own."""
 
     @property
     def position(self) -> int:
@@ -182,6 +185,9 @@ def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:
 
 def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
     """All that is still to be sent."""
+    if arrival.together is not None:
+        arrival.together.take(found.after, found.said, arrival.measured_at)
+        return tuple(found.statements)
     return *found.statements, *state_statements(arrival.measured_at, found), *rollup_statements(arrival, found)
 
 
