@@ -44,7 +44,7 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
 
-soak: $(VENV)/installed-dev  ## ten minutes of pushes while something is killed every few seconds (ARGS="--minutes 1 --seed 2")
+soak: $(VENV)/installed-dev  ## ten minutes of pushes, a third of them hostile, while something is killed every few seconds (ARGS="--minutes 1 --seed 2")
 	@$(PYTHON) -m tests.soak.run $(ARGS)
 
 simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through the real queue (ARGS="--claims", "--load 1.5")

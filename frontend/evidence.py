@@ -16,6 +16,7 @@ from frontend.figures.confirming import MeasuredSession, sessions_svg
 from frontend.figures.phases import PhaseBar, growth, in_order, milliseconds, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.figures.small import share_bar
+from frontend.markup import EMPTY
 from frontend.render import script_json
 from frontend.words import plural
 
@@ -122,7 +123,7 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
             after=milliseconds(phase.after, total),
             change=numbers.DASH if phase.before is None else plus(phase.change, total),
             css="bad b" if shares[phase.name] > 0.1 else "dim",
-            bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else Markup(""),
+            bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else EMPTY,
             share=f"{shares[phase.name] * 100:.0f} %" if shares[phase.name] > 0.02 else "",
         )
         for phase in ordered

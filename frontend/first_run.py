@@ -10,7 +10,7 @@ from backend.services.reports import overview
 from backend.services.reports.overview import FirstRun
 from frontend import numbers
 from frontend.frame import Visit
-from frontend.render import render, visible
+from frontend.render import rendered, visible
 from frontend.words import plural
 
 
@@ -128,7 +128,7 @@ def results_step(first: FirstRun | None) -> SetupStep:
 
 def steps_html(visit: Visit, project: str | None, board: Board | None) -> Markup:
     first = overview.first_run(visit.c, project, now=visit.now) if project else None
-    return Markup(render("steps.html", {"steps": in_turn(steps_of(visit, first))}))
+    return rendered("steps.html", {"steps": in_turn(steps_of(visit, first))})
 
 
 def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Response:

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from backend.services.base.metric_words import worse_word
 from frontend import links, numbers, words
 from frontend.assets import load_assets
+from frontend.markup import html, made_by_template
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Plotly sets styles on its elements; everything else is refused, inline scripts first of all.
@@ -42,6 +43,7 @@ COMPRESSION = 4  # of nine: a page of thousands of points stays under 150 kB; 5 
 # What programs send to a terminal to colour text or move its cursor.
 CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+DASH = html('<span class="dim">–</span>')
 UNSAFE_IN_SCRIPTS = tuple((text.encode(), f"\\u{ord(text):04x}".encode()) for text in ("<", "\u2028", "\u2029"))
 # Text without any of these is written as it is: nearly every text of a page, and one look is cheaper than two passes.
 SPECIAL = re.compile(f"[&<>\"'{CONTROL.pattern[1:-1]}]")
@@ -54,25 +56,28 @@ def visible(text: object) -> str:
 
 def plain(text: object) -> Markup:
     """Foreign text: escaped, control characters shown, its direction kept to itself."""
-    return Markup(f"<bdi>{escape(visible(text))}</bdi>")
+    return html("<bdi>{}</bdi>", visible(text))
 
 
 def when(moment: datetime | None, form: str = "stamp", now: datetime | None = None) -> Markup:
     """A `<time>`: an age or a date in UTC as rendered; scripts keep ages fresh and put dates into the reader's zone."""
     if moment is None:
-        return Markup('<span class="dim">–</span>')
+        return DASH
     text = numbers.age(moment, now or datetime.now(UTC)) if form == "age" else numbers.stamp(moment)
     utc = moment.astimezone(UTC)
-    return Markup(
-        f'<time datetime="{utc:%Y-%m-%dT%H:%M:%SZ}" title="{numbers.exact_stamp(utc)}" '
-        f'data-form="{escape(form)}">{text}</time>'
+    return html(
+        '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{}" data-form="{}">{}</time>',
+        utc,
+        numbers.exact_stamp(utc),
+        form,
+        text,
     )
 
 
 def tag(look: tuple[str, str], text: str) -> Markup:
     """A verdict tag: glyph and word, never colour alone."""
     css, glyph = look
-    return Markup(f'<span class="v {css}">{f"{glyph} " if glyph else ""}{escape(text)}</span>')
+    return html('<span class="v {}">{}{}</span>', css, f"{glyph} " if glyph else "", text)
 
 
 def state_tag(state: str) -> Markup:
@@ -90,11 +95,11 @@ def run_tag(state: str) -> Markup:
 def change_mark(change: float | None, *, firm: bool = True) -> Markup:
     """▼ 7.4 % or ▲ 6.0 %: a cost change with the triangle that says where performance went."""
     if change is None:
-        return Markup('<span class="dim">–</span>')
+        return DASH
     css, glyph = ("bad", "▼") if change > 0 else ("good", "▲")
     if not firm:
         css = "mut"
-    return Markup('<span class="{} nw">{} {}</span>').format(css, glyph, numbers.percent(change))
+    return html('<span class="{} nw">{} {}</span>', css, glyph, numbers.percent(change))
 
 
 @cache
@@ -148,12 +153,17 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     return environment().get_template(template).render(**context)
 
 
+def rendered(template: str, context: Mapping[str, Any]) -> Markup:
+    """A piece of a page."""
+    return made_by_template(render(template, context))
+
+
 def script_json(content: Any) -> Markup:
     """A data block for a script; `<` cannot end it early."""
     data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     for character, written in UNSAFE_IN_SCRIPTS:
         data = data.replace(character, written)
-    return Markup(data.decode())
+    return made_by_template(data.decode())
 
 
 def html_response(request: Request, html: str, status: int = 200) -> HTMLResponse:

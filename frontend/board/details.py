@@ -13,6 +13,7 @@ from frontend import numbers
 from frontend.figures.small import cell_trend
 from frontend.frame import Visit
 from frontend.links import link, series_name
+from frontend.markup import html
 from frontend.render import plain, tag
 from frontend.words import RUN_STATES, VERDICTS, plural
 
@@ -86,9 +87,7 @@ def facts(detail: CellDetail, why: Explanation) -> list[tuple[str, Markup]]:
             if share is None or share > 1
             else f", {share:.0%} of what the phases moved".replace("%", f"{numbers.THIN}%")
         )
-        told.append(
-            ("Where", Markup("<b>{} {}</b>{}").format(grown.metric.removesuffix("_ms").replace("_", " "), size, part))
-        )
+        told.append(("Where", html("<b>{} {}</b>{}", grown.metric.removesuffix("_ms").replace("_", " "), size, part)))
     if detail.regression is not None:
         told.append(("Cause", _cause(detail, why)))
     elif why.verdict in ("suspect", "insufficient", "unsteady"):
@@ -96,7 +95,7 @@ def facts(detail: CellDetail, why: Explanation) -> list[tuple[str, Markup]]:
     elif why.noise:
         sees = why.minimum_detectable_effect
         more = f", sees {numbers.percent(sees)} and more" if sees else ""
-        told.append(("Noise", Markup("±{}{}").format(numbers.percent(why.noise), more)))
+        told.append(("Noise", html("±{}{}", numbers.percent(why.noise), more)))
     if len(told) < MOST_FACTS:
         told.append(("Commit", _commit(detail)))
     return told
@@ -107,7 +106,7 @@ def _value(detail: CellDetail, why: Explanation) -> Markup:
     was = "" if why.baseline is None else f"was {numbers.quantity(why.baseline, unit)} over {plural(why.have, 'run')}"
     interval = numbers.interval(why.low, why.high) if why.verdict not in ("unchanged", "insufficient") else ""
     said = ", ".join(part for part in (was, interval) if part)
-    return Markup('<b>{}</b> <span class="mut">{}</span>').format(numbers.quantity(why.value, unit), said)
+    return html('<b>{}</b> <span class="mut">{}</span>', numbers.quantity(why.value, unit), said)
 
 
 def _cause(detail: CellDetail, why: Explanation) -> Markup:
@@ -116,14 +115,14 @@ def _cause(detail: CellDetail, why: Explanation) -> Markup:
     assert case is not None  # asked for by the caller
     cause = case.cause or "not settled yet"
     if why.onset:
-        return Markup("<b>{}</b> · {}").format(cause, _commit(detail))
+        return html("<b>{}</b> · {}", cause, _commit(detail))
     hands = f"{case.owner} is on it" if case.owner else "nobody on it" if case.state == "confirmed" else ""
-    return Markup("<b>{}</b> · {}").format(cause, ", ".join(part for part in (case.state, hands) if part))
+    return html("<b>{}</b> · {}", cause, ", ".join(part for part in (case.state, hands) if part))
 
 
 def _commit(detail: CellDetail) -> Markup:
     message = detail.message.split("\n")[0][:MOST_LETTERS]
-    return Markup("{}: {}").format(plain(detail.author), plain(message))
+    return html("{}: {}", plain(detail.author), plain(message))
 
 
 def gates(why: Explanation) -> list[tuple[bool, str]]:

@@ -33,6 +33,7 @@ from frontend.board.cells import (
 )
 from frontend.board.heads import Heads, Span, heads_of
 from frontend.links import Here, pull_request_url, series_name
+from frontend.markup import made_by_template
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
 
@@ -67,17 +68,17 @@ def grid_html(
         parts += [_notice(notice, width, layout) for notice in row.notices]
         previous, above = day, row
     parts.append("</tbody></table>")
-    return Markup("".join(parts))
+    return made_by_template("".join(parts))
 
 
 def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
     """Class of a column's left edge: g1 where a suite begins, g0 where a benchmark does."""
     edges: dict[int, str] = {}
     for group in layout.groups:
-        benchmark = ""
+        benchmark = None  # a suite that has not measured anything has a column without one
         for index in group.columns:
             if columns[index].benchmark != benchmark:
-                edges[index] = " g0" if benchmark else " g1"
+                edges[index] = " g1" if benchmark is None else " g0"
             benchmark = columns[index].benchmark
     return edges
 
@@ -316,4 +317,4 @@ def key_html() -> Markup:
         items.append(
             f'<li><span class="grid" aria-hidden="true"><table><tr><td class="{look.css} c">{sample}</table></span>{look.key}</li>'
         )
-    return Markup("".join(items))
+    return made_by_template("".join(items))

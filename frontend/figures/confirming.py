@@ -5,9 +5,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from frontend import numbers
+from frontend.markup import EMPTY, html, joined
 
 WIDTH, LEFT, RIGHT, ROW = 520, 124, 104, 44
 
@@ -36,7 +37,7 @@ def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
     """A row for each session; nothing where no process has ended yet."""
     every = [value for each in sessions for value in (*each.base, *each.head)]
     if not every:
-        return Markup("")
+        return EMPTY
     low, high = min(every), max(every)
     pad = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
     low, high = low - pad, high + pad
@@ -50,17 +51,30 @@ def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
         f"{each.title}: base {numbers.quantity(_middle(each.base), unit) if each.base else 'nothing yet'}, head {numbers.quantity(_middle(each.head), unit) if each.head else 'nothing yet'}, {each.verdict}"
         for each in sessions
     )
-    parts = [f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">']
+    parts = [html('<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}">', WIDTH, height, label)]
     for step in range(4):
         at = low + (high - low) * step / 3
         parts.append(
-            f'<path class="gl" d="M{x_of(at):.1f} 4V{height - 22}"/><text x="{x_of(at):.1f}" y="{height - 8}" text-anchor="middle">{numbers.significant(at / factor, 4)}</text>'
+            html(
+                '<path class="gl" d="M{:.1f} 4V{}"/><text x="{:.1f}" y="{}" text-anchor="middle">{}</text>',
+                x_of(at),
+                height - 22,
+                x_of(at),
+                height - 8,
+                numbers.significant(at / factor, 4),
+            )
         )
-    parts.append(f'<text x="{WIDTH - RIGHT + 30}" y="{height - 8}">{escape(numbers.unit_text(name))}</text>')
+    parts.append(html('<text x="{}" y="{}">{}</text>', WIDTH - RIGHT + 30, height - 8, numbers.unit_text(name)))
     for index, each in enumerate(sessions):
         top = 6 + index * ROW
         parts.append(
-            f'<text x="0" y="{top + 14}" class="lb">{escape(each.title)}</text><text x="0" y="{top + 29}">{escape(each.sub)}</text>'
+            html(
+                '<text x="0" y="{}" class="lb">{}</text><text x="0" y="{}">{}</text>',
+                top + 14,
+                each.title,
+                top + 29,
+                each.sub,
+            )
         )
         for offset, arm, values, colour in (
             (11, "A", each.base, "--c-line"),
@@ -68,18 +82,29 @@ def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
         ):
             y = top + offset
             paint = (
-                f'fill="var({colour})" fill-opacity=".8"'
+                html('fill="var({})" fill-opacity=".8"', colour)
                 if each.counts
-                else f'fill="none" stroke="var({"--qua-line"})" stroke-width="1.3"'
+                else html('fill="none" stroke="var(--qua-line)" stroke-width="1.3"')
             )
-            parts.append(f'<text x="{LEFT - 16}" y="{y + 4}" class="lb">{arm}</text>')
-            parts += [f'<circle cx="{x_of(value):.1f}" cy="{y}" r="4" {paint}/>' for value in values]
+            parts.append(html('<text x="{}" y="{}" class="lb">{}</text>', LEFT - 16, y + 4, arm))
+            parts += [html('<circle cx="{:.1f}" cy="{}" r="4" {}/>', x_of(value), y, paint) for value in values]
             if values:
                 parts.append(
-                    f'<path d="M{x_of(_middle(values)):.1f} {y - 8}v16" stroke="var(--ink)" stroke-width="1.6"/>'
+                    html(
+                        '<path d="M{:.1f} {}v16" stroke="var(--ink)" stroke-width="1.6"/>', x_of(_middle(values)), y - 8
+                    )
                 )
-        css = "" if not each.counts else ' style="fill:var(--reg-text)"' if each.worse else ""
+        css = html(' style="fill:var(--reg-text)"') if each.counts and each.worse else EMPTY
         parts.append(
-            f'<text x="{WIDTH - RIGHT + 12}" y="{top + 14}" class="lb"{css}>{escape(each.verdict)}</text><text x="{WIDTH - RIGHT + 12}" y="{top + 29}">{escape(each.interval)}</text>'
+            html(
+                '<text x="{}" y="{}" class="lb"{}>{}</text><text x="{}" y="{}">{}</text>',
+                WIDTH - RIGHT + 12,
+                top + 14,
+                css,
+                each.verdict,
+                WIDTH - RIGHT + 12,
+                top + 29,
+                each.interval,
+            )
         )
-    return Markup("".join([*parts, "</svg>"]))
+    return joined([*parts, html("</svg>")])

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from frontend import numbers
+from frontend.markup import EMPTY, html, joined
 from frontend.words import PHASES
 
 WIDTH, LEFT, RIGHT = 480, 56, 78
@@ -56,32 +57,46 @@ def growth(phases: Sequence[PhaseBar]) -> list[tuple[PhaseBar, float]]:
     ]
 
 
-def _bar(phases: Sequence[tuple[PhaseBar, float]], y: int, scale: float, total: float, after: str) -> tuple[str, float]:
-    parts, x = [], float(LEFT)
+def _bar(
+    phases: Sequence[tuple[PhaseBar, float]], y: int, scale: float, total: float, after: str
+) -> tuple[Markup, float]:
+    parts: list[Markup] = []
+    x = float(LEFT)
     for phase, size_ms in phases:
         size = size_ms * scale
         parts.append(
-            f'<rect x="{x:.1f}" y="{y}" width="{max(size - 1, 0.6):.1f}" height="30" fill="var({phase.colour})"><title>{escape(phase.label)} {milliseconds(size_ms, total)}{after}</title></rect>'
+            html(
+                '<rect x="{:.1f}" y="{}" width="{:.1f}" height="30" fill="var({})"><title>{} {}{}</title></rect>',
+                x,
+                y,
+                max(size - 1, 0.6),
+                phase.colour,
+                phase.label,
+                milliseconds(size_ms, total),
+                after,
+            )
         )
         text = f"{phase.label} {milliseconds(size_ms, total)}"
         if size > 12 + CHARACTER * len(text):
             parts.append(
-                f'<text x="{x + 6:.1f}" y="{y + 19}" style="fill:var(--surface);font-weight:600">{escape(text)}</text>'
+                html(
+                    '<text x="{:.1f}" y="{}" style="fill:var(--surface);font-weight:600">{}</text>', x + 6, y + 19, text
+                )
             )
         x += size
-    return "".join(parts), x
+    return joined(parts), x
 
 
 def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = "ms") -> Markup:
     """Two bars and what lies between them; one bar where there is no before."""
-    written = escape(f" {unit}") if unit else ""
+    written = f" {unit}" if unit else ""
     ordered = in_order(phases)
     compared = [phase for phase in ordered if phase.before is not None]
     total_after = sum(phase.after for phase in ordered)
     total_before = sum(phase.before or 0.0 for phase in compared)
     longest = max(total_after, total_before)
     if longest <= 0:
-        return Markup("")
+        return EMPTY
     scale = (WIDTH - LEFT - RIGHT) / longest
     grown = sorted((phase for phase in compared if phase.change > 0), key=lambda phase: -phase.change)
     difference = total_after - total_before
@@ -89,7 +104,14 @@ def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = 
     height = 44 if not compared else 168 if show_difference else 96
     said = f"{before}: {numbers.quantity(total_before, unit)}; " if compared else ""
     parts = [
-        f'<svg class="ch" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}{escape(after)}: {escape(numbers.quantity(total_after, unit))}">'
+        html(
+            '<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}{}: {}">',
+            WIDTH,
+            height,
+            said,
+            after,
+            numbers.quantity(total_after, unit),
+        )
     ]
     y = 6
     rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []
@@ -97,9 +119,15 @@ def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = 
     for title, sha, pieces, total in rows:
         bar, end = _bar(pieces, y, scale, longest, written)
         parts.append(
-            f'<text x="0" y="{y + 13}" class="lb">{title}</text><text x="0" y="{y + 26}">{escape(sha)}</text>{bar}'
+            html(
+                '<text x="0" y="{}" class="lb">{}</text><text x="0" y="{}">{}</text>{}', y + 13, title, y + 26, sha, bar
+            )
         )
-        parts.append(f'<text x="{end + 7:.1f}" y="{y + 19}" class="lb">{milliseconds(total, longest)}{written}</text>')
+        parts.append(
+            html(
+                '<text x="{:.1f}" y="{}" class="lb">{}{}</text>', end + 7, y + 19, milliseconds(total, longest), written
+            )
+        )
         y += 46
     if show_difference:
         gain = sum(phase.change for phase in grown)
@@ -107,9 +135,22 @@ def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = 
             [(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest, written
         )
         parts.append(
-            f'<path class="gl" d="M0 {y + 6}H{WIDTH}"/><text x="0" y="{y + 31}" class="lb">what</text><text x="0" y="{y + 44}" class="lb">grew</text>{bar}'
+            html(
+                '<path class="gl" d="M0 {}H{}"/><text x="0" y="{}" class="lb">what</text><text x="0" y="{}" class="lb">grew</text>{}',
+                y + 6,
+                WIDTH,
+                y + 31,
+                y + 44,
+                bar,
+            )
         )
         parts.append(
-            f'<text x="{end + 7:.1f}" y="{y + 37}" class="lb" style="fill:var(--reg-text)">+{milliseconds(gain, longest)}{written}</text>'
+            html(
+                '<text x="{:.1f}" y="{}" class="lb" style="fill:var(--reg-text)">+{}{}</text>',
+                end + 7,
+                y + 37,
+                milliseconds(gain, longest),
+                written,
+            )
         )
-    return Markup("".join([*parts, "</svg>"]))
+    return joined([*parts, html("</svg>")])

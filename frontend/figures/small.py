@@ -7,9 +7,10 @@ They need no script, cost microseconds, and follow the theme by themselves.
 
 from collections.abc import Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from frontend import numbers
+from frontend.markup import EMPTY, html, joined
 
 
 def _points(pairs: Sequence[tuple[float, float]]) -> str:
@@ -26,7 +27,7 @@ def sparkline(
 ) -> Markup:
     """A line; red from `split` on."""
     if len(values) < 2:
-        return Markup("")
+        return EMPTY
     low, high = min(values), max(values)
     if band is not None:
         low, high = min(low, band[0]), max(high, band[1])
@@ -38,22 +39,32 @@ def sparkline(
     def y_of(value: float) -> float:
         return height - 3 - (value - low) / span * (height - 6)
 
-    parts = [f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    parts = [
+        html(
+            '<svg class="spark" width="{}" height="{}" viewBox="0 0 {} {}" aria-hidden="true">',
+            width,
+            height,
+            width,
+            height,
+        )
+    ]
     if band is not None:
         top, bottom = y_of(band[1]), y_of(band[0])
         parts.append(
-            f'<rect width="{width}" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}" fill="var(--c-band)"/>'
+            html(
+                '<rect width="{}" y="{:.1f}" height="{:.1f}" fill="var(--c-band)"/>', width, top, max(1.0, bottom - top)
+            )
         )
     cut = len(values) if split is None else max(0, min(split, len(values)))
     placed = [(x_of(i), y_of(v)) for i, v in enumerate(values)]
     if cut > 1:
         parts.append(
-            f'<polyline points="{_points(placed[:cut])}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>'
+            html('<polyline points="{}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>', _points(placed[:cut]))
         )
     if cut < len(values):
         rest = placed[max(0, cut - 1) :]
-        parts.append(f'<polyline points="{_points(rest)}" fill="none" stroke="var(--reg)" stroke-width="1.8"/>')
-    return Markup("".join([*parts, "</svg>"]))
+        parts.append(html('<polyline points="{}" fill="none" stroke="var(--reg)" stroke-width="1.8"/>', _points(rest)))
+    return joined([*parts, html("</svg>")])
 
 
 def cell_trend(
@@ -71,7 +82,7 @@ def cell_trend(
 ) -> Markup:
     """The picture in the board's details: dots, the baseline's band, the gate, and a line at the chosen commit."""
     if len(values) < 2:
-        return Markup("")
+        return EMPTY
     width, height, right = 376, 86, 52
     ends: list[float] = [*values, *(band or ()), *([gate] if gate is not None else [])]
     low, high = min(ends), max(ends)
@@ -84,42 +95,72 @@ def cell_trend(
     def y_of(value: float) -> float:
         return height - 18 - (value - low) / (high - low) * (height - 26)
 
-    parts = [f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
+    parts = [html('<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}">', width, height, label)]
     if band is not None:
         parts.append(
-            f'<rect width="{width - right}" y="{y_of(band[1]):.1f}" height="{max(1.5, y_of(band[0]) - y_of(band[1])):.1f}" fill="var(--c-band)"/>'
+            html(
+                '<rect width="{}" y="{:.1f}" height="{:.1f}" fill="var(--c-band)"/>',
+                width - right,
+                y_of(band[1]),
+                max(1.5, y_of(band[0]) - y_of(band[1])),
+            )
         )
     if gate is not None:
-        parts.append(f'<path d="M0 {y_of(gate):.1f}H{width - right}" stroke="var(--reg-text)" stroke-dasharray="3 3"/>')
+        parts.append(
+            html('<path d="M0 {:.1f}H{}" stroke="var(--reg-text)" stroke-dasharray="3 3"/>', y_of(gate), width - right)
+        )
     if chosen is not None:
         parts.append(
-            f'<path d="M{x_of(chosen):.1f} 4V{height - 16}" stroke="var(--focus)" stroke-width="1" stroke-opacity=".6"/>'
+            html(
+                '<path d="M{:.1f} 4V{}" stroke="var(--focus)" stroke-width="1" stroke-opacity=".6"/>',
+                x_of(chosen),
+                height - 16,
+            )
         )
     colours = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line", "quarantined": "--qua-line"}
     for index, (value, state) in enumerate(zip(values, states, strict=True)):
         radius = 3.4 if index == chosen else 2.2
         parts.append(
-            f'<circle cx="{x_of(index):.1f}" cy="{y_of(value):.1f}" r="{radius}" fill="var({colours.get(state, "--c-raw")})"/>'
+            html(
+                '<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="var({})"/>',
+                x_of(index),
+                y_of(value),
+                radius,
+                colours.get(state, "--c-raw"),
+            )
         )
     factor, _ = numbers.scale_of(values[-1], unit)
     shown_at = y_of(values[chosen if chosen is not None else -1])
     parts.append(
-        f'<text x="{width - right + 4}" y="{shown_at + 3:.1f}" class="lb">{numbers.significant(values[chosen if chosen is not None else -1] / factor)}</text>'
+        html(
+            '<text x="{}" y="{:.1f}" class="lb">{}</text>',
+            width - right + 4,
+            shown_at + 3,
+            numbers.significant(values[chosen if chosen is not None else -1] / factor),
+        )
     )
     if baseline is not None and abs(y_of(baseline) - shown_at) > 11:
         parts.append(
-            f'<text x="{width - right + 4}" y="{y_of(baseline) + 4:.1f}">{numbers.significant(baseline / factor)}</text>'
+            html(
+                '<text x="{}" y="{:.1f}">{}</text>',
+                width - right + 4,
+                y_of(baseline) + 4,
+                numbers.significant(baseline / factor),
+            )
         )
-    parts.append(f'<text x="0" y="{height - 3}">{escape(first)}</text>')
-    parts.append(f'<text x="{width - right}" y="{height - 3}" text-anchor="end">{escape(last)}</text></svg>')
-    return Markup("".join(parts))
+    parts.append(html('<text x="0" y="{}">{}</text>', height - 3, first))
+    parts.append(html('<text x="{}" y="{}" text-anchor="end">{}</text></svg>', width - right, height - 3, last))
+    return joined(parts)
 
 
 def share_bar(share: float, width: int = 64, colour: str = "--reg") -> Markup:
     """A bar from zero to `share` of the width."""
     size = max(0.0, min(1.0, share)) * width
-    return Markup(
-        f'<svg width="{width}" height="8" aria-hidden="true"><rect width="{size:.0f}" height="8" fill="var({colour})"/></svg>'
+    return html(
+        '<svg width="{}" height="8" aria-hidden="true"><rect width="{:.0f}" height="8" fill="var({})"/></svg>',
+        width,
+        size,
+        colour,
     )
 
 
@@ -127,9 +168,12 @@ def coverage(have: int, of: int) -> Markup:
     """How many of how many were compared."""
     share = have / of if of else 0.0
     colour = "--c-line" if have == of else "--sus-line"
-    return Markup(
-        f'<svg width="52" height="7" aria-hidden="true"><rect width="52" height="6" rx="1" fill="var(--line)"/>'
-        f'<rect width="{52 * share:.0f}" height="6" rx="1" fill="var({colour})"/></svg> {have} of {of}'
+    return html(
+        '<svg width="52" height="7" aria-hidden="true"><rect width="52" height="6" rx="1" fill="var(--line)"/><rect width="{:.0f}" height="6" rx="1" fill="var({})"/></svg> {} of {}',
+        52 * share,
+        colour,
+        have,
+        of,
     )
 
 
@@ -145,7 +189,7 @@ def forest(
     """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate.
     `word`: what the change is called."""
     if change is None:
-        return Markup("")
+        return EMPTY
     reach = max(gate * 2.8, 1e-9)
 
     def x_of(cost: float) -> float:
@@ -156,28 +200,43 @@ def forest(
         f", interval {numbers.interval(low, high)} of cost" if low is not None and high is not None else ""
     )
     parts = [
-        f'<svg class="spark" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" aria-label="{escape(words)}">'
-        f'<rect x="{x_of(gate):.1f}" width="{x_of(-gate) - x_of(gate):.1f}" height="18" fill="var(--line)" fill-opacity=".6"/>'
-        f'<path d="M{width / 2} 0v18" stroke="var(--line-2)"/>'
+        html(
+            '<svg class="spark" width="{}" height="18" viewBox="0 0 {} 18" role="img" aria-label="{}"><rect x="{:.1f}" width="{:.1f}" height="18" fill="var(--line)" fill-opacity=".6"/><path d="M{} 0v18" stroke="var(--line-2)"/>',
+            width,
+            width,
+            words,
+            x_of(gate),
+            x_of(-gate) - x_of(gate),
+            width / 2,
+        )
     ]
     if low is not None and high is not None and abs(change) <= reach:
-        parts.append(f'<path d="M{x_of(high):.1f} 9H{x_of(low):.1f}" stroke="var({colour})" stroke-width="2"/>')
+        parts.append(
+            html('<path d="M{:.1f} 9H{:.1f}" stroke="var({})" stroke-width="2"/>', x_of(high), x_of(low), colour)
+        )
     if abs(change) > reach:
         at, turn = (2, "l7-4.5v9z") if change > 0 else (width - 2, "l-7-4.5v9z")
         text_at, anchor = (13, "start") if change > 0 else (width - 13, "end")
         parts.append(
-            f'<path d="M{at} 9{turn}" fill="var({colour})"/><text x="{text_at}" y="12.5" text-anchor="{anchor}">off scale</text>'
+            html(
+                '<path d="M{} 9{}" fill="var({})"/><text x="{}" y="12.5" text-anchor="{}">off scale</text>',
+                at,
+                turn,
+                colour,
+                text_at,
+                anchor,
+            )
         )
     else:
-        parts.append(f'<circle cx="{x_of(change):.1f}" cy="9" r="3.4" fill="var({colour})"/>')
-    return Markup("".join([*parts, "</svg>"]))
+        parts.append(html('<circle cx="{:.1f}" cy="9" r="3.4" fill="var({})"/>', x_of(change), colour))
+    return joined([*parts, html("</svg>")])
 
 
 def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float], unit: str) -> Markup:
     """One run: a histogram of its samples, a dot per process above it, and the median of the dots, which is judged."""
     every = sorted(value for process in samples for value in process) or sorted(processes)
     if not every:
-        return Markup("")
+        return EMPTY
     dots = sorted(processes) or [every[len(every) // 2]]
     middle = dots[len(dots) // 2] if len(dots) % 2 else (dots[len(dots) // 2 - 1] + dots[len(dots) // 2]) / 2
     # A few far outliers would squeeze everything else: the axis ends three spreads of the middle half beyond it.
@@ -198,29 +257,59 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     outside = len(every) - sum(counts)
     tallest, step = max(counts) or 1, (width - 16) / bins
     parts = [
-        f'<svg class="ch" viewBox="0 0 {width} {height}" role="img" aria-label="Distribution of {len(every)} samples in {len(dots)} processes, median {escape(numbers.quantity(middle, unit))}">'
+        html(
+            '<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="Distribution of {} samples in {} processes, median {}">',
+            width,
+            height,
+            len(every),
+            len(dots),
+            numbers.quantity(middle, unit),
+        )
     ]
     for index, number in enumerate(counts):
         if number:
             size = number / tallest * (height - top - bottom - 26)
             parts.append(
-                f'<rect x="{8 + index * step + 0.5:.1f}" y="{height - bottom - size:.1f}" width="{step - 1:.1f}" height="{size:.1f}" fill="var(--c-bwd)" fill-opacity=".75"/>'
+                html(
+                    '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="var(--c-bwd)" fill-opacity=".75"/>',
+                    8 + index * step + 0.5,
+                    height - bottom - size,
+                    step - 1,
+                    size,
+                )
             )
     for value in dots:
-        parts.append(f'<circle cx="{x_of(value):.1f}" cy="{top + 6}" r="4" fill="var(--reg)" fill-opacity=".8"/>')
+        parts.append(
+            html('<circle cx="{:.1f}" cy="{}" r="4" fill="var(--reg)" fill-opacity=".8"/>', x_of(value), top + 6)
+        )
     factor, name = numbers.scale_of(middle, unit)
-    parts.append(f'<path d="M{x_of(middle):.1f} {top - 8}V{height - bottom}" stroke="var(--ink)" stroke-width="1.4"/>')
+    parts.append(
+        html('<path d="M{:.1f} {}V{}" stroke="var(--ink)" stroke-width="1.4"/>', x_of(middle), top - 8, height - bottom)
+    )
     anchor = "start" if x_of(middle) < 60 else "end" if x_of(middle) > width - 60 else "middle"
     parts.append(
-        f'<text x="{x_of(middle):.1f}" y="{top - 14}" text-anchor="{anchor}" class="lb">median {numbers.significant(middle / factor, 4)} {escape(numbers.unit_text(name))}</text>'
+        html(
+            '<text x="{:.1f}" y="{}" text-anchor="{}" class="lb">median {} {}</text>',
+            x_of(middle),
+            top - 14,
+            anchor,
+            numbers.significant(middle / factor, 4),
+            numbers.unit_text(name),
+        )
     )
     for index in range(5):
         value = low + (high - low) * index / 4
         anchor = "start" if index == 0 else "end" if index == 4 else "middle"
         parts.append(
-            f'<text x="{x_of(value):.1f}" y="{height - 6}" text-anchor="{anchor}">{numbers.significant(value / factor, 4)}</text>'
+            html(
+                '<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>',
+                x_of(value),
+                height - 6,
+                anchor,
+                numbers.significant(value / factor, 4),
+            )
         )
     if outside:
-        parts.append(f'<text x="{width - 8}" y="{top - 14}" text-anchor="end">{outside} further out</text>')
-    parts.append(f'<path d="M8 {height - bottom}H{width - 8}" stroke="var(--line-2)"/></svg>')
-    return Markup("".join(parts))
+        parts.append(html('<text x="{}" y="{}" text-anchor="end">{} further out</text>', width - 8, top - 14, outside))
+    parts.append(html('<path d="M8 {}H{}" stroke="var(--line-2)"/></svg>', height - bottom, width - 8))
+    return joined(parts)

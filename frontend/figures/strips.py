@@ -11,6 +11,8 @@ from datetime import datetime
 
 from markupsafe import Markup
 
+from frontend.markup import EMPTY, html
+
 WIDTH, HEIGHT = 1000.0, 100.0
 LEAST_SPAN = 0.06  # of performance either way: a flat line is not blown up to look like a storm
 CASE_POINTS = 16
@@ -97,7 +99,7 @@ def trend(points: Sequence[float | None], marked: bool = False) -> Markup:
     """The small line of a tile."""
     known = [value for value in points if value is not None]
     if len(known) < 2:
-        return Markup("")
+        return EMPTY
     low, high = min(known), max(known)
     middle, span = (low + high) / 2, max(high - low, 0.04 * abs((low + high) / 2), 1e-9)
     last, parts, pen = "", [], "M"
@@ -107,20 +109,25 @@ def trend(points: Sequence[float | None], marked: bool = False) -> Markup:
             continue
         x, y = 2 + index * 126 / (len(points) - 1), 15 - (value - middle) / span * 22
         parts.append(f"{pen}{x:.1f} {y:.1f}")
-        pen, last = "L", f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="var(--{"reg" if marked else "c-line"})"/>'
-    return Markup(
-        f'<svg class="spark" width="130" height="30" viewBox="0 0 130 30" aria-hidden="true">'
-        f'<path d="{"".join(parts)}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>{last}</svg>'
+        pen, last = (
+            "L",
+            html('<circle cx="{:.1f}" cy="{:.1f}" r="2.4" fill="var(--{})"/>', x, y, "reg" if marked else "c-line"),
+        )
+    return html(
+        '<svg class="spark" width="130" height="30" viewBox="0 0 130 30" aria-hidden="true">'
+        '<path d="{}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>{}</svg>',
+        "".join(parts),
+        last,
     )
 
 
 def case_line(values: Sequence[float | None], onset: int | None) -> Markup:
     """Runs around an onset, which stands at the same place and on the same scale in every row."""
     if onset is None:
-        return Markup("")
+        return EMPTY
     before = [value for value in values[max(0, onset - CASE_POINTS) : onset] if value is not None]
     if not before:
-        return Markup("")
+        return EMPTY
     level = sum(before) / len(before)
 
     def y(value: float) -> float:
@@ -135,9 +142,12 @@ def case_line(values: Sequence[float | None], onset: int | None) -> Markup:
         x = 2 + (index - onset + CASE_POINTS) * 116 / (2 * CASE_POINTS - 1)
         parts[late] += f"{'L' if parts[late] else 'M'}{x:.1f} {y(value):.1f}"
     middle = 2 + (CASE_POINTS - 0.5) * 116 / (2 * CASE_POINTS - 1)
-    return Markup(
+    return html(
         '<svg class="spark" width="120" height="28" viewBox="0 0 120 28" aria-hidden="true">'
-        f'<path d="{parts[False]}" fill="none" stroke="var(--c-line)" stroke-width="1.3"/>'
-        f'<path d="{parts[True]}" fill="none" stroke="var(--reg)" stroke-width="1.7"/>'
-        f'<path d="M{middle:.1f} 1V27" stroke="var(--reg)"/></svg>'
+        '<path d="{}" fill="none" stroke="var(--c-line)" stroke-width="1.3"/>'
+        '<path d="{}" fill="none" stroke="var(--reg)" stroke-width="1.7"/><path d="M{:.1f} 1V27" stroke="var(--reg)"/>'
+        "</svg>",
+        parts[False],
+        parts[True],
+        middle,
     )

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter
 from fastapi.responses import Response
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from backend.services.base.errors import BadRequest
 from backend.services.board import board as boards
@@ -24,7 +24,8 @@ from frontend.facets import chosen_facets, facet_bar
 from frontend.first_run import first_run_page, steps_html
 from frontend.frame import Visit, Visiting
 from frontend.links import Here
-from frontend.render import html_response, render
+from frontend.markup import EMPTY, html, joined
+from frontend.render import html_response, render, rendered
 from frontend.words import LOOKS, MOVED, plural
 
 router = APIRouter(include_in_schema=False)
@@ -196,7 +197,7 @@ def strip_html(board: Board, sheet: Sheet, visit: Visit) -> Markup:
     here = Here("/board", [*place.items(), ("theme", visit.here.get("theme"))])
     waiting = bool((sheet.codes == CODE_OF[CellState.SUSPECT]).any())
     said = {"summary": board.summary, "waiting": waiting, "unsteady": unsteady_now(sheet), "here": here}
-    return Markup(render("strip.html", {**said, "now": visit.now}))
+    return rendered("strip.html", {**said, "now": visit.now})
 
 
 NOT_MEASURED = (CellState.RUNNING, CellState.QUEUED, CellState.NOT_APPLICABLE, CellState.EMPTY)
@@ -260,7 +261,7 @@ def ribbon(board: Board, sheet: Sheet) -> Markup:
     """Every column as a thin line in the colour of its worst state in range, which leads to what it speaks of."""
     total = len(board.columns)
     if total <= 30:
-        return Markup("")
+        return EMPTY
     worst = {column: STATES[code] for column, code in enumerate(sheet.codes.min(axis=0, initial=NOTHING).tolist())}
     colours = {
         "r": "--reg",
@@ -273,21 +274,26 @@ def ribbon(board: Board, sheet: Sheet) -> Markup:
     }
     marked = [(column, state) for column, state in sorted(worst.items()) if LOOKS[state].css in colours]
     leads = worst_cells(board, sheet, [column for column, _ in marked])
-    marks = ""
+    marks = EMPTY
     # Neighbours of one story are one link: a tab stop each would be hundreds.
     for (href, _), of_one in groupby(marked, key=lambda each: (leads[each[0]].href, each[1])):
         columns = list(of_one)
         name = leads[columns[0][0]].name + (f" and {len(columns) - 1} beside" if len(columns) > 1 else "")
-        rects = "".join(
-            f'<rect x="{column * 3}" y="1" width="3" height="16" fill="var({colours[LOOKS[state].css]})"/>'
+        rects = joined(
+            html('<rect x="{}" y="1" width="3" height="16" fill="var({})"/>', column * 3, colours[LOOKS[state].css])
             for column, state in columns
         )
-        marks += f'<a href="{escape(href)}" aria-label="{escape(name)}">{rects}</a>' if href else rects
+        marks += html('<a href="{}" aria-label="{}">{}</a>', href, name, rects) if href else rects
     moved = sum(state in MOVED for state in worst.values())
-    return Markup(
-        f'<svg class="rib" viewBox="0 0 {total * 3} 18" preserveAspectRatio="none" role="group" '
-        f'aria-label="{total} columns, worst state in range: {moved} moved, {total - moved} quiet">'
-        f'<rect width="{total * 3}" height="18" rx="2" fill="var(--surface-2)"/>{marks}</svg>'
+    return html(
+        '<svg class="rib" viewBox="0 0 {} 18" preserveAspectRatio="none" role="group" aria-label="{} columns, worst'
+        ' state in range: {} moved, {} quiet"><rect width="{}" height="18" rx="2" fill="var(--surface-2)"/>{}</svg>',
+        total * 3,
+        total,
+        moved,
+        total - moved,
+        total * 3,
+        marks,
     )
 
 

@@ -20,6 +20,7 @@ from frontend.figures.phases import PhaseBar, phases_svg
 from frontend.figures.small import coverage, forest
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url
+from frontend.markup import EMPTY, html, joined
 from frontend.words import VERDICTS, plural
 
 router = APIRouter(include_in_schema=False)
@@ -142,15 +143,11 @@ def sentence_of(result: CommitComparison) -> Markup:
     parts = []
     if slower:
         parts.append(
-            Markup("{} {}").format(
-                counted(slower), Markup('<span class="bad">▼ {} {}</span>').format(span(slower), word_of(slower))
-            )
+            html("{} {}", counted(slower), html('<span class="bad">▼ {} {}</span>', span(slower), word_of(slower)))
         )
     if faster:
         parts.append(
-            Markup("{} {}").format(
-                counted(faster), Markup('<span class="good">▲ {} {}</span>').format(span(faster), word_of(faster))
-            )
+            html("{} {}", counted(faster), html('<span class="good">▲ {} {}</span>', span(faster), word_of(faster)))
         )
     overall = result.overall
     rest = [f"{overall.unchanged} unchanged"] if overall.unchanged else []
@@ -158,16 +155,17 @@ def sentence_of(result: CommitComparison) -> Markup:
         rest.append(f"{overall.undecided} not settled")
     if overall.left_out:
         rest.append(f"{overall.left_out} cannot be compared")
-    tail = Markup("; {}").format(", ".join(rest)) if rest else Markup("")
+    tail = html("; {}", ", ".join(rest)) if rest else EMPTY
     if not overall.compared:
-        return Markup("{} and {} have no metric in common that ran on both sides{}.").format(
-            short(result.base), short(result.head), tail
+        return html(
+            "{} and {} have no metric in common that ran on both sides{}.", short(result.base), short(result.head), tail
         )
     if overall.compared < overall.gates:
         # What was compared comes first: with part of it left out nobody may read "the same".
-        found = Markup(" and ").join(parts) if parts else "nothing moved among them"
+        found = joined(parts, " and ") if parts else "nothing moved among them"
         settled = ", ".join(each for each in rest if "cannot be compared" not in each)
-        return Markup("Only {} of {} were compared, {} against {}: {}{}.").format(
+        return html(
+            "Only {} of {} were compared, {} against {}: {}{}.",
             overall.compared,
             plural(overall.gates, "gate"),
             short(result.head),
@@ -176,10 +174,8 @@ def sentence_of(result: CommitComparison) -> Markup:
             f"; {settled}" if settled else "",
         )
     if not parts:
-        return Markup("{} costs the same as {}{}.").format(short(result.head), short(result.base), tail)
-    return Markup("{} against {}: {}{}.").format(
-        short(result.head), short(result.base), Markup(" and ").join(parts), tail
-    )
+        return html("{} costs the same as {}{}.", short(result.head), short(result.base), tail)
+    return html("{} against {}: {}{}.", short(result.head), short(result.base), joined(parts, " and "), tail)
 
 
 def word_of(rows: list[ComparisonRow]) -> str:
@@ -211,14 +207,14 @@ def metric_row(row: ComparisonRow, gate: float) -> ShownMetric:
         note = f"weigh against {', '.join(paid_with(key, row) for key in row.traded_for)}"
     elif row.verdict == "insufficient" and row.needed_runs:
         note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
-    mark = Markup("▼ {}") if row.change > 0 else Markup("▲ {}")
+    glyph = "▼" if row.change > 0 else "▲"
     css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(row.verdict, "mut")
     return ShownMetric(
         row=row,
         name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
         look=VERDICTS[row.verdict],
         words=words,
-        change=Markup('<span class="{}">{}</span>').format(css, mark.format(numbers.percent(row.change))),
+        change=html('<span class="{}">{} {}</span>', css, glyph, numbers.percent(row.change)),
         interval=numbers.interval(row.low, row.high),
         forest=forest(row.change, row.low, row.high, gate, word, row.verdict),
         note=note,

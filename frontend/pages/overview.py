@@ -21,6 +21,7 @@ from frontend.figures.strips import band_path, case_line, line_path, place_of, p
 from frontend.first_run import first_run_page
 from frontend.frame import Visit, Visiting
 from frontend.links import Here
+from frontend.markup import html
 from frontend.pages.board import moment
 from frontend.pages.regressions import interval_of, name_of, suspects
 from frontend.render import change_mark, script_json
@@ -245,7 +246,7 @@ def _mean_tile(name: str, what: str, mean: Mean | None, level: str | None) -> Ti
         name=name,
         what=what,
         value=level or ratio,
-        change=change_mark(cost, firm=firm) if sure else Markup('<span class="mut">no change</span>'),
+        change=change_mark(cost, firm=firm) if sure else html('<span class="mut">no change</span>'),
         interval=spread,
         counts=f"{mean.slower} worse · {same} same · {mean.faster} better",
         coverage=f"{mean.compared} of {mean.series} series at both ends",
@@ -261,15 +262,15 @@ def _pass_tile(trends: Trends) -> Tile | None:
     now = rate.passed / rate.applicable
     moved = 0.0 if rate.before is None else now - rate.before
     failed = rate.applicable - rate.passed
-    mark = '<span class="mut">±0</span>'
+    mark = html('<span class="mut">±0</span>')
     if abs(moved) >= 0.0005:
         css, glyph = ("bad", "▼") if moved < 0 else ("good", "▲")
-        mark = f'<span class="{css} nw">{glyph} {abs(moved) * 100:.1f} pt</span>'
+        mark = html('<span class="{} nw">{} {:.1f} pt</span>', css, glyph, abs(moved) * 100)
     return Tile(
         name="Pass rate",
         what="of what applies",
         value=f"{now * 100:.1f} %".replace("100.0", "100"),
-        change=Markup(mark),
+        change=mark,
         interval="",
         counts=f"{failed} failed · {rate.passed} passed",
         coverage="the newest run of each suite",

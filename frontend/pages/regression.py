@@ -36,6 +36,7 @@ from frontend.figures.of_points import trend_of
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url, link, web_address
+from frontend.markup import EMPTY, html, joined
 from frontend.pages.regressions import interval_of, name_of, still, worsened
 from frontend.render import script_json, tag, visible
 from frontend.words import plural
@@ -189,12 +190,15 @@ def sizes_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     said = [(largest[kind], kind) for kind in order if kind in largest]
     tense = "may" if it.state == "suspect" and not it.held_back else "now" if it.still_bad else "then"
     parts = [
-        Markup('{} <span class="bad">{} {}</span>').format(
-            VERBS[tense].get(kind, VERBS[tense]["slower"]), numbers.percent(size), kind
+        html(
+            '{} <span class="bad">{} {}</span>',
+            VERBS[tense].get(kind, VERBS[tense]["slower"]),
+            numbers.percent(size),
+            kind,
         )
         for size, kind in said
     ]
-    return Markup("{}{}").format("may " if tense == "may" else "", Markup(" and ").join(parts))
+    return html("{}{}", "may " if tense == "may" else "", joined(parts, " and "))
 
 
 VERBS = {
@@ -206,13 +210,13 @@ VERBS = {
 
 def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     """The answer first: what, how much, since when, still?, why."""
-    since = Markup("")
+    since = EMPTY
     if it.first_bad is not None:
-        link = Markup('<a class="mono" href="#commits">{}</a>').format(it.first_bad.sha[:7])
+        link = html('<a class="mono" href="#commits">{}</a>', it.first_bad.sha[:7])
         sure = it.suspect_commits == 1
-        since = Markup(" since {}").format(link) if sure else Markup(" since {} or shortly before").format(link)
+        since = html(" since {}", link) if sure else html(" since {} or shortly before", link)
     drift = ", by many small losses," if it.kind == "drift" else ""
-    return Markup("{} {}{}{}{}").format(visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
+    return html("{} {}{}{}{}", visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
 
 
 DECIDED = {
@@ -259,7 +263,7 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
     suites = ", ".join(sorted({each.suite for each in detail.affected}))
     return [
         (face.metric if face else it.metric or "Value", numbers.before_and_after(before, after, unit), ""),
-        (f"{word.capitalize()} by", Markup('<span class="bad">▼ {}</span>').format(numbers.percent(change)), interval),
+        (f"{word.capitalize()} by", html('<span class="bad">▼ {}</span>', numbers.percent(change)), interval),
         ("Still so", still(it, short=True), latest(face)),
         ("Since", f"{numbers.stamp(at)} UTC" if at else "–", since(at, now)),
         (
@@ -288,10 +292,10 @@ def latest(face: AffectedSeries | None) -> str:
 def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Markup, str]:
     """The series around the onset."""
     if face is None:
-        return Markup(""), ""
+        return EMPTY, ""
     points = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, now=visit.now)
     if not len(points):
-        return Markup(""), ""
+        return EMPTY, ""
     gate = None if points.series.exact else gate_of(visit, it, points)
     before, after = numbers.quantity(face.before, face.unit), numbers.quantity(face.after, face.unit)
     onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
@@ -398,7 +402,7 @@ def commits_of(detail: RegressionDetail, it: Regression, bisected: BisectionView
                 at=good.committed_at,
                 href=link("/compare", project=it.project, head=good.sha, testbed=it.testbed),
                 guilty=False,
-                mark=Markup('<span class="v s">✓ last good</span>'),
+                mark=html('<span class="v s">✓ last good</span>'),
             )
         )
     return rows
@@ -419,25 +423,25 @@ def step_mark(step: BisectionStep) -> Markup:
     said = f" {numbers.signed_percent(step.change)}" if step.change is not None else ""
     mark = tag(look, f"{words}{said}")
     if step.run_id:
-        mark = Markup('<a href="/runs/{}">{}</a>').format(step.run_id, mark)
+        mark = html('<a href="/runs/{}">{}</a>', step.run_id, mark)
     if step.reason:
-        mark += Markup(' <span class="t1 mut wrap">{}</span>').format(visible(step.reason)[:120])
+        mark += html(' <span class="t1 mut wrap">{}</span>', visible(step.reason)[:120])
     return mark
 
 
 def commit_row(
     commit: SuspectCommit, it: Regression, step: BisectionStep | None = None, odds: float | None = None
 ) -> RangeCommit:
-    mark = Markup('<span class="dim">not benchmarked</span>')
+    mark = html('<span class="dim">not benchmarked</span>')
     if commit.first_bad:
-        mark = Markup('<span class="v r">▼ {}</span>').format(numbers.percent(it.change))
+        mark = html('<span class="v r">▼ {}</span>', numbers.percent(it.change))
     elif commit.skipped_reason:
-        mark = Markup('<span class="dim">{}</span>').format(visible(commit.skipped_reason))
+        mark = html('<span class="dim">{}</span>', visible(commit.skipped_reason))
     if step is not None and not (commit.first_bad and step.state == "bad"):
         mark = step_mark(step)
     if odds is not None and odds >= SMALLEST_ODDS:
-        mark += Markup(' <span class="t1 mut nw" title="how likely it is the first bad one">{}</span>').format(
-            numbers.percent(odds)
+        mark += html(
+            ' <span class="t1 mut nw" title="how likely it is the first bad one">{}</span>', numbers.percent(odds)
         )
     return RangeCommit(
         sha=commit.sha,
@@ -476,12 +480,12 @@ def line_of(event: RegressionEvent) -> HistoryLine:
         place = "to"
         if event.detail.get("from") == event.detail.get("position"):
             words, place = "Another last good commit", "before"
-    text = Markup("<b>{}</b>").format(words) if words else Markup("")
+    text = html("<b>{}</b>", words) if words else EMPTY
     commit = event.detail.get("commit")
     if isinstance(commit, str) and commit:
-        text += Markup(' {} <span class="mono">{}</span>').format(place, visible(commit)[:7])
+        text += html(' {} <span class="mono">{}</span>', place, visible(commit)[:7])
     if event.note:
-        text += Markup(" <bdi>“{}”</bdi>").format(visible(event.note))
+        text += html(" <bdi>“{}”</bdi>", visible(event.note))
     person = event.actor not in ("", "tidemark", "Tidemark")
     return HistoryLine(
         at=event.at,

@@ -22,6 +22,7 @@ from frontend import numbers
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
 from frontend.links import Here, link
+from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
 from frontend.render import render
 from frontend.words import plural
@@ -73,7 +74,7 @@ def regressions_page(visit: Visiting) -> Response:
     project, here = visit.project(), visit.here
     found, following = listed(visit, project)
     pictures = pictures_of(visit, project, found[:PICTURES])
-    groups = grouped([item(each, pictures.get(each.id, Markup(""))) for each in found])
+    groups = grouped([item(each, pictures.get(each.id, EMPTY)) for each in found])
     return visit.page(
         "regressions.html",
         page="regressions",
@@ -205,16 +206,14 @@ def still(regression: Regression, *, short: bool = False) -> Markup:
     """Is it still so? The first question of everybody who opens the list."""
     if regression.state == "fixed":
         by = f"by {regression.fixed_by.sha[:7]}" if regression.fixed_by and not short else ""
-        return Markup('<span class="good">✓ recovered</span>') + Markup(
-            '<div class="bd2">{}</div>' if by else "{}"
-        ).format(by)
+        return html('<span class="good">✓ recovered</span>{}', html('<div class="bd2">{}</div>', by) if by else EMPTY)
     if regression.state == "expected":
-        return Markup('<span class="mut">new baseline</span>')
+        return html('<span class="mut">new baseline</span>')
     if regression.state in ("invalid", "withdrawn"):
-        return Markup('<span class="mut">not real</span>')
+        return html('<span class="mut">not real</span>')
     if regression.still_bad:
-        return Markup('<b class="bad">still</b>')
-    return Markup('<span class="good">✓ recovered</span>')
+        return html('<b class="bad">still</b>')
+    return html('<span class="good">✓ recovered</span>')
 
 
 def suspects(regression: Regression) -> str:

@@ -21,7 +21,8 @@ from frontend.figures.phases import PhaseBar, phases_svg
 from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.frame import Visiting
 from frontend.links import series_name
-from frontend.render import CONTROL_SEQUENCE, render, script_json, tag, verdict_tag, visible
+from frontend.markup import html, joined
+from frontend.render import CONTROL_SEQUENCE, render, rendered, script_json, tag, verdict_tag, visible
 from frontend.words import PHASES, plural
 
 router = APIRouter(include_in_schema=False)
@@ -56,7 +57,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         run=run,
         going=run.state in GOING,
         timeline=timeline(run),
-        status_html=Markup(render("run_status.html", status_context(run, visit.now))),
+        status_html=rendered("run_status.html", status_context(run, visit.now)),
         log_html=log_html(run.log),
         phases=[
             (result, milliseconds_of(result), phase_picture(result, run))
@@ -131,9 +132,11 @@ def percent_done(progress: Mapping[str, Any]) -> int | None:
 
 def log_html(page: LogPage) -> Markup:
     """Lines as text: escapes for terminals are dropped, everything else is shown."""
-    return Markup("").join(
-        Markup('<span class="{}">{}</span>\n').format(
-            "err" if line.stream == "stderr" else "", visible(CONTROL_SEQUENCE.sub("", line.text))
+    return joined(
+        html(
+            '<span class="{}">{}</span>\n',
+            "err" if line.stream == "stderr" else "",
+            visible(CONTROL_SEQUENCE.sub("", line.text)),
         )
         for line in page.lines
     )

@@ -26,6 +26,7 @@ from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visiting
 from frontend.links import long_parameters, series_name
+from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
 from frontend.reference import ChosenReference, reference_of, since
 from frontend.render import script_json, verdict_tag
@@ -176,7 +177,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
 def figure_json(points: SeriesPoints, gate: float | None, reference: ChosenReference | None = None) -> Markup:
     """The figure as a data block; `</` cannot end it early."""
     if not len(points):
-        return Markup("")
+        return EMPTY
     trend = trend_of(points, gate_change=gate)
     if reference is not None and reference.value is not None:
         trend = replace(trend, reference=(reference.value, reference.short))
@@ -233,9 +234,9 @@ def rows_of(points: SeriesPoints, chosen: str | None) -> list[PointRow]:
 def point_tag(verdict: str, *, onset: bool, gained: float | None) -> Markup:
     """The verdict; where a change point for the better begins, by how much it is better than before."""
     if verdict == "regression" and not onset:
-        return Markup('<span class="v t">▽ still</span>')
+        return html('<span class="v t">▽ still</span>')
     if gained is not None and verdict in ("improvement", "unchanged", "unsteady", "insufficient"):
-        return Markup('<span class="v i">▲ {} better than before</span>').format(numbers.percent(gained))
+        return html('<span class="v i">▲ {} better than before</span>', numbers.percent(gained))
     return verdict_tag(verdict)
 
 
@@ -291,7 +292,7 @@ def slider_end(points: SeriesPoints) -> int:
 def whatif_json(points: SeriesPoints, direction: str) -> Markup:
     """The changes of the points in range: the slider counts those at or past the gate, and where they begin."""
     if points.granularity != "commit" or not len(points):
-        return Markup("")
+        return EMPTY
     changes: list[float] = np.asarray(points.change, dtype=float).tolist()
     change = [None if value != value else round(value, 5) for value in changes]  # noqa: PLR0124 (not a number)
     return script_json({"change": change, "sha": [sha[:7] for sha in points.sha], "verdict": list(points.verdict)})

@@ -20,6 +20,7 @@ from frontend.figures.references import beside
 from frontend.figures.small import forest
 from frontend.frame import Visiting
 from frontend.links import link
+from frontend.markup import html
 from frontend.render import script_json, tag, verdict_tag
 from frontend.words import plural
 
@@ -200,7 +201,7 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
         now = f"{worse_word(it.unit, it.direction)} now"
         mark = tag(("t", "▽"), now) if it.red else tag(("k", "▽"), "worse, no gate")
     if it.role == "derived":
-        mark = Markup('<span class="dim">computed</span>')
+        mark = html('<span class="dim">computed</span>')
     css = "good" if it.verdict == "improvement" else "mut"
     return MetricRow(
         it=it,

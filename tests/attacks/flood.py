@@ -3,7 +3,8 @@
     python -m tests.attacks.flood --readers 500 --seconds 60
 
 runs a service of its own on the loopback address and ends it. Each reader asks as fast as it is answered, and obeys
-Retry-After. Exit status 1: somebody got no answer, no result came through, or memory was kept.
+Retry-After. Exit status 1: somebody got no answer, no result came through, memory was kept,
+or the second flood took more of it than the first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,9 @@ ANSWER_S = 60.0
 """Nobody waits longer than this; who would have to, was not answered."""
 DELIVER_EVERY_S = 0.5
 READ = ("/api/v1/board?project=demo/tinygpt", "/api/v1/regressions?project=demo/tinygpt", "/api/v1/queue", "/board")
+SETTLED_S = 30.0
+GROWN_BYTES = 30_000_000
+"""More than this from one flood to the next, and there is no plateau."""
 KEPT_BYTES = 100_000_000
 """More than this above the level before the flood, once it is over, is memory kept."""
 
@@ -105,6 +110,12 @@ async def flood(url: str, token: str, *, readers: int, seconds: float, paths: Se
         _watch(url, until, report),
     )
     return report
+
+
+async def read_for(url: str, report: Report, *, readers: int, seconds: float, paths: Sequence[str] = READ) -> None:
+    """So many readers for so long, and nothing else."""
+    until = time.monotonic() + seconds
+    await asyncio.gather(*(_read(url, paths[number % len(paths)], until, report) for number in range(readers)))
 
 
 async def _read(url: str, path: str, until: float, report: Report) -> None:
@@ -198,25 +209,66 @@ def _listens(port: int) -> bool:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
+class Memory:
+    """What a process holds, looked at while it is entered."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.process = process
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            self.most = max(self.most, self.process.memory_info().rss)
+
+
+def one_flood(
+    url: str, token: str, process: psutil.Process, *, readers: int, seconds: float
+) -> tuple[Report, int, int]:
+    """What came of it; the most memory while it lasted, and what was left half a minute later."""
+    with Memory(process) as memory:
+        report = asyncio.run(flood(url, token, readers=readers, seconds=seconds))
+    time.sleep(SETTLED_S)
+    return report, memory.most, process.memory_info().rss
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--readers", type=int, default=500)
     options.add_argument("--seconds", type=float, default=60)
     chosen = options.parse_args()
     with service() as (url, token, process):
+        fresh = process.memory_info().rss
         asyncio.run(flood(url, token, readers=chosen.readers, seconds=10))  # what is loaded once is loaded
+        time.sleep(SETTLED_S)
         before = process.memory_info().rss
-        report = asyncio.run(flood(url, token, readers=chosen.readers, seconds=chosen.seconds))
-        time.sleep(3)
-        kept = process.memory_info().rss - before
-    print(f"{chosen.readers} readers for {chosen.seconds:.0f} s")
-    print(f"  answered               {report.answered:,}")
-    print(f"  told when to come back {report.told_to_come_back:,}")
-    print(f"  not answered           {sum(report.unanswered.values()):,} {dict(report.unanswered) or ''}")
-    print(f"  results delivered      {report.delivered:,}, the slowest in {report.slowest_delivery_s:.1f} s")
-    print(f"  /healthz, slowest      {report.slowest_health_s:.1f} s")
-    print(f"  memory before, kept    {before / 1e6:.0f} MB, {kept / 1e6:+.0f} MB")
-    return int(bool(report.unanswered) or not report.delivered or kept > KEPT_BYTES)
+        floods = [one_flood(url, token, process, readers=chosen.readers, seconds=chosen.seconds) for _ in range(2)]
+    print(
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} CPU cores; {chosen.readers} readers, {chosen.seconds:.0f} s, twice"
+    )
+    for report, _, _ in floods:
+        print(f"  answered               {report.answered:,}")
+        print(f"  told when to come back {report.told_to_come_back:,}")
+        print(f"  not answered           {sum(report.unanswered.values()):,} {dict(report.unanswered) or ''}")
+        print(f"  results delivered      {report.delivered:,}, the slowest in {report.slowest_delivery_s:.1f} s")
+        print(f"  /healthz, slowest      {report.slowest_health_s:.1f} s")
+    levels = {"fresh": fresh, "warm": before}
+    for name, (_, most, after) in zip(("first", "second"), floods, strict=True):
+        levels |= {f"{name} flood, most": most, f"after the {name}": after}
+    print("  memory (RSS)           " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in levels.items()))
+    (_, first_most, first_after), (_, second_most, second_after) = floods
+    grew = second_most > first_most + GROWN_BYTES or second_after > first_after + GROWN_BYTES
+    kept = second_after - before > KEPT_BYTES
+    return int(grew or kept or any(report.unanswered or not report.delivered for report, _, _ in floods))
 
 
 if __name__ == "__main__":

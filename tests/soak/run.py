@@ -1,4 +1,5 @@
-"""`make soak`: pushes against four workers while something breaks every few seconds; then every run must have ended
+"""`make soak`: pushes against four workers while something breaks every few seconds, every third commit is hostile and
+strangers flood the service; then every run must have ended
 exactly once, with its own result or with a reason, and nothing may be left running.
 
     python -m tests.soak.run --minutes 10 --seed 1
@@ -23,11 +24,14 @@ from typing import Any
 
 from sqlalchemy import text
 
+from tests.soak import attacks
 from tests.soak.faults import Struck, strike
 from tests.soak.stack import LEASE_S, SLUG, WORKERS, Repository, Stack, expected_value
 
 # Without these nobody takes a run back: they have a time of their own to return.
 ON_THE_WAY_BACK = ("kill_beat", "kill_api", "kill_postgres", "restart_postgres", "kill_machine")
+
+HOSTILE_SHARE = 0.35
 
 Say = Callable[[str], None]
 
@@ -47,6 +51,12 @@ class Figures:
     attempts_lost: int = 0
     handed_back: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    hostile: dict[str, int] = field(default_factory=dict)
+    """Commits by what they tried."""
+    refused: int = 0
+    """Of them, those whose manifest was refused."""
+    flooded: dict[str, int] = field(default_factory=dict)
+    """Requests of the floods by status; none: the service was dead."""
     restarts: int = 0
     recovery_median_s: float | None = None
     recovery_longest_s: float | None = None
@@ -70,7 +80,9 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
             "project": SLUG, "repository_url": repository.path.as_uri(), "trusted": True,
         }).encode()  # fmt: skip
         assert stack.ask("/api/v1/projects", registered) is not None
-        _rough_weather(stack, repository, chance, seconds, struck, say)
+        guarded, floods = attacks.guard(directory), attacks.Floods(stack.port)
+        _rough_weather(stack, repository, chance, seconds, struck, Hostility(guarded, floods), say)
+        figures.flooded = floods.said()
         say(f"{len(repository.shas)} commits pushed, {len(struck)} faults; waiting for the queue to empty")
         began = time.monotonic()
         _announce(stack, repository, time.monotonic() + 60)
@@ -78,6 +90,7 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
             figures.wrong.append(f"the queue was not empty {drain_s:.0f} s after the last fault")
         figures.drained_s = round(time.monotonic() - began, 1)
         _count(stack, repository, struck, figures)
+        figures.wrong += attacks.flaws_of(guarded)
     finally:
         left = stack.close()
     figures.left_processes = len(left)
@@ -87,12 +100,35 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
     return figures
 
 
+@dataclass
+class Hostility:
+    """What the attacks of a soak have at hand."""
+
+    guarded: Path
+    floods: attacks.Floods
+    untried: list[str] = field(default_factory=list)
+
+    def next_attack(self, chance: random.Random) -> str:
+        """Each once before any comes again."""
+        if not self.untried:
+            self.untried = [*attacks.CODE, *attacks.MANIFESTS]
+            chance.shuffle(self.untried)
+        return self.untried.pop()
+
+
 def _rough_weather(
-    stack: Stack, repository: Repository, chance: random.Random, seconds: float, struck: list[Struck], say: Say
+    stack: Stack,
+    repository: Repository,
+    chance: random.Random,
+    seconds: float,
+    struck: list[Struck],
+    hostility: Hostility,
+    say: Say,
 ) -> None:
     end_at = time.monotonic() + seconds
     many_at = end_at - seconds * 0.6
     next_push = next_fault = next_word = 0.0
+    next_flood = time.monotonic() + chance.uniform(5, 15)
     announced = False
     while time.monotonic() < end_at:
         now = time.monotonic()
@@ -100,7 +136,10 @@ def _rough_weather(
             # Once, a whole branch is merged.
             whole, many_at = now > many_at, float("inf") if now > many_at else many_at
             for _ in range(50 if whole and seconds >= 300 else chance.randint(1, 2)):
-                repository.commit()
+                if chance.random() < HOSTILE_SHARE:
+                    repository.attack(hostility.next_attack(chance), hostility.guarded)
+                else:
+                    repository.commit()
             announced = stack.push(repository.shas[-1])
             next_push = now + chance.uniform(4, 14)
         elif not announced:
@@ -109,6 +148,9 @@ def _rough_weather(
             done = strike(stack, chance)
             struck += [done] if done is not None else []
             next_fault = now + chance.uniform(2, 8)
+        if now >= next_flood:
+            hostility.floods.begin()
+            next_flood = now + chance.uniform(15, 40)
         if now >= next_word:
             say(f"{end_at - now:4.0f} s to go, {len(repository.shas)} commits, {len(struck)} faults")
             next_word = now + 30
@@ -141,7 +183,8 @@ def _all_seen(stack: Stack, repository: Repository) -> bool:
     """Whether every commit is known, with its runs requested or the reason why it has none."""
     with stack.engine().connect() as c:
         seen = c.scalar(
-            text("SELECT count(*) FROM commit WHERE skipped_reason IS NOT NULL OR id IN (SELECT commit_id FROM run)")
+            text("""SELECT count(*) FROM commit WHERE skipped_reason IS NOT NULL OR manifest_error IS NOT NULL
+                     OR id IN (SELECT commit_id FROM run)""")
         )
     return seen == len(repository.shas)
 
@@ -168,7 +211,13 @@ def _count(stack: Stack, repository: Repository, struck: list[Struck], figures: 
     with stack.engine().connect() as c:
         rows = c.execute(_RUNS).all()
         skipped = set(c.scalars(text("SELECT sha FROM commit WHERE skipped_reason IS NOT NULL")))
-    figures.skipped = len(skipped)
+        refused = set(c.scalars(text("SELECT sha FROM commit WHERE manifest_error IS NOT NULL")))
+    by_manifest = {sha for sha, name in repository.hostile.items() if name in attacks.MANIFESTS}
+    if refused - by_manifest or by_manifest - refused - skipped:
+        figures.wrong.append(f"manifests were refused of {refused}, and should have been of {by_manifest}")
+    skipped |= refused
+    figures.skipped, figures.refused = len(skipped), len(refused)
+    figures.hostile = dict(sorted(Counter(repository.hostile.values()).items()))
     figures.commits, figures.requested = len(repository.shas), len(rows)
     figures.set_aside = sum(len(list((spool / "aside").glob("*"))) for spool in _spools(stack))
     seen = Counter((row.sha, row.suite) for row in rows)

@@ -30,6 +30,7 @@ from sqlalchemy.pool import NullPool
 
 from backend.services.base import access
 from backend.store.base import schema
+from tests.soak import attacks
 from tidemark.machine import ports
 from tidemark.machine.account import servers_home
 from tidemark.machine.datadir import DataDirectory
@@ -254,6 +255,8 @@ class Repository:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.shas: list[str] = []
+        self.hostile: dict[str, str] = {}
+        """{commit: what it tries}"""
         path.mkdir()
         self._git("init", "--quiet", "--initial-branch=main")
         (path / "tidemark.toml").write_text(MANIFEST)
@@ -261,7 +264,20 @@ class Repository:
         self._git("add", "--all")
 
     def commit(self) -> str:
-        (self.path / "bench.py").write_text(f"{BENCH}# change {len(self.shas)}\n")
+        return self._committed(BENCH, MANIFEST)
+
+    def attack(self, name: str, guarded: Path) -> str:
+        """A commit whose code or whose manifest is hostile."""
+        if name in attacks.CODE:
+            sha = self._committed(attacks.program(name, guarded, BENCH), MANIFEST)
+        else:
+            sha = self._committed(BENCH, f"{MANIFEST}{attacks.MANIFESTS[name]}\n")
+        self.hostile[sha] = name
+        return sha
+
+    def _committed(self, bench: str, manifest: str) -> str:
+        (self.path / "bench.py").write_text(f"{bench}# change {len(self.shas)}\n")
+        (self.path / "tidemark.toml").write_text(manifest)
         self._git("add", "--all")
         self._git("commit", "--quiet", f"--message=Change {len(self.shas)}")
         self.shas.append(self._git("rev-parse", "HEAD").strip())

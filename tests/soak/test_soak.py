@@ -28,3 +28,4 @@ def test_whatever_is_killed_every_run_ends_exactly_once(tmp_path: Path) -> None:
     assert figures["wrong"] == [] and figures["left_processes"] == 0
     assert figures["requested"] == 2 * (figures["commits"] - figures["skipped"]) > 0
     assert sum(figures["faults"].values()) >= 3
+    assert figures["hostile"] and sum(figures["flooded"].values()) > 100
