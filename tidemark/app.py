@@ -60,7 +60,8 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
         given = None if listening_fd is None else socket.socket(fileno=listening_fd)
         serve_several(given or ports.listen(settings.host, settings.port), processes)
         return
-    from backend.api.edge.serving import make_server, settle_memory
+    from backend.api.edge.memory import settle_memory
+    from backend.api.edge.serving import make_server
     from tidemark.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)

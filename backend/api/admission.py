@@ -65,6 +65,11 @@ class Lane:
         self._free.release()
 
     @property
+    def moved_at(self) -> float:
+        """When somebody last came in or left, on the clock that does not jump."""
+        return self._moved_at
+
+    @property
     def is_stuck(self) -> bool:
         """Whether all places have been taken for so long that they will not be given back."""
         return self._free.locked() and time.monotonic() - self._moved_at > STUCK_S
@@ -91,6 +96,16 @@ class Lanes:
         self.heavy = Lane("large bodies", HEAVY_AT_ONCE, line=line, patience_s=HEAVY_S)
         # Bodies whose sender is only known by what is in them.
         self.unnamed = Lane("large deliveries", UNNAMED_AT_ONCE, line=0, patience_s=patience_s)
+
+    @property
+    def moved_at(self) -> float:
+        """When a request was last taken up or done."""
+        return max(self.reading.moved_at, self.writing.moved_at)
+
+    @property
+    def quiet_s(self) -> float:
+        """How long nothing has moved."""
+        return time.monotonic() - self.moved_at
 
     @property
     def stuck(self) -> list[str]:

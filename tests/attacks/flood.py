@@ -252,9 +252,8 @@ def main() -> int:
         time.sleep(SETTLED_S)
         before = process.memory_info().rss
         floods = [one_flood(url, token, process, readers=chosen.readers, seconds=chosen.seconds) for _ in range(2)]
-    print(
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} CPU cores; {chosen.readers} readers, {chosen.seconds:.0f} s, twice"
-    )
+    print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} CPU cores")
+    print(f"{chosen.readers} readers for {chosen.seconds:.0f} s, twice")
     for report, _, _ in floods:
         print(f"  answered               {report.answered:,}")
         print(f"  told when to come back {report.told_to_come_back:,}")

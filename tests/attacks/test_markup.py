@@ -1,29 +1,53 @@
-"""Markup in every text that comes from outside (runs, commits, logs), and every page is opened: it stays text."""
+"""Markup in every text that comes from outside (runs, commits, logs, manifests), and every page is opened: it stays
+text, also for a real browser, which would tell of whatever it was made to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 from sqlalchemy import Engine, text
 
 import frontend
 from backend.api import create_api
+from backend.services import housekeeping
+from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from tests.attacks.route_table import NAMES, OF_A_PROJECT, routes
 from tests.backend.api.conftest import run_document, sha
+from tests.backend.services.repository.test_sync import Repository
 from tests.conftest import LiveServer, ServeApp
 
 # What a page would hold as an element, or as an attribute that was ended early, if it were not escaped.
 OWNED = "<tm-owned>"
 EVIL = f"\"'>{OWNED}"
 REFRESH = f"{EVIL}<meta http-equiv=refresh content=0>"
+SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>"
 MINE = "demo/tinygpt"
+READ = "demo/manifests"
+# Every text that a manifest has, where it may have any.
+MANIFEST = f"""
+branches = ["main", '''{EVIL}''']
+[suite.evil]
+command = '''{EVIL}{SCRIPT}'''
+setup = '''{EVIL}{SCRIPT}'''
+testbeds = ["cpu"]
+paths = ["*", '''{EVIL}''']
+env = {{ MARKUP = '''{EVIL}{SCRIPT}''' }}
+"""
+REFUSED = f"""
+[suite.evil]
+command = "true"
+timeout_s = '''{EVIL}{SCRIPT}'''
+"{OWNED}" = 1
+"""
 POSITIONS = 12
 
 
@@ -73,7 +97,52 @@ def deliver(worker: httpx.Client, document: dict[str, Any]) -> None:
     pytest.fail(answer.text)
 
 
-def test_markup_stays_text_on_every_page(server: LiveServer) -> None:
+def sync_manifests(server: LiveServer, directory: Path) -> None:
+    """A repository whose manifests, file names, branches, authors and messages hold markup."""
+    repository = Repository(directory / "repository")
+    repository.commit(f"Good {EVIL}{SCRIPT}", tidemark_toml=MANIFEST, **{f"{OWNED}.py": "x"})
+    repository.commit(f"Bad {EVIL}", tidemark_toml=REFUSED)
+    repository.git("branch", f"feature-{OWNED}")
+    with server.engine.begin() as c:
+        projects.save_project(
+            c, READ, repository_url=repository.url, trusted=True, default_branch="main", now=datetime.now(UTC)
+        )
+    assert {each.error for each in housekeeping.sync_all(server.engine, server.config)} == {None}
+    with server.engine.connect() as c:
+        assert c.scalar(text("SELECT count(*) FROM run WHERE spec::text LIKE '%tm-owned%'")) == 1
+        assert c.scalar(text("SELECT count(*) FROM commit WHERE manifest_error LIKE '%tm-owned%'")) == 1
+
+
+def opened_in(browser: Browser, server: LiveServer, paths: Iterable[str]) -> int:
+    """How many pages were opened by somebody who may do everything; none of them may do anything by itself."""
+    with browser.new_context(extra_http_headers={"Authorization": f"Bearer {server.token('admin')}"}) as context:
+        page = context.new_page()
+        done: list[str] = []
+        page.on("dialog", lambda dialog: (done.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("pageerror", lambda error: done.append(f"an error: {error}"))
+        page.on("console", lambda message: message.type == "error" and done.append(f"said: {message.text}"))
+        page.on("response", lambda got: got.status >= 400 and done.append(f"{got.status} of {got.url}"))
+        page.on(
+            "request",
+            lambda asked: asked.url.startswith((server.url, "data:", "blob:")) or done.append(f"asked for {asked.url}"),
+        )
+        page.on("popup", lambda _: done.append("another window"))
+        opened = 0
+        for path in paths:
+            answer = page.goto(server.url + path, wait_until="load")
+            if answer is None or answer.status != 200:
+                done.clear()  # there is no such page, and it said so
+                continue
+            opened += 1
+            page.wait_for_timeout(50)
+            assert page.locator("tm-owned, img[onerror], svg[onload]").count() == 0, path
+            assert page.url.startswith(server.url), (path, page.url)
+            assert done == [], (path, done)
+        return opened
+
+
+def test_markup_stays_text_on_every_page(server: LiveServer, browser: Browser, tmp_path: Path) -> None:
+    sync_manifests(server, tmp_path)
     with server.client("worker") as worker:
         for position in range(POSITIONS):
             deliver(worker, evil_run(position))
@@ -110,11 +179,25 @@ def test_markup_stays_text_on_every_page(server: LiveServer) -> None:
                 assert at < 0, (path, page.text[max(at - 300, 0) : at + 100])
                 shown += "tm-owned" in page.text
     assert shown > 10, "the markup is on the pages, as text"
+    first = [*addresses_of(server, MINE, series[:1], regressions[:1], runs[:1])]
+    first += [f"{path}?project={READ}" for path in ("/", "/board", "/measuring", "/settings")] + ["/suites/evil"]
+    assert opened_in(browser, server, filter(is_page, first)) > 20
+
+
+def is_page(path: str) -> bool:
+    """Whether it is one by itself, and no piece or file."""
+    pieces = (".svg", ".atom", ".ico", ".txt", "/patch", "/cell", "/live", "/healthz", "/readyz")
+    return not path.split("?")[0].endswith(pieces)
 
 
 def addresses(server: LiveServer, series: Any, regressions: Any, runs: Any) -> Iterator[str]:
     """Every page, with each of the things that it can be about."""
-    names = {**NAMES, "suite": "tinygpt", "name": "w1"}
+    for project in (MINE, READ):
+        yield from addresses_of(server, project, series, regressions, runs)
+
+
+def addresses_of(server: LiveServer, project: str, series: Any, regressions: Any, runs: Any) -> Iterator[str]:
+    names = {**NAMES, "suite": "evil" if project == READ else "tinygpt", "name": "w1", "project": project}
     things = {"series_id": series, "regression_id": regressions, "run_id": runs}
     for method, path in routes(server.app):
         if method != "GET" or path.startswith(("/api/", "/sign-in/", "/openapi", "/metrics")):
@@ -124,11 +207,11 @@ def addresses(server: LiveServer, series: Any, regressions: Any, runs: Any) -> I
             filled = path.replace(f"{{{kind}}}", str(thing))
             for name, value in names.items():
                 filled = filled.replace(f"{{{name}:path}}", value).replace(f"{{{name}}}", value)
-            query = f"?project={MINE}" if path in OF_A_PROJECT else ""
+            query = f"?project={project}" if path in OF_A_PROJECT else ""
             yield filled + query
             if path in ("/board", "/search", "/series", "/regressions", "/compare", "/workers"):
                 yield f"{filled}{query}&q={quote(EVIL)}&match={quote(EVIL)}&owner={quote(EVIL)}&testbed={quote(EVIL)}"
     for last in (sha(0), sha(POSITIONS - 1)):
-        yield f"/compare?project={MINE}&base={sha(0)}&head={last}"
+        yield f"/compare?project={project}&base={sha(0)}&head={last}"
     for number in series:
-        yield f"/board/cell?project={MINE}&series={number}&commit={sha(POSITIONS - 1)}"
+        yield f"/board/cell?project={project}&series={number}&commit={sha(POSITIONS - 1)}"

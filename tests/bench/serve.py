@@ -7,7 +7,8 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 
 from backend.api import create_api
-from backend.api.edge.serving import Server, make_server, settle_memory
+from backend.api.edge.memory import settle_memory
+from backend.api.edge.serving import Server, make_server
 from backend.services.base.config import ServiceConfig
 from frontend import mount
 from tests.bench import floor_service

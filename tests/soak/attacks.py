@@ -106,8 +106,9 @@ def flaws_of(guarded: Path) -> list[str]:
 class Floods:
     """Readers, event streams and unfinished bodies, all of them strangers, a few seconds at a time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, project: str) -> None:
         self.port = port
+        self.paths = (f"/api/v1/board?project={project}", "/api/v1/queue", f"/board?project={project}", "/")
         self.report = Report()
         self._threads: list[threading.Thread] = []
 
@@ -126,7 +127,8 @@ class Floods:
         return dict(sorted(counted.items()))
 
     def _readers(self) -> None:
-        asyncio.run(read_for(f"http://127.0.0.1:{self.port}", self.report, readers=READERS, seconds=FLOOD_S))
+        url = f"http://127.0.0.1:{self.port}"
+        asyncio.run(read_for(url, self.report, readers=READERS, seconds=FLOOD_S, paths=self.paths))
 
     def _held_open(self) -> None:
         stream = f"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n\r\n"

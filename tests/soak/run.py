@@ -80,9 +80,11 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
             "project": SLUG, "repository_url": repository.path.as_uri(), "trusted": True,
         }).encode()  # fmt: skip
         assert stack.ask("/api/v1/projects", registered) is not None
-        guarded, floods = attacks.guard(directory), attacks.Floods(stack.port)
+        guarded, floods = attacks.guard(directory), attacks.Floods(stack.port, SLUG)
         _rough_weather(stack, repository, chance, seconds, struck, Hostility(guarded, floods), say)
         figures.flooded = floods.said()
+        if figures.flooded.get("500"):
+            figures.wrong.append(f"{figures.flooded['500']} requests of the floods were answered 500")
         say(f"{len(repository.shas)} commits pushed, {len(struck)} faults; waiting for the queue to empty")
         began = time.monotonic()
         _announce(stack, repository, time.monotonic() + 60)
@@ -202,7 +204,7 @@ _RUNS = text(
          (SELECT array_agg(m.value) FROM measurement m WHERE m.run_id = r.id) AS values,
          (SELECT count(*) FROM artifact a WHERE a.run_id = r.id) AS files,
          (SELECT count(*) FROM judgement j WHERE j.run_id = r.id AND j.superseded_at IS NULL) AS judgements
-       FROM run r JOIN commit k ON k.id = r.commit_id ORDER BY r.requested_at, r.id"""
+       FROM run r JOIN commit k ON k.id = r.commit_id WHERE r.session_id IS NULL ORDER BY r.requested_at, r.id"""
 )
 
 

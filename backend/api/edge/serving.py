@@ -1,6 +1,6 @@
 """Running the application under uvicorn so that Ctrl-C is quick although pages keep event streams open."""
 
-import gc
+import asyncio
 import socket
 from typing import Any
 
@@ -8,6 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from backend.api.edge.connections import PatientProtocol
+from backend.api.edge.memory import give_back_when_quiet
 
 GRACE_S = 3
 
@@ -21,23 +22,17 @@ class Server(uvicorn.Server):
             # each answer waits for the first one's acknowledgement, 40 ms.
             if listener.family in (socket.AF_INET, socket.AF_INET6):
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await super().serve(sockets=sockets)
+        app: Any = self.config.app
+        giving_back = asyncio.create_task(give_back_when_quiet(app.state.lanes), name="tidemark-memory")
+        try:
+            await super().serve(sockets=sockets)
+        finally:
+            giving_back.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         app: Any = self.config.app
         app.state.hub.end_streams()
         await super().shutdown(sockets=sockets)
-
-
-def settle_memory() -> None:
-    """For a process that does nothing but serve: what it is made of stays, and need not be searched for garbage.
-
-    A delivery makes tens of thousands of objects and no cycles; with the usual thresholds the collector went through
-    all of them, and through every module, several times for each.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") -> Server:
