@@ -50,7 +50,7 @@ class JobRunner:
         self.spool = spool
         self.deliverer = deliverer
         self.capabilities = capabilities
-        self.mirrors = Mirrors(config.mirrors_dir, private_hosts=config.private_hosts)
+        self.mirrors = Mirrors(config.mirrors_dir, private_hosts=config.private_hosts, max_bytes=config.run_limit_bytes)
         self.cache = Cache(config.cache_dir, config.cache_limit_bytes)
         self.gpu_trouble: str | None = None
         """A lost GPU comes back with a reset at best: until it is mended and the worker started again."""

@@ -6,7 +6,7 @@ import json
 
 from sqlalchemy import text
 
-from backend.services.ingest.record import MOST_MEASUREMENTS
+from backend.services.ingest.requested import MOST_MEASUREMENTS
 from tests.backend.api.conftest import measurement, run_document
 from tests.conftest import LiveServer
 

@@ -187,7 +187,7 @@ def test_markup_stays_text_on_every_page(server: LiveServer, browser: Browser, t
 def is_page(path: str) -> bool:
     """Whether it is one by itself, and no piece or file."""
     pieces = (".svg", ".atom", ".ico", ".txt", "/patch", "/cell", "/live", "/healthz", "/readyz")
-    return not path.split("?")[0].endswith(pieces)
+    return not path.partition("?")[0].endswith(pieces)
 
 
 def addresses(server: LiveServer, series: Any, regressions: Any, runs: Any) -> Iterator[str]:

@@ -15,7 +15,6 @@ from backend.services.base.config import ServiceConfig
 from backend.services.repository import mirror
 from tests.backend.services.github.test_pull_requests import NOW
 from tests.backend.services.repository.test_sync import Repository
-from worker.execution import checkout
 from worker.execution.checkout import CheckoutError, Mirrors
 
 SUITE = "[suite.good]\ncommand = 'true'\n"
@@ -118,10 +117,25 @@ def blob(repository: Repository) -> bytes:
     return bytes.fromhex(written(repository, "blob", f"# another\n{SUITE}".encode()))
 
 
-def test_a_worker_lays_out_no_billions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "MAX_MEMORY_BYTES", 128 << 20)
+def test_a_worker_lays_out_no_billions_of_files(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit("Good", a="1")
     exploding = on_top(repository, bomb(repository))
-    with pytest.raises(CheckoutError, match=r"git checkout failed: .*memory"):
+    with pytest.raises(CheckoutError, match=r"or more than 5,\d+,\d+ of them; at most"):
         Mirrors(tmp_path / "mirrors").check_out(repository.url, exploding, tmp_path / "checkout")
+    assert not (tmp_path / "checkout").exists()
+
+
+def test_a_worker_lays_out_no_file_that_is_small_in_history_alone(tmp_path: Path) -> None:
+    """200 MB of nothing are 200 kB in a pack: a thousand times that would be a full disk."""
+    repository = Repository(tmp_path / "repository")
+    repository.commit("Good", a="1")
+    with (repository.path / "zeros").open("wb") as file:
+        file.truncate(200 << 20)
+    repository.git("add", "--all")
+    inflated = repository.commit("Inflated", b="1")
+    mirrors = Mirrors(tmp_path / "mirrors", max_bytes=100 << 20)
+    with pytest.raises(CheckoutError, match=r"has files of more than 0\.2 GB"):
+        mirrors.check_out(repository.url, inflated, tmp_path / "checkout")
+    assert not (tmp_path / "checkout").exists()
+    assert sum(path.stat().st_size for path in (tmp_path / "mirrors").rglob("*") if path.is_file()) < 10 << 20

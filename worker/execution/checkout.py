@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from backend.outgoing import AddressRefused, Way, target_of, way_to
 from worker.isolation.processes import signal_name
@@ -32,6 +33,7 @@ LOCK_POLL_S = 0.1
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=20"
 MAX_MEMORY_BYTES = 4 << 30
 """Of git while it lays out a commit: a few trees that name one another make billions of files."""
+MAX_FILES = 5_000_000
 
 
 class CheckoutError(Exception):
@@ -54,8 +56,15 @@ class GitLimits:
 class Mirrors:
     """The repositories this machine keeps a copy of."""
 
-    def __init__(self, directory: Path, limits: GitLimits | None = None, private_hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: GitLimits | None = None,
+        private_hosts: Sequence[str] = (),
+        max_bytes: int = 64_000_000_000,
+    ) -> None:
         self.directory = directory
+        self.max_bytes = max_bytes
         self.private_hosts = private_hosts
         self.limits = limits or GitLimits()
         self.give_up = threading.Event()
@@ -116,7 +125,28 @@ class Mirrors:
         except AddressRefused as refused:
             raise CheckoutError(f"the repository is not fetched: {refused}") from None
 
+    def _refuse_giant(self, mirror: Path, commit: str) -> None:
+        """A few megabytes of history may hold files of terabytes: nothing is laid out that has no room here."""
+        listed = ["git", "-C", str(mirror), "ls-tree", "-r", "-l", "-z", commit]
+        total = files = 0
+        with subprocess.Popen(
+            listed, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=self._environment(Way()),
+        ) as listing:  # fmt: skip
+            assert listing.stdout is not None
+            for sizes in _sizes_in(listing.stdout):
+                total, files = total + sum(sizes), files + len(sizes)
+                if total > self.max_bytes or files > MAX_FILES or self.give_up.is_set():
+                    listing.kill()
+                    break
+        if total > self.max_bytes or files > MAX_FILES:
+            raise CheckoutError(
+                f"commit {commit} has files of more than {total / 1e9:.1f} GB, or more than {files:,} of them; at most "
+                f"{self.max_bytes / 1e9:.1f} GB (TIDEMARK_WORKER_RUN_GB) and {MAX_FILES:,} files are laid out here"
+            )
+
     def _copy_commit(self, mirror: Path, commit: str, target: Path) -> None:
+        self._refuse_giant(mirror, commit)
         kind = "sha256" if len(commit) == 64 else "sha1"
         template = "--template="  # no hooks, no leftovers of this machine's own template
         self._git(None, "init", "--quiet", template, f"--object-format={kind}", "--", str(target), limit_s=60)
@@ -205,6 +235,15 @@ class Mirrors:
             fresh.write_text(text)
             fresh.replace(path)
         return path
+
+
+def _sizes_in(listing: IO[bytes]) -> Iterator[list[int]]:
+    """The sizes that `git ls-tree -l` lists, some at a time: mode, kind, id, size, and behind a tab the name."""
+    rest = b""
+    while chunk := listing.read(65_536):
+        *whole, rest = (rest + chunk).split(b"\0")
+        said = (entry.partition(b"\t")[0].split()[3] for entry in whole)
+        yield [int(size) if size.isdigit() else 0 for size in said]  # a submodule has none
 
 
 def refuse_unusable(repository_url: str, commit: str) -> None:

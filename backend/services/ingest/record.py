@@ -21,7 +21,7 @@ from backend.services.base.access import Principal
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.projects import request_sync
 from backend.services.ingest.claims import check_worker_name
-from backend.services.ingest.requested import check_request
+from backend.services.ingest.requested import check_request, check_size
 from backend.services.judging.judging import Judged, Measured, judge_arrival
 from backend.services.judging.outcome import Arrival, SeriesVerdict, explanation
 from backend.services.judging.together import RecordedTogether
@@ -41,7 +41,6 @@ from backend.store.regressions import regressions as regression_store
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
 LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
-MOST_MEASUREMENTS = 5_000
 # Where results of the default branch wait whose commit was not read yet; git allows no such name.
 UNREAD = " (not read yet)"
 
@@ -88,7 +87,7 @@ def record_run(
     `principal` brings it. `raw` is the body it was read from, `document` what that says, where it is at hand: its
     samples are taken out. `finish` may commit with the last statements (`wire.commit`).
     """
-    _check_size(run)
+    check_size(run)
     digest = hashlib.sha256(raw).digest()
     measured_at = _measured_at(run, now)
     fingerprint = _fingerprint(run.environment)
@@ -135,14 +134,6 @@ def get_document(c: Connection, run_id: str) -> dict[str, Any]:
 
 
 # --- may it come in --------------------------------------------------------------------------------------------------
-
-
-def _check_size(run: Run) -> None:
-    """Every measurement is a series that is locked, judged and stored in the one transaction of its run."""
-    measurements = sum(len(result.measurements) for result in run.results)
-    if measurements > MOST_MEASUREMENTS:
-        accepted = f"at most {MOST_MEASUREMENTS:,} measurements in a run; deliver the results as several runs or suites"
-        raise Invalid.one("results", f"{measurements:,} measurements", accepted)
 
 
 def _measured_at(run: Run, now: datetime) -> datetime:

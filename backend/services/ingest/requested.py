@@ -1,11 +1,22 @@
-"""A result of a run that was asked for: it must be that run, from whoever holds it."""
+"""What a result must be before anything of it is stored: of a bearable size; and of a run that was asked for, that run,
+from whoever holds it."""
 
 from __future__ import annotations
 
-from backend.contract import Run, RunStatus
+from backend.contract import Invalid, Run, RunStatus
 from backend.services.base.errors import Conflict
 from backend.services.queue.dispatch import lease_hash
 from backend.store.ingest.record import RunPlace
+
+MOST_MEASUREMENTS = 5_000
+
+
+def check_size(run: Run) -> None:
+    """Every measurement is a series that is locked, judged and stored in the one transaction of its run."""
+    measurements = sum(len(result.measurements) for result in run.results)
+    if measurements > MOST_MEASUREMENTS:
+        accepted = f"at most {MOST_MEASUREMENTS:,} measurements in a run; deliver the results as several runs or suites"
+        raise Invalid.one("results", f"{measurements:,} measurements", accepted)
 
 
 def check_request(run: Run, place: RunPlace, lease: str | None) -> None:

@@ -30,6 +30,7 @@ from backend.services.base.access import Principal, require_no_workflow
 from backend.services.base.confine import confine
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.ingest.claims import check_worker_name
+from backend.services.ingest.requested import check_size
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.state_cache import save_states, states_of
 from backend.services.judging.stored_runs import StoredRuns
@@ -158,6 +159,7 @@ def _turn(number: int, turn: Any) -> tuple[str, Run, Mapping[str, Any]]:
         for measurement in result.get("measurements", ()):
             measurement.pop("samples", None)
             measurement.pop("samples_taken", None)  # counts of lists that are gone: the turn is read again later
+    check_size(run)
     return turn["arm"], run, document
 
 
