@@ -95,6 +95,51 @@ def test_a_secret_is_told_to_nobody(server: LiveServer) -> None:
     assert MINE not in told
 
 
+FORGED = {
+    "nothing": {},
+    "an empty signature": {"X-Hub-Signature-256": ""},
+    "an empty digest": {"X-Hub-Signature-256": "sha256="},
+    "the digest of an empty secret": {"X-Hub-Signature-256": "EMPTY"},
+    "an older kind of signature": {"X-Hub-Signature": "sha1=" + "0" * 40},
+    "another digest": {"X-Hub-Signature-256": "md5=" + "0" * 32},
+    "a digest with signs of another alphabet": {"X-Hub-Signature-256": "sha256=" + "é" * 64},
+    "two signatures": {"X-Hub-Signature-256": "MINE, THEIRS"},
+    "another project's": {"X-Hub-Signature-256": "THEIRS"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["northsea/loom", "Northsea/Loom", "northsea/loom ", "northsea\\/loom", "evil/../northsea/loom"]
+)
+@pytest.mark.parametrize("forged", FORGED.values(), ids=list(FORGED))
+def test_no_other_signature_and_no_other_spelling_reaches_a_project(
+    server: LiveServer, forged: dict[str, str], name: str
+) -> None:
+    body = ('{"ref": "refs/heads/main", "repository": {"full_name": "' + name + '"}}').encode()
+    secrets = {"EMPTY": "", "MINE, THEIRS": "", "THEIRS": THEIRS}
+    said = {key: sign(secrets[value], body) if value in secrets else value for key, value in forged.items()}
+    if forged.get("X-Hub-Signature-256") == "MINE, THEIRS":
+        said = {"X-Hub-Signature-256": f"{sign('guess', body)}, {sign(THEIRS, body)}"}
+    headers = {"Content-Type": "application/json", "X-GitHub-Event": "push", "X-GitHub-Delivery": "d", **said}
+    raw = {key: value.encode() for key, value in headers.items()}
+    httpx.post(f"{server.url}/api/v1/webhooks/github", content=body, headers=raw, trust_env=False, timeout=60)
+    assert heard(server) == set()
+
+
+def test_a_repository_that_is_named_twice_is_the_one_that_was_signed_for(server: LiveServer) -> None:
+    """Readers of JSON differ in which of two equal keys they take."""
+    for first, second in (("evil/twin", "northsea/loom"), ("northsea/loom", "evil/twin")):
+        twice = f'{{"repository": {{"full_name": "{first}"}}, "repository": {{"full_name": "{second}"}}}}'.encode()
+        headers = {
+            "Content-Type": "application/json",
+            "X-GitHub-Event": "push",
+            "X-GitHub-Delivery": f"delivery-{next(NUMBERS)}",
+            "X-Hub-Signature-256": sign(THEIRS, twice),
+        }
+        httpx.post(f"{server.url}/api/v1/webhooks/github", content=twice, headers=headers, trust_env=False, timeout=60)
+    assert heard(server) <= {"evil/twin"}
+
+
 # --- approvals -------------------------------------------------------------------------------------------------------
 
 

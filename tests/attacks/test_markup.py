@@ -184,6 +184,22 @@ def test_markup_stays_text_on_every_page(server: LiveServer, browser: Browser, t
     assert opened_in(browser, server, filter(is_page, first)) > 20
 
 
+@pytest.mark.parametrize(
+    "name", ["page.html", "picture.svg", "page.xhtml", "script.js", "page.htm", "x.xml", "pdf.pdf"]
+)
+def test_a_file_of_a_run_is_downloaded_and_never_shown(server: LiveServer, name: str) -> None:
+    """It would run as a page of this service's, with the rights of who opened it."""
+    document = run_document(0)
+    with server.client("worker") as worker:
+        deliver(worker, document)
+        stored = worker.put(f"/api/v1/runs/{document['id']}/artifacts/{name}", content=SCRIPT.encode())
+        assert stored.status_code == 201
+        got = worker.get(f"/api/v1/runs/{document['id']}/artifacts/{name}")
+    assert got.headers["content-disposition"].startswith("attachment")
+    assert got.headers["x-content-type-options"] == "nosniff"
+    assert "script-src 'self'" in got.headers["content-security-policy"]
+
+
 def is_page(path: str) -> bool:
     """Whether it is one by itself, and no piece or file."""
     pieces = (".svg", ".atom", ".ico", ".txt", "/patch", "/cell", "/live", "/healthz", "/readyz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -52,3 +53,27 @@ def test_no_commit_reads_a_mirror(untrusted: Any, tmp_path: Path) -> None:
         uid = bench.job.sandbox.user.uid
         looked = subprocess.run(["ls", places[0]], user=uid, capture_output=True, text=True, check=False)
         assert "Permission denied" in looked.stderr
+
+
+def test_a_commit_finds_no_way_to_what_the_worker_keeps(untrusted: Any) -> None:
+    """Mirrors of others, results that wait, what is kept of setups: by their names, and through other processes."""
+    data = untrusted.bench.config.data_dir
+    program = f"""
+import glob, json, os
+DATA = {str(data)!r}
+tried = [DATA + "/mirrors", DATA + "/host-1/spool", DATA + "/host-1/cache", DATA + "/host-1/collected",
+         *glob.glob("/proc/[0-9]*/cwd"), *glob.glob("/proc/[0-9]*/root")]
+seen = []
+for place in tried:
+    try:
+        if any(name != ".git" and name.endswith((".git", ".lock", "spool")) for name in os.listdir(place)):
+            seen.append(place)
+    except OSError:
+        pass
+out = os.path.dirname(os.environ["TIDEMARK_RUN_JSON"])
+json.dump(seen, open(os.path.join(out, "seen.json"), "w"))
+json.dump({{"schema": "tidemark.run/1", "status": "ok", "results": []}}, open(os.environ["TIDEMARK_RUN_JSON"], "w"))
+"""
+    run = untrusted(program)
+    if untrusted.bench.job.sandbox.protects:
+        assert json.loads(untrusted.bench.service.artifacts[run["id"], "seen.json"]) == []

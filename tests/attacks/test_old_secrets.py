@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
+from backend.api import create_api
 from backend.services.base import access
 from backend.services.base.access import Scope
+from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Unauthenticated
-from tests.conftest import LiveServer
+from tests.conftest import LiveServer, ServeApp
 from tidemark.machine.datadir import DataDirectory
 from tidemark.prepare import ADMIN_TOKEN, _keep_token
 
@@ -87,3 +91,46 @@ def test_using_a_session_makes_it_no_longer(live_server: LiveServer) -> None:
         browser.get("/api/v1/tokens")
         live_server.app.state.last_used.write(c)
         assert c.scalar(text("SELECT expires_at FROM web_session")) == ends
+
+
+def test_a_link_that_many_open_at_once_signs_one_of_them_in(live_server: LiveServer) -> None:
+    with live_server.engine.begin() as c:
+        secret = access.create_sign_in_link(c, live_server.config, NOW).rpartition("/")[2]
+
+    def open_it(_: int) -> int:
+        return httpx.get(f"{live_server.url}/sign-in/{secret}", trust_env=False, timeout=30).status_code
+
+    with ThreadPoolExecutor(10) as pool:
+        assert sorted(pool.map(open_it, range(10))) == [303] + [403] * 9
+    with live_server.engine.connect() as c:
+        assert c.scalar(text("SELECT count(*) FROM web_session")) == 1
+
+
+def test_a_stream_that_a_token_opened_ends_when_the_token_is_revoked(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> None:
+    closed = replace(service_config, public_read=False, sse_heartbeat_s=0.2)
+    with (
+        serve_app(create_api(closed, committing_engine), committing_engine, closed) as server,
+        server.client("read") as reader,
+        reader.stream("GET", "/api/v1/events") as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines) == ": connected"
+        with server.engine.begin() as c:
+            c.execute(text("UPDATE api_token SET revoked_at = now()"))
+        assert all("data" not in line for line in lines), "and it ends"
+
+
+@pytest.mark.parametrize(
+    "shown", ["Bearer  {}", "bearer {}", "Bearer {}\u00a0", "Basic {}", "{}", "Bearer {}, Bearer {}"]
+)
+def test_a_revoked_token_is_not_let_in_by_writing_it_otherwise(live_server: LiveServer, shown: str) -> None:
+    token = live_server.token("admin")
+    with live_server.engine.begin() as c:
+        c.execute(text("UPDATE api_token SET revoked_at = now()"))
+    said = shown.format(token, token).encode("latin-1")
+    answer = httpx.get(
+        f"{live_server.url}/api/v1/tokens", headers={b"Authorization": said}, trust_env=False, timeout=60
+    )
+    assert answer.status_code == 401

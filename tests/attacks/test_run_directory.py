@@ -66,6 +66,23 @@ ATTACKS = {
     "an artifact is a file of the kernel's": "result(); link(OUT + '/notes.txt', '/proc/self/environ')",
     "an artifact is as large as a disk": "result(); open(OUT + '/notes.txt', 'w').truncate(1 << 42)",
     "twenty thousand artifacts": "result(); [open(f'{OUT}/ {n}', 'w').close() for n in range(20_000)]",
+    "artifacts whose names are no text": """
+result()
+names = (b"\\xff\\xfe.txt", b"a\\nb.txt", b"\\x1b[2Jx.txt", b".hidden", b"x" * 255, chr(0x202e).encode() + b".exe")
+for name in names:
+    plant(OUT.encode() + b"/" + name, lambda place: open(place, "w").close())""",
+    "an artifact that is a socket": """
+result(); import socket; os.chdir(OUT); socket.socket(socket.AF_UNIX).bind('notes.txt')""",
+    "a result with extended rights and set-user-id": """
+result(); os.chmod(os.environ["TIDEMARK_RUN_JSON"], 0o6777); os.chmod(OUT, 0o7777); os.chmod(TOP + "/home", 0o7777)""",
+    "its repository's hooks and settings": """
+result(); os.makedirs(".git/hooks", exist_ok=True)
+for hook in ("post-checkout", "reference-transaction", "pre-auto-gc"):
+    with open(f".git/hooks/{hook}", "w") as file: file.write(f"#!/bin/sh\\nrm -rf {ROOM}\\n")
+    os.chmod(f".git/hooks/{hook}", 0o755)
+with open(".git/config", "a") as file:
+    file.write(f"[core]\\nfsmonitor = rm -rf {ROOM}\\nsshCommand = rm -rf {ROOM}\\n")""",
+    "results that nobody may read": "result(); os.chmod(OUT, 0); os.chmod(TOP + '/home', 0)",
     "a thousand directories inside one another": "result()\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')",
 }
 
