@@ -3,6 +3,11 @@ strangers flood the service; then every run must have ended
 exactly once, with its own result or with a reason, and nothing may be left running.
 
     python -m tests.soak.run --minutes 10 --seed 1
+
+With `--calm` nothing is broken: pushes, open pages and readers for as long, and at the end how memory, descriptors and
+connections went, with their slopes. What grows for sure is wrong.
+
+    python -m tests.soak.run --calm --minutes 30
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from tests.soak import attacks
+from tests.soak import attacks, trends
 from tests.soak.faults import Struck, strike
 from tests.soak.stack import LEASE_S, SLUG, WORKERS, Repository, Stack, expected_value
 
@@ -64,11 +69,13 @@ class Figures:
     delivered_without_files: int = 0
     """The disk had no room for them: the result was kept in memory."""
     left_processes: int = 0
+    pages_read: int = 0
+    trends: list[trends.Trend] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
 
-def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say) -> Figures:
-    """Pushes and faults for so long, then quiet until the queue is empty, then the count."""
+def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say, calm: bool = False) -> Figures:
+    """Pushes, and faults unless `calm`, for so long; then quiet until the queue is empty; then the count."""
     chance = random.Random(seed)
     figures = Figures(seed=seed, seconds=seconds)
     stack = Stack(directory)
@@ -81,7 +88,12 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
         }).encode()  # fmt: skip
         assert stack.ask("/api/v1/projects", registered) is not None
         guarded, floods = attacks.guard(directory), attacks.Floods(stack.port, SLUG)
-        _rough_weather(stack, repository, chance, seconds, struck, Hostility(guarded, floods), say)
+        if calm:
+            watched = trends.calm_weather(stack, repository, chance, seconds, say)
+            figures.pages_read, figures.trends = watched.pages, watched.trends
+            figures.wrong += watched.wrong
+        else:
+            _rough_weather(stack, repository, chance, seconds, struck, Hostility(guarded, floods), say)
         figures.flooded = floods.said()
         if figures.flooded.get("500"):
             figures.wrong.append(f"{figures.flooded['500']} requests of the floods were answered 500")
@@ -282,7 +294,11 @@ def _recoveries(lost: list[dict[str, Any]], struck: list[Struck]) -> list[float]
 
 
 def report(figures: Figures) -> str:
-    lines = [f"{name.replace('_', ' ')}: {value}" for name, value in asdict(figures).items() if name != "wrong"]
+    lines = [f"{name.replace('_', ' ')}: {value}" for name, value in asdict(figures).items()
+             if name not in ("wrong", "trends")]  # fmt: skip
+    if figures.trends:
+        lines += ["", f"{'after warming up':<24} {'first':>8} {'last':>8} {'most':>8}    {'slope':>10}"]
+        lines += [each.line() for each in figures.trends]
     return "\n".join([*lines, *(f"WRONG: {flaw}" for flaw in figures.wrong[:20]), "" if figures.wrong else "all right"])
 
 
@@ -291,6 +307,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 10_000)
     parser.add_argument("--drain-minutes", type=float, default=10.0)
+    parser.add_argument("--calm", action="store_true", help="break nothing, and watch memory and connections")
     parser.add_argument("--keep", type=Path, help="keep everything here, logs included")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     told = parser.parse_args()
@@ -299,7 +316,7 @@ def main() -> int:
     directory.chmod(0o711)
     try:
         figures = soak(
-            directory, seconds=told.minutes * 60, seed=told.seed, drain_s=told.drain_minutes * 60,
+            directory, seconds=told.minutes * 60, seed=told.seed, drain_s=told.drain_minutes * 60, calm=told.calm,
             say=lambda line: print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True),
         )  # fmt: skip
         print(report(figures))
