@@ -38,6 +38,7 @@ def json_lines() -> logging.Formatter:
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.stdlib.ExtraAdder(),
+            _without_colours,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.processors.format_exc_info,
         ],
@@ -46,6 +47,13 @@ def json_lines() -> logging.Formatter:
             structlog.processors.JSONRenderer(serializer=_as_text),
         ],
     )
+
+
+def _without_colours(logger: object, method: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Uvicorn says some things twice, the second time for a terminal."""
+    del logger, method
+    line.pop("color_message", None)
+    return line
 
 
 def _as_text(line: object, default: object = None) -> str:

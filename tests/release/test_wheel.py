@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.services.base.config import ServiceConfig
 from tidemark import __version__
 from tidemark.machine import ports
+from worker.config import WorkerConfig
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("tidemark", "backend", "frontend", "worker", "benchmarks", "migrations")
@@ -90,6 +92,13 @@ def test_the_wheel_says_its_version_licences_and_pythons(wheel: Path) -> None:
         r'os: ubuntu-24\.04, python: "(3\.\d+)"', (ROOT / ".github/workflows/ci.yml").read_text()
     )
     assert {"server", "otel", "torch"} <= set(told.get_all("Provides-Extra", []))
+
+
+def test_what_states_a_version_states_that_of_the_package() -> None:
+    """The parts know nothing of the launcher, so their defaults are a second place; the launcher always tells them."""
+    stated = {config.__dataclass_fields__["version"].default for config in (ServiceConfig, WorkerConfig)}
+    assert stated == {__version__}
+    assert __version__ in re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
 def test_the_client_needs_nothing_but_the_standard_library(place: Path, wheel: Path) -> None:

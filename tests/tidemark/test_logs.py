@@ -37,7 +37,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_line_of_json_has_time_level_logger_and_what_happened(said: io.StringIO) -> None:
-    logging.getLogger("tidemark.x").warning("%d runs\nwait", 3, extra={"run_id": RUN})
+    logging.getLogger("tidemark.x").warning("%d runs\nwait", 3, extra={"run_id": RUN, "color_message": "x"})
     (line,) = lines(said)
     assert line.pop("time").endswith("Z")
     assert line == {"level": "warning", "logger": "tidemark.x", "event": "3 runs\nwait", "run_id": RUN}

@@ -44,6 +44,7 @@ def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") 
             port=port,
             log_level=log_level,
             access_log=False,
+            log_config=None,  # as every logger of the process, whatever that is
             server_header=False,
             date_header=True,
             timeout_graceful_shutdown=GRACE_S,
