@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus, urlencode
 PLACE = ("project", "testbed", "branch", "suite", "dtype", "mode", "backend", "metric", "theme")
 
 # What holds for one look only: a cursor belongs to the filters it was made with, a deed is told once.
-FLEETING = frozenset({"cursor", "done"})
+FLEETING = frozenset({"cursor", "done", "refused"})
 
 Value = str | int | float | bool | None | Iterable[str]
 

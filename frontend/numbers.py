@@ -142,6 +142,8 @@ def interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
     ends = [f"{MINUS if end < 0 else ''}{bare_percent(end)}" for end in (low, high)]
+    if ends[0] == ends[1]:  # a narrow one of a large change
+        ends = [f"{end * 100:.1f}".replace("-", MINUS) for end in (low, high)]
     return f"{ends[0]} … {ends[1]}{THIN}%"
 
 

@@ -83,7 +83,9 @@ def decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: P
 def _as_decided(regression: TrackedRegression, event: PersonDecided) -> TrackedRegression:
     match event.action:
         case Action.ACKNOWLEDGE:
-            return replace(regression, state=state_after(regression, Step.ACKNOWLEDGE), owner=event.actor)
+            return replace(
+                regression, state=state_after(regression, Step.ACKNOWLEDGE), owner=event.owner or event.actor
+            )
         case Action.RELEASE:
             free = replace(regression, owner=None)
             return replace(free, state=state_after(free, Step.RELEASE))

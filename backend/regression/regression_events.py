@@ -67,6 +67,8 @@ class PersonDecided:
     actor: str
     reason: str | None = None
     note: str | None = None
+    owner: str | None = None
+    """Of an acknowledgement: who has it from now on, where that is not the actor."""
     positions: Mapping[str, int] = field(default_factory=dict)
     """Of a decision: the newest position of each series then, by its id."""
 

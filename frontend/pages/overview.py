@@ -10,7 +10,6 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.services.joint.status import joint_status
-from backend.services.reports.facets import passes
 from backend.services.reports.trend_grid import Mean
 from backend.services.reports.trends import Onset, Strip, TrendQuery, Trends, load_trends
 from backend.services.triage import views as service
@@ -23,7 +22,8 @@ from frontend.frame import Visit, Visiting
 from frontend.links import Here
 from frontend.markup import html
 from frontend.pages.board import moment
-from frontend.pages.regressions import interval_of, name_of, suspects
+from frontend.pages.regressions import interval_of, name_of, passing, suspects
+from frontend.regression_groups import began, onset_of
 from frontend.render import change_mark, script_json
 from frontend.words import plural
 
@@ -291,7 +291,7 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
             project=trends.project, state=state, testbed=visit.here.get("testbed") or None, limit=limit
         )
         found = service.list_regressions(visit.c, wanted).items
-        return [each for each in found if _passes(each, chosen)]
+        return passing(found, chosen)
 
     current = listed("suspect,open", 200)
     closed = [
@@ -322,23 +322,13 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
     return groups, alarms, closed
 
 
-def _passes(each: Regression, chosen: dict[str, tuple[str, ...]]) -> bool:
-    pairs = (part.partition("=") for part in (each.variant or "").split(",") if part)
-    return passes(chosen, each.suite or "", each.metric or "", {name: value for name, _, value in pairs})
-
-
 def by_onset(trends: Trends, items: Sequence[Regression]) -> list[OpenCase]:
     """One case for all regressions that began at one commit, the newest onset first."""
     groups: dict[tuple[str, object], list[Regression]] = {}
     for each in items:
-        begun = each.first_bad.position if each.first_bad and each.first_bad.position is not None else f"R{each.id}"
-        groups.setdefault((each.testbed, begun), []).append(each)
+        groups.setdefault(onset_of(each), []).append(each)
     cases = [_case(trends, found) for found in groups.values()]
-    return sorted(cases, key=lambda case: _since(case.lead), reverse=True)
-
-
-def _since(each: Regression) -> datetime:
-    return each.first_bad.committed_at if each.first_bad and each.first_bad.committed_at else each.opened_at
+    return sorted(cases, key=lambda case: began(case.lead), reverse=True)
 
 
 def _case(trends: Trends, found: list[Regression]) -> OpenCase:

@@ -1,80 +1,70 @@
 """Regressions: the on-call's list (what needs a person first), and what people do about them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.cause.attribution import CauseName
-from backend.regression.regression_state import OPEN
-from backend.services.base.errors import BadRequest
+from backend.regression.regression_state import OPEN, Action
+from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.metric_words import worse_word
 from backend.services.base.projects import check_regression
+from backend.services.plans.bisect import cancel_bisection, start_bisection
+from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import history
+from backend.services.reports.facets import FACETS, passes
 from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
 from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers
-from frontend.figures.small import sparkline
+from frontend.facets import chosen_facets, facet_bar
+from frontend.figures.strips import CASE_POINTS, case_line
 from frontend.frame import Visit, Visiting
 from frontend.links import Here, link
 from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
+from frontend.regression_groups import By, Item, Sort, grouped
 from frontend.render import render
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
 
 CLOSED_FOR = timedelta(days=7)
-PICTURES = 30  # rows with a sparkline; a longer list is read by its words
-PICTURE_POINTS = 40
 FILTERS = (
     ("cause", "Cause"),
-    ("suite", "Suite"),
     ("benchmark", "Benchmark"),
-    ("metric", "Metric"),
-    ("testbed", "Testbed"),
     ("owner", "Owner"),
     ("min_change", "At least %"),
     ("since", "Since"),
     ("until", "Until"),
     ("commits", "Commits"),
 )
+UNUSED = {
+    "branch": "regressions are those of the default branch",
+    "base": "each regression has its own base and head",
+    "head": "each regression has its own base and head",
+    "range": "open ones are shown however old they are; Filter… has dates",
+    "granularity": "a regression begins at a commit",
+}
 STATES = (("Current", ""), ("Open", "open"), ("Suspects", "suspect"), ("Closed", "closed"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """A regression as a row."""
-
-    regression: Regression
-    headline: str
-    sub: str
-    interval: str
-    still: Markup
-    spark: Markup
-    suspects: str
-    open: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegressionGroup:
-    title: str
-    note: str
-    items: list[Item]
 
 
 @router.get("/regressions")
 def regressions_page(visit: Visiting) -> Response:
     """The list of regressions; those that nobody has taken come first."""
     project, here = visit.project(), visit.here
+    by, sort = _one_of(By, here.get("by"), "by"), _one_of(Sort, here.get("sort"), "sort")
     found, following = listed(visit, project)
-    pictures = pictures_of(visit, project, found[:PICTURES])
-    groups = grouped([item(each, pictures.get(each.id, EMPTY)) for each in found])
+    found = passing(found, chosen_facets(here))
+    pictures = pictures_of(visit, project, found)
+    groups = grouped([item(each, pictures.get(each.id, EMPTY)) for each in found], by, sort)
+    counts = service.count_by_state(visit.c, project) if project else {}
     return visit.page(
         "regressions.html",
         page="regressions",
@@ -84,7 +74,19 @@ def regressions_page(visit: Visiting) -> Response:
         path="/regressions",
         groups=groups,
         next=following,
-        states=[(label, here(state=value or None), here.get("state") == value) for label, value in STATES],
+        states=[
+            (
+                f"{label} {counts.get(value, 0)}" if value else label,
+                here(state=value or None),
+                here.get("state") == value,
+            )
+            for label, value in STATES
+        ],
+        facets=facet_bar(visit, project, base=("–", None), head=("–", None), unused=UNUSED),
+        by=[
+            (each.value.capitalize(), here(by=each.value if each is not By.ONSET else None), each is by) for each in By
+        ],
+        sorts=[(each.value, each is sort) for each in Sort],
         active=[(name, label, here.get(name)) for name, label in FILTERS if here.get(name)],
         causes=[cause.value for cause in CauseName],
         api_query=f"{visit.config.public_url.rstrip('/')}/api/v1/regressions{here().removeprefix('/regressions')}",
@@ -94,16 +96,29 @@ def regressions_page(visit: Visiting) -> Response:
     )
 
 
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _one_of(kind: type[Choice], value: str, name: str) -> Choice:
+    """The choice of an address, the first one where it makes none."""
+    if value and value not in set(kind):
+        raise BadRequest.field(name, value, [each.value for each in kind])
+    return kind(value) if value else next(iter(kind))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """A bulk action just taken, which can be undone."""
 
     words: str
     ids: tuple[int, ...]
+    undo: str
 
 
 DONE_WORDS = {
     "acknowledge": "taken",
+    "assign": "assigned",
+    "bisect": "being bisected",
     "release": "released",
     "expected": "accepted as expected",
     "invalid": "called not real",
@@ -113,10 +128,14 @@ DONE_WORDS = {
 def done_of(here: Here) -> Done | None:
     """The deed in the address, such as `acknowledge~3~5`."""
     action, *ids = here.get("done").split("~")
-    if action not in DONE_WORDS or not ids or not all(each.isdecimal() and len(each) < 10 for each in ids):
+    refused = here.get("refused")
+    if action not in DONE_WORDS or not all(each.isdecimal() and len(each) < 10 for each in (*ids, refused or "0")):
         return None
-    chosen = tuple(map(int, ids))
-    return Done(words=f"{plural(len(chosen), 'regression')} {DONE_WORDS[action]}.", ids=chosen)
+    chosen, undo = tuple(map(int, ids)), "stop-bisecting" if action == "bisect" else "undo"
+    words = f"{plural(len(chosen), 'regression')} {DONE_WORDS[action]}."
+    if refused:
+        words += f" {refused} cannot be: their page says why."
+    return Done(words=words, ids=chosen, undo=undo)
 
 
 def listed(visit: Visit, project: str | None) -> tuple[list[Regression], str | None]:
@@ -138,9 +157,7 @@ def filter_of(here: Here, project: str, state: str, limit: int) -> RegressionFil
         project=project,
         state=state,
         cause=here.get("cause") or None,
-        suite=here.get("suite") or None,
         benchmark=here.get("benchmark") or None,
-        metric=here.get("metric") or None,
         testbed=here.get("testbed") or None,
         owner=here.get("owner") or None,
         commits=here.get("commits") or None,
@@ -226,47 +243,36 @@ def suspects(regression: Regression) -> str:
 
 
 def pictures_of(visit: Visit, project: str | None, shown: Sequence[Regression]) -> dict[int, Markup]:
-    """The newest points of each regression's leading series."""
-    if project is None:
+    """The points around each onset, which stands at the same place and on the same scale in every row."""
+    onsets = {
+        each.id: (each.series_id, each.first_bad.position)
+        for each in shown
+        if each.series_id is not None and each.first_bad is not None and each.first_bad.position is not None
+    }
+    if project is None or not onsets:
         return {}
-    leading = {each.id: (each, each.series_id) for each in shown if each.series_id is not None}
-    points = history.recent_points(visit.c, project, sorted({s for _, s in leading.values()}), PICTURE_POINTS)
-    return {number: picture_of(each, *points[series]) for number, (each, series) in leading.items()}
+    points = history.points_around(visit.c, project, sorted(set(onsets.values())), CASE_POINTS)
+    found = {each.id: (each, points[onsets[each.id]]) for each in shown if onsets.get(each.id) in points}
+    return {number: picture_of(each, *around) for number, (each, around) in found.items()}
 
 
 def picture_of(regression: Regression, positions: Sequence[int], values: Sequence[float]) -> Markup:
+    """Up is better, whichever way the metric points."""
     onset = regression.first_bad.position if regression.first_bad else None
-    split = None
-    if onset is not None and regression.still_bad:
-        split = next((index for index, position in enumerate(positions) if position >= onset), None)
-    return sparkline(list(values), split=split)
+    lower = regression.direction != "higher"
+    performance = [1 / value if lower and value else value for value in values]
+    split = None if onset is None else next((i for i, position in enumerate(positions) if position >= onset), None)
+    return case_line(performance, split)
 
 
-def grouped(items: list[Item]) -> list[RegressionGroup]:
-    """Group the list; regressions that need a person come first."""
-    unowned, in_hand, machine, suspected, over = [], [], [], [], []
-    for each in items:
-        regression = each.regression
-        if regression.state not in OPEN:
-            over.append(each)
-        elif regression.held_back:
-            machine.append(each)
-        elif regression.state == "suspect":
-            suspected.append(each)
-        elif regression.state == "acknowledged" or regression.owner:
-            in_hand.append(each)
-        else:
-            unowned.append(each)
-    groups = (
-        RegressionGroup(title="Nobody on it", note="confirmed, not taken", items=unowned),
-        RegressionGroup(title="In hand", note="", items=in_hand),
-        RegressionGroup(title="Suspects", note="more runs will tell; nobody was told", items=suspected),
-        RegressionGroup(
-            title="The machine or its environment, not the code", note="no cell is red because of it", items=machine
-        ),
-        RegressionGroup(title="Recovered and closed", note="", items=over),
-    )
-    return [group for group in groups if group.items]
+def passing(found: Sequence[Regression], chosen: Mapping[str, Sequence[str]]) -> list[Regression]:
+    """Those whose leading series has one of the chosen values of every facet that is set."""
+    return [each for each in found if _passes(each, chosen)]
+
+
+def _passes(each: Regression, chosen: Mapping[str, Sequence[str]]) -> bool:
+    pairs = (part.partition("=") for part in (each.variant or "").split(",") if part)
+    return passes(chosen, each.suite or "", each.metric or "", {name: value for name, _, value in pairs})
 
 
 def describe(found: list[Regression], project: str | None) -> str:
@@ -288,8 +294,8 @@ class Nothing:
 
 def nothing(here: Here, project: str | None) -> Nothing:
     """An empty list says whether that is good news."""
-    if any(here.get(name) for name, _ in FILTERS) or here.get("still_bad"):
-        ways = (("Clear filters", here.page("/regressions", state=here.get("state"))),)
+    if any(here.get(name) for name in (*(name for name, _ in FILTERS), *FACETS, "testbed", "still_bad")):
+        ways = (("Clear filters", link("/regressions", project=project, state=here.get("state"))),)
         return Nothing(sentence="No regression matches these filters.", instead="", ways=ways)
     if here.get("state"):
         ways = (("Show current", here(state=None)),)
@@ -304,16 +310,46 @@ def nothing(here: Here, project: str | None) -> Nothing:
 # --- what people do --------------------------------------------------------------------------------------------------
 
 
-def act(visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: str, note: str) -> None:
-    """Do what the form says to every regression chosen, in one transaction."""
+def act(
+    visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: str, note: str, owner: str = ""
+) -> list[int]:
+    """Do what the form says to every regression chosen, in one transaction. Returns those to which it could be done:
+    a bisection needs a range that workers of ours can measure, which a row of the list does not show."""
     visit.check_action(csrf_token)
     for number in chosen:
         check_regression(visit.c, number, visit.principal)
+    if action == "assign" and not owner.strip():
+        raise BadRequest.field("owner", owner, "the name of whoever is to have them")
+    if action in ("bisect", "stop-bisecting"):
+        return [number for number in chosen if bisect_or_stop(visit, number, action)]
     triage_service.lock_series(visit.c, chosen)
     for number in chosen:
         triage_service.triage(
-            visit.c, number, action, visit.principal.name, now=visit.now, reason=reason or None, note=note or None
+            visit.c,
+            number,
+            Action.ACKNOWLEDGE if action == "assign" else action,
+            visit.principal.name,
+            now=visit.now,
+            reason=reason or None,
+            note=note or None,
+            owner=owner.strip() if action == "assign" else None,
         )
+    return chosen
+
+
+def bisect_or_stop(visit: Visit, number: int, action: str) -> bool:
+    """Close the range of a regression, or stop closing it, where that can be done."""
+    if action == "bisect":
+        try:
+            with visit.c.begin_nested():
+                start_bisection(visit.c, number, visit.principal.name, visit.config, visit.now)
+        except Conflict:
+            return False
+        return True
+    known = bisection_of_regression(visit.c, number)
+    if known is not None and known.state == "running":
+        cancel_bisection(visit.c, known.id, f"cancelled by {visit.principal.name}", visit.now)
+    return True
 
 
 @router.post("/regressions/triage")
@@ -323,18 +359,20 @@ def triage_several(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
     id: Annotated[list[int] | None, Form(max_length=500)] = None,
     reason: Annotated[str, Form(max_length=2000)] = "",
+    owner: Annotated[str, Form(max_length=100)] = "",
     back: Annotated[str, Form(max_length=4000)] = "/regressions",
 ) -> Response:
     """The bar below the list: the same word for every row that is ticked."""
     if not id:
         raise BadRequest.field("id", None, "at least one regression; tick its box")
-    act(visit, id, action, csrf_token, reason, "")
+    could = act(visit, id, action, csrf_token, reason, "", owner)
     # Only ever back to our own list: the field could say anything.
     if back == "/" or back.startswith("/?"):
         return RedirectResponse(back, status_code=303)
     target = back if back.startswith("/regressions") else "/regressions"
     if action in DONE_WORDS:
-        target += f"{'&' if '?' in target else '?'}done={'~'.join([action, *map(str, id)])}"
+        target += f"{'&' if '?' in target else '?'}done={'~'.join([action, *map(str, could)])}"
+        target += f"&refused={len(id) - len(could)}" if len(could) < len(id) else ""
     return RedirectResponse(target, status_code=303)
 
 

@@ -244,6 +244,14 @@ def test_what_was_done_in_bulk_can_be_undone(own_site: Site, visit: Enter, tmp_p
     page.locator("#done").get_by_role("button", name="Undo").click()
     expect(page.locator(".sec").first).to_contain_text("Nobody on it")
     expect(page.locator("#done")).to_have_count(0)
+    page.get_by_label("Select all").check()
+    page.locator("#bulk-owner").fill("p.sharma")
+    page.locator("#bulk").get_by_role("button", name="Assign").click()
+    expect(page.locator("#done")).to_contain_text("1 regression assigned")
+    expect(page.locator(".c-who").first).to_contain_text("p.sharma")
+    page.get_by_label("Select all").check()
+    page.locator("#bulk").get_by_role("button", name="Bisect").click()
+    expect(page.locator("#done")).to_contain_text("1 cannot be")  # its results came from elsewhere
     page.goto(own_site.url + "/regressions?project=a/bulk&state=closed")
     expect(page.get_by_label("Select all")).to_have_count(0)
 

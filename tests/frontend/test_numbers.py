@@ -93,3 +93,8 @@ def test_a_duration_names_its_two_largest_parts(seconds: float, text: str) -> No
 def test_time_left_is_written_like_the_guess_it_is() -> None:
     assert numbers.rough_duration(13.7 * 60) == "~14 min"
     assert numbers.rough_duration(12) == "~10 s"
+
+
+def test_a_narrow_interval_of_a_large_change_keeps_its_width() -> None:
+    assert numbers.interval(0.176, 0.184) == "17.6 … 18.4\u202f%"
+    assert numbers.interval(0.068, 0.081) == "6.8 … 8.1\u202f%"

@@ -253,11 +253,11 @@ def load_points(
     return _commits(c, info, first, newest, last or MAX_POINTS)
 
 
-def recent_points(
-    c: Connection, project: str, series: Sequence[int], last: int
-) -> Mapping[int, tuple[list[int], list[float]]]:
-    """Positions and values of the newest points of several series of a project, oldest first: for small pictures."""
-    return store.recent_points(c, find_project(c, project).id, series, last) if series else {}
+def points_around(
+    c: Connection, project: str, onsets: Sequence[tuple[int, int]], limit: int
+) -> Mapping[tuple[int, int], tuple[list[int], list[float]]]:
+    """Positions and values of several series of a project on either side of a position each, oldest first."""
+    return store.points_around(c, find_project(c, project).id, onsets, limit) if onsets else {}
 
 
 def _storable(name: str | None) -> str | None:

@@ -35,8 +35,10 @@ def triage(
     now: datetime,
     reason: str | None = None,
     note: str | None = None,
+    owner: str | None = None,
 ) -> RegressionDetail:
-    """Do what a person says, as a further event of the regression."""
+    """Do what a person says, as a further event of the regression. `owner`: for whom it is acknowledged, where that is
+    not the actor."""
     before = _locked(c, regression_id)
     wanted, reason, note = _request(action, reason, note)
     if wanted not in possible_actions(before):
@@ -47,7 +49,7 @@ def triage(
         )
     decision = decides(before, wanted)
     positions = {} if decision is None else _decide_series(c, regression_id, decision.value)
-    said = PersonDecided(action=wanted, actor=actor, reason=reason, note=note, positions=positions)
+    said = PersonDecided(action=wanted, actor=actor, reason=reason, note=note, owner=owner, positions=positions)
     after = apply.apply_event(c, regression_id, said, now)
     if before.is_decided and not after.is_decided:
         _judge_again(c, before, now)

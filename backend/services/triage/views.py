@@ -16,6 +16,7 @@ from backend.regression.decisions import possible_actions
 from backend.regression.grouping import NEAR
 from backend.regression.regression_state import RegressionState
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.runs.reproducing import Subject, at_commit
 from backend.store.regressions import regressions as store
@@ -229,6 +230,13 @@ def list_regressions(c: Connection, wanted: RegressionFilter) -> Page[Regression
     rows = views.listed(c, _filters(c, wanted), wanted.limit + 1)
     items = tuple(_regression(row) for row in rows[: wanted.limit])
     return Page(items, str(items[-1].id) if len(rows) > wanted.limit else None)
+
+
+def count_by_state(c: Connection, project: str) -> dict[str, int]:
+    """How many regressions a project has in each state, and in each group of states (`open`, `closed`)."""
+    counts = views.count_by_state(c, find_project(c, project).id)
+    groups = {name: sum(counts.get(state.value, 0) for state in states) for name, states in STATE_GROUPS.items()}
+    return counts | groups
 
 
 def get_regression(c: Connection, regression_id: int) -> RegressionDetail:

@@ -73,6 +73,14 @@ def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMap
     return list(c.execute(statement, {**filters, "limit": limit}).mappings())
 
 
+def count_by_state(c: Connection, project_id: int) -> dict[str, int]:
+    """How many regressions a project has in each state."""
+    rows = c.execute(
+        text("SELECT state, count(*) FROM regression WHERE project_id = :id GROUP BY 1"), {"id": project_id}
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def one(c: Connection, regression_id: int) -> RowMapping | None:
     return c.execute(text(f"{_LISTED} WHERE g.id = :id"), {"id": regression_id}).mappings().one_or_none()
 

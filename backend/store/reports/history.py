@@ -1,6 +1,6 @@
 """Reads of one series over time, and the list of series. Points come packed, as the board's do: see `POINT`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
-from backend.store.base.spans import Period, Spans, period_of_commits
+from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
 
 
@@ -147,7 +147,6 @@ _LIST = text(
          AND (s.suite || ' ' || s.benchmark || ' ' || s.variant_key || ' ' || s.metric) ILIKE ALL (:patterns)
        ORDER BY s.id LIMIT :limit"""
 )
-NO_POSITION_IS_HIGHER = 2**31 - 1
 FLOATS = (
     "value",
     "smoothed",
@@ -205,15 +204,20 @@ FROM (SELECT * FROM judgement
 CROSS JOIN LATERAL (SELECT * FROM commit WHERE id = j.commit_id OFFSET 0) AS c
 CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r"""
 )
-_RECENT = text(
-    """SELECT u.id, array_agg(j.position ORDER BY j.position) , array_agg(j.value ORDER BY j.position)
-       FROM unnest(CAST(:series AS integer[])) AS u (id)
+_AROUND = text(
+    """SELECT u.id, u.onset, array_agg(j.position ORDER BY j.position), array_agg(j.value ORDER BY j.position)
+       FROM unnest(CAST(:series AS integer[]), CAST(:onsets AS integer[])) AS u (id, onset)
        CROSS JOIN LATERAL (
-         SELECT position, value FROM judgement
-         WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
-           AND measured_at >= :since AND measured_at < :until
-         ORDER BY position DESC LIMIT :limit) AS j
-       GROUP BY u.id"""
+         (SELECT position, value FROM judgement
+          WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+            AND position >= u.onset - :reach AND position < u.onset AND measured_at >= :since AND measured_at < :until
+          ORDER BY position DESC LIMIT :limit)
+         UNION ALL
+         (SELECT position, value FROM judgement
+          WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+            AND position >= u.onset AND position < u.onset + :reach AND measured_at >= :since AND measured_at < :until
+          ORDER BY position LIMIT :limit)) AS j
+       GROUP BY u.id, u.onset"""
 )
 _CHANGE_POINTS = text(
     """SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,
@@ -354,28 +358,16 @@ def _unpacked(row: Any) -> PackedPoints:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RecentPoints:
-    of: dict[int, tuple[list[int], list[float]]]
-
-    def __len__(self) -> int:
-        """Of the series that has fewest."""
-        return min((len(positions) for positions, _ in self.of.values()), default=0)
-
-
-def recent_points(
-    connection: Connection, project_id: int, series: Sequence[int], limit: int
-) -> Mapping[int, tuple[list[int], list[float]]]:
-    """Positions and values of the newest `limit` points of each of these series of a project, oldest first."""
-    found = _RecentPoints({each: ([], []) for each in series})
-
-    def read(first: int, last: int, period: Period) -> _RecentPoints:
-        short = [each for each, (positions, _) in found.of.items() if len(positions) < limit]
-        values = {"series": short, "first": first, "last": last, "limit": limit, **period._asdict()}
-        found.of.update({row[0]: (row[1], row[2]) for row in connection.execute(_RECENT, values)})
-        return found
-
-    return Spans.of_project(connection, project_id).nearest_before(NO_POSITION_IS_HIGHER, limit, read).of
+def points_around(
+    connection: Connection, project_id: int, onsets: Sequence[tuple[int, int]], limit: int
+) -> dict[tuple[int, int], tuple[list[int], list[float]]]:
+    """Positions and values of up to `limit` points on either side of each (series, position), oldest first."""
+    reach = limit * REACHES[0]
+    places = [onset for _, onset in onsets]
+    period = Spans.of_project(connection, project_id).between(min(places) - reach, max(places) + reach)
+    values = {"series": [series for series, _ in onsets], "onsets": places, "reach": reach, "limit": limit}
+    rows = connection.execute(_AROUND, {**values, **period._asdict()})
+    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
 def change_points(connection: Connection, series_id: int, first: int, last: int) -> list[ChangePointRow]:

@@ -32,7 +32,7 @@ for (const form of $$("form[action$='/triage']")) {
 const done = $("#done");
 if (done) {
   const address = new URL(location.href);
-  address.searchParams.delete("done");
+  for (const name of ["done", "refused"]) address.searchParams.delete(name);
   history.replaceState(null, "", address);
   setTimeout(() => { if (!done.contains(document.activeElement)) done.remove(); }, 10000);
 }
