@@ -16,17 +16,18 @@ from benchmarks import SUITE_VERSION, registry, tiers
 from benchmarks import commands as further
 from benchmarks.acceptance import command as acceptance
 from benchmarks.environment import fingerprint, git_state
-from benchmarks.identity import BadIdentity, identity
 from benchmarks.listing import describe_one, list_all
 from benchmarks.output import mllog
+from benchmarks.output.identity import BadIdentity, identity
 from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
+from benchmarks.registry import for_ranks
 from benchmarks.running.launch import Launcher
 from benchmarks.running.plan import PROCESSES, SCALED_DOWN
 from benchmarks.running.session import Request, SuiteSession, now_text
-from benchmarks.running.torchrun import BadPlace, for_ranks, place_of
 from benchmarks.spec import Preset, Status, WrongCall, slug_of
 from benchmarks.telemetry.sampler import Telemetry, of_the_measured_gpu
 from benchmarks.tiers import TIERS
+from benchmarks.torchrun import BadPlace, place_of
 
 USAGE_ERROR = 2
 SOME_FAILED = 1

@@ -120,3 +120,33 @@ def _passes(case: Case, filters: Mapping[str, set[str]]) -> bool:
         any(fnmatch.fnmatchcase(str(case.variant.get(key, "")), value) for value in values)
         for key, values in filters.items()
     )
+
+
+ONE_RANK = "torchrun started one rank; on one rank nothing crosses a link, so there is nothing to state"
+ONE_PROCESS = "torchrun started {} ranks and this is measured in one process; run it without torchrun"
+
+
+def for_ranks(selection: Sequence[Selected], ranks: int) -> tuple[Selected, ...]:
+    """The cases of a distributed benchmark at torchrun's number of ranks, once each; others are not applicable."""
+    found: dict[tuple[str, str], Selected] = {}
+    for selected in selection:
+        case = _at(selected.case, ranks) if selected.benchmark.distributed else _alone(selected.case, ranks)
+        key = selected.benchmark.id, str(sorted(case.variant.items()))
+        found.setdefault(key, Selected(selected.benchmark, case))
+    return tuple(found.values())
+
+
+def _at(case: Case, ranks: int) -> Case:
+    if case.config.get("strategy") == "none":
+        return case if ranks == 1 else _alone(case, ranks)
+    return replace(
+        case,
+        variant={**case.variant, "ranks": ranks},
+        config={**case.config, "ranks": ranks},
+        world_size=ranks,
+        not_applicable=ONE_RANK if ranks < 2 else case.not_applicable,
+    )
+
+
+def _alone(case: Case, ranks: int) -> Case:
+    return replace(case, not_applicable=case.not_applicable or ONE_PROCESS.format(ranks))

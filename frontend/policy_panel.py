@@ -8,7 +8,7 @@ from backend.regression.policy import SCOPES, Override, Policy, PolicyError, Pol
 from backend.services.base.errors import BadRequest
 from backend.services.judging.policy_change import Preview, Progress, ProjectPolicy
 from backend.services.policy.versions import PolicyVersion
-from frontend.pages.rule import Threshold, threshold
+from frontend.thresholds import Threshold, threshold
 
 PLACES = tuple(scope for scope in SCOPES if scope != "project")
 VERSIONS_SHOWN = 10

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from tidemark.machine import database as commands
+from tidemark import database as commands
 from tidemark.machine.postgres import EmbeddedPostgres
 
 DUMP = Path(__file__).with_name("migrations") / "0.1.0.sql.gz"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark.machine.database import engine_of
+from tidemark.database import engine_of
 from tidemark.machine.datadir import DataDirectory
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, service_config

@@ -95,8 +95,7 @@ def worker_config(
     settings: Settings, *, testbed: str, name: str | None, drain_after_s: float | None = None
 ) -> WorkerConfig:
     """Configuration of one worker."""
-    from worker.config import Isolation, WorkerConfig
-    from worker.isolation.container import Network
+    from worker.config import Isolation, Network, WorkerConfig
 
     missing = [
         variable

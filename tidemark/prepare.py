@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
+from tidemark import database
 from tidemark.app import make_engine
-from tidemark.machine import database
 from tidemark.machine.datadir import ADMIN_TOKEN, WORKER_TOKEN, DataDirectory
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, read_settings, service_config

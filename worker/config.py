@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from worker.isolation.container import Network
-
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -21,6 +19,14 @@ class Isolation(StrEnum):
     NAMESPACE = "namespace"
     USER = "user"
     CONTAINER = "container"
+
+
+class Network(StrEnum):
+    """When a run may reach the network: never, while its setup command runs, or always."""
+
+    NONE = "none"
+    SETUP = "setup"
+    ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from benchmarks.harness.workload import NotApplicable
-from benchmarks.running.torchrun import RankPlace, place_of
+from benchmarks.torchrun import RankPlace, place_of
 
 Body = Callable[[int, int, dict[str, Any]], Any]
 

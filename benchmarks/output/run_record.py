@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import SUITE_VERSION
-from benchmarks.identity import Identity
+from benchmarks.output.identity import Identity
 
 
 class UnwritableOutput(OSError):

@@ -20,8 +20,8 @@ from benchmarks.registry import Selected
 from benchmarks.running.launch import CPU_ENVIRONMENT, Launcher
 from benchmarks.running.plan import SCALED_DOWN, Repetition, needs_more, processes_of, repetitions, tasks_of
 from benchmarks.running.progress import ProgressBar
-from benchmarks.running.torchrun import place_of
 from benchmarks.spec import Direction, Preset, Status, slug_of
+from benchmarks.torchrun import place_of
 
 QUARANTINED = "quarantined"
 

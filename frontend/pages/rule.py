@@ -1,46 +1,14 @@
 """The rule: when something counts as a regression, rendered from the policy object that decides it."""
 
-from dataclasses import dataclass
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from backend.regression.policy import BUILT_IN, PolicyRow
+from backend.regression.policy import BUILT_IN
 from frontend import numbers
 from frontend.frame import Visiting
+from frontend.thresholds import threshold
 
 router = APIRouter(include_in_schema=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
-    """One threshold as a person reads it."""
-
-    name: str
-    title: str
-    value: str
-    accepted: str
-    text: str
-
-
-def written(value: float, unit: str, *, bare: bool = False) -> str:
-    """A fraction as percent; everything else with its unit."""
-    if unit == "fraction":
-        return numbers.threshold(value)
-    if unit == "probability":
-        return f"{value:g}"
-    number = f"{value:g}"
-    return number if bare else f"{number} {unit.removesuffix('s') if value == 1 and unit.endswith('s') else unit}"
-
-
-def threshold(row: PolicyRow) -> Threshold:
-    return Threshold(
-        name=row.name,
-        title=row.title,
-        value=written(row.value, row.unit),
-        accepted=f"{written(row.low, row.unit, bare=True)} to {written(row.high, row.unit)}",
-        text=row.text,
-    )
 
 
 @router.get("/rule")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from tidemark.machine import database as commands
+from tidemark import database as commands
 
 
 def test_a_backup_is_its_owners_alone_at_every_moment(database: str, tmp_path: Path) -> None:

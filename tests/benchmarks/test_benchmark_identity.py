@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from benchmarks.identity import NO_COMMIT, BadIdentity, identity
+from benchmarks.output.identity import NO_COMMIT, BadIdentity, identity
 from benchmarks.output.ulid import new_ulid
 
 COMMIT, PARENT = "a" * 40, "b" * 40

@@ -14,8 +14,12 @@ torch = pytest.importorskip("torch")
 from benchmarks.harness.counters import count_operations  # noqa: E402
 from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
-from benchmarks.registry import BY_ID, find, select  # noqa: E402
-from benchmarks.running.torchrun import for_ranks  # noqa: E402
+from benchmarks.registry import (  # noqa: E402
+    BY_ID,
+    find,
+    for_ranks,
+    select,
+)
 from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.workloads import fp8  # noqa: E402
 from benchmarks.workloads.attention import dense as attention  # noqa: E402

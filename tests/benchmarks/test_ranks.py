@@ -25,9 +25,14 @@ from benchmarks.analysis.bandwidth import Operation, least_elements  # noqa: E40
 from benchmarks.harness import ranks as harness_ranks  # noqa: E402
 from benchmarks.harness.ranks import RankFailed, run_ranks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
-from benchmarks.registry import BY_ID, find, select  # noqa: E402
-from benchmarks.running.torchrun import BadPlace, for_ranks, place_of  # noqa: E402
+from benchmarks.registry import (  # noqa: E402
+    BY_ID,
+    find,
+    for_ranks,
+    select,
+)
 from benchmarks.spec import Preset  # noqa: E402
+from benchmarks.torchrun import BadPlace, place_of  # noqa: E402
 from benchmarks.workloads.collectives import Collective, Payload, check, expected, prepare, sweep  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from backend.store.base import schema
 from tests.attacks.route_table import routes
 from tests.conftest import LiveServer, ServeApp
 from tests.filled import filled_database, said
-from tidemark.machine import database as commands
+from tidemark import database as commands
 from tidemark.machine.postgres import EmbeddedPostgres
 
 

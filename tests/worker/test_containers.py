@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from worker.config import Isolation
-from worker.isolation.container import Container, ContainerLimits, Network, find_runtime, visible_gpus
+from worker.config import Isolation, Network
+from worker.isolation.container import Container, ContainerLimits, find_runtime, visible_gpus
 from worker.isolation.processes import RunUser
 from worker.isolation.protection import Protection, establish
 

@@ -85,7 +85,7 @@ def token_revoke(
 @db_app.command("upgrade")
 def db_upgrade(data_dir: DataDir = None) -> None:
     """Make the database or bring its schema up to date."""
-    from tidemark.machine import database
+    from tidemark import database
     from tidemark.settings import read_settings
 
     with database.database_url(read_settings(data_dir=data_dir)) as url:
@@ -103,7 +103,7 @@ def db_backup(
 
     The service may run meanwhile. Artifacts (logs, traces) are files in the data directory and not part of it.
     """
-    from tidemark.machine import database
+    from tidemark import database
     from tidemark.settings import read_settings
 
     if file.exists() and not force:
@@ -124,7 +124,7 @@ def db_restore(
     The service must be stopped. A backup of an earlier version is brought up to date; one of a later version is
     refused. Where there is no database yet, one is made.
     """
-    from tidemark.machine import database
+    from tidemark import database
     from tidemark.settings import read_settings
 
     if not file.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.client import LeasedRun
-from worker.isolation.container import Network
+from worker.config import Network
 
 
 class BadSpec(ValueError):

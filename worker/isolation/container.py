@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from worker.isolation.processes import RunUser
@@ -22,14 +21,6 @@ log = logging.getLogger("tidemark.worker")
 RUNTIMES = ("podman", "docker")
 CALL_LIMIT_S = 30.0
 LABEL = "dev.tidemark.worker"
-
-
-class Network(StrEnum):
-    """When a run may reach the network: never, while its setup command runs, or always."""
-
-    NONE = "none"
-    SETUP = "setup"
-    ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,10 +26,10 @@ from typing import IO, Any
 
 import psutil
 
-from worker.config import Isolation, WorkerConfig
+from worker.config import Isolation, Network, WorkerConfig
 from worker.isolation import cgroups, namespaces
 from worker.isolation.cgroups import CGroup
-from worker.isolation.container import Container, ContainerLimits, Network, find_runtime, visible_gpus
+from worker.isolation.container import Container, ContainerLimits, find_runtime, visible_gpus
 from worker.isolation.output import OutputStream
 from worker.isolation.processes import Command, Interrupt, RunUser, run_command
 from worker.observe import read_accelerators

@@ -18,7 +18,7 @@ from backend.api import create_api
 from backend.services.base.config import ServiceConfig
 from tests.conftest import LiveServer, ServeApp
 from tests.filled import filled_database, said
-from tidemark.machine import database as commands
+from tidemark import database as commands
 from tidemark.machine.postgres import EmbeddedPostgres
 from tidemark.refusal import Refusal
 from tidemark.settings import read_settings
