@@ -1,4 +1,4 @@
-"""The size of the house, as figures: `python -m tests.house [COMMIT]`, of the tree as it is or as it was at a commit."""
+"""The size of the house, as figures: `python -m tests.house [COMMIT]`, of the files as they are or of a commit."""
 
 import argparse
 import ast

@@ -68,7 +68,7 @@ class Layout:
     moved: frozenset[int]
     pull_requests: bool
     largest: Mapping[int, float]  # the largest value of each column, where cells are wide enough for a meter
-    units: Mapping[int, "Unit"]  # in which the values of each column are written, where cells show values
+    units: Mapping[int, "CellUnit"]  # in which the values of each column are written, where cells show values
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class Layout:
         return "few" if self.width <= FEW_COLUMNS else "mid" if self.width <= MID_COLUMNS else "many"
 
 
-class Unit(NamedTuple):
+class CellUnit(NamedTuple):
     """What the values of a column are divided by, and written in. `stored` is the unit they come in."""
 
     factor: float
@@ -218,14 +218,16 @@ def largest_values(sheet: Sheet, layout: Layout) -> dict[int, float]:
     return found
 
 
-def units_of(sheet: Sheet, layout: Layout) -> dict[int, Unit]:
+def units_of(sheet: Sheet, layout: Layout) -> dict[int, CellUnit]:
     """One unit for all values of a column: that of its newest cell, as large as suits its largest value."""
     wanted, largest, stored = wanted_columns(sheet, layout), dict[int, float](), dict[int, str]()
     for row in range(len(sheet.rows)):
         for column, cell in sheet.cells(row, wanted).items():
             if cell.value is not None and stored.setdefault(column, cell.unit or "") == (cell.unit or ""):
                 largest[column] = max(largest.get(column, 0.0), abs(cell.value))
-    return {column: Unit(*numbers.scale_of(most, stored[column]), stored[column]) for column, most in largest.items()}
+    return {
+        column: CellUnit(*numbers.scale_of(most, stored[column]), stored[column]) for column, most in largest.items()
+    }
 
 
 def _by_suite(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
@@ -248,7 +250,7 @@ def face_of(
     row: BoardRow,
     mode: CellMode,
     largest: float | None = None,
-    unit: Unit | None = None,
+    unit: CellUnit | None = None,
     *,
     stem: bool = False,
 ) -> Face:
@@ -307,7 +309,7 @@ def _wide(cell: Cell, glyph: str, largest: float) -> str:
 STILL = (CellState.STILL_UNOWNED, CellState.STILL_OWNED)
 
 
-def _content(cell: Cell, mode: CellMode, unit: Unit | None = None) -> str:
+def _content(cell: Cell, mode: CellMode, unit: CellUnit | None = None) -> str:
     """The text of a cell. Some states look the same whatever cells are asked to show."""
     state = cell.state
     if state is CellState.RUNNING:
@@ -334,7 +336,7 @@ FIXED_TEXT = {
 NO_CHANGE = numbers.bare_percent(0.0)
 
 
-def _measured(cell: Cell, mode: CellMode, unit: Unit | None) -> str:
+def _measured(cell: Cell, mode: CellMode, unit: CellUnit | None) -> str:
     """A judged cell: its value, its change, or the glyph of its verdict with its size."""
     state, change = cell.state, cell.change
     if mode is CellMode.VERDICT and state in STILL:

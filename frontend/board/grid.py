@@ -21,17 +21,17 @@ from frontend import numbers
 from frontend.board.cells import (
     CellMode,
     CellPlace,
+    CellUnit,
     ColumnGroup,
     Face,
     Layout,
     Sheet,
-    Unit,
     codes_of,
     faces_of,
     places_of,
     wanted_columns,
 )
-from frontend.board.heads import Heads, Span, heads_of
+from frontend.board.heads import ColumnHeads, HeadSpan, heads_of
 from frontend.links import Here, pull_request_url, series_name
 from frontend.markup import made_by_template
 from frontend.render import cell_escape, when
@@ -83,7 +83,7 @@ def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
     return edges
 
 
-def _head(board: Board, sheet: Sheet, layout: Layout, heads: Heads, here: Here) -> str:
+def _head(board: Board, sheet: Sheet, layout: Layout, heads: ColumnHeads, here: Here) -> str:
     slower, edges = slower_now(sheet), _edges(board.columns, layout)
     fixed = 5 if layout.pull_requests else 4
     above = 2 + len(heads.levels)
@@ -135,14 +135,14 @@ def _suite_head(group: ColumnGroup, bad: int, here: Here, others: Sequence[str])
     )
 
 
-def _level(span: Span, edge: str, title: str) -> str:
+def _level(span: HeadSpan, edge: str, title: str) -> str:
     if not span.told:
         return f'<td class="vc{edge}" colspan="{len(span.columns)}"></td>'
     name = cell_escape(span.name)
     return f'<th class="vc{edge}" colspan="{len(span.columns)}" scope="colgroup"><span title="{cell_escape(title)}">{name}</span></th>'
 
 
-def _level_row(number: int, spans: Sequence[Span], layout: Layout, edges: Mapping[int, str]) -> list[str]:
+def _level_row(number: int, spans: Sequence[HeadSpan], layout: Layout, edges: Mapping[int, str]) -> list[str]:
     """One key of the variants. A folded suite's first cell reaches down to here."""
     folded = {group.columns[0] for group in layout.groups if group.folded}
     parts = [f'<tr class="lv" style="--i:{number}">']
@@ -166,7 +166,7 @@ def _metrics(sheet: Sheet, layout: Layout) -> dict[int, str]:
     return found
 
 
-def _column_header(column: Column, edge: str, slower: bool, name: str, unit: Unit | None) -> str:
+def _column_header(column: Column, edge: str, slower: bool, name: str, unit: CellUnit | None) -> str:
     whole = series_name(column.benchmark, column.variant) + (f", preset {column.preset}" if column.preset else "")
     written = "" if unit is None else numbers.unit_text(unit.name)
     label = cell_escape(f"{name}, {written}" if written else name)

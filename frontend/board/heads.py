@@ -19,7 +19,7 @@ ONE_LINE, LEAST_LETTERS = 20, 6  # an upright name of more letters than a line h
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class HeadSpan:
     """A name over neighbouring columns."""
 
     columns: tuple[int, ...]
@@ -28,26 +28,26 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class ColumnHeads:
     """The heads of a layout: benchmarks by group, the spans of each level, and the upright name of each column."""
 
-    benchmarks: Mapping[str, tuple[Span, ...]]
-    levels: tuple[tuple[Span, ...], ...]
+    benchmarks: Mapping[str, tuple[HeadSpan, ...]]
+    levels: tuple[tuple[HeadSpan, ...], ...]
     names: Mapping[int, str]
     height: int
     """Of the upright names, in pixels."""
 
 
-def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, str]) -> Heads:
+def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, str]) -> ColumnHeads:
     """How the shown columns are named. `metrics`: what a column measures, where that is known."""
     cell = LEAST_CELL_PX[layout.size]
-    level, benchmarks, names = layout.size != "few", dict[str, tuple[Span, ...]](), dict[int, str]()
-    levels: list[list[Span]] = [[] for _ in range(MOST_LEVELS)]
+    level, benchmarks, names = layout.size != "few", dict[str, tuple[HeadSpan, ...]](), dict[int, str]()
+    levels: list[list[HeadSpan]] = [[] for _ in range(MOST_LEVELS)]
     for group in layout.groups:
         if group.folded:
             names[group.columns[0]] = f"{group.name} · {len(group.columns)}"
             for row in levels:
-                row.append(Span((group.columns[0],), "", told=False))
+                row.append(HeadSpan((group.columns[0],), "", told=False))
             continue
         suite_fits = _fits(group.name, len(group.columns), cell, SUITE_PX)
         found = [_named(span, group, cell) for span in _by_benchmark(columns, group.columns)]
@@ -55,45 +55,45 @@ def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, st
         for span in found:
             lifted = _lifted(columns, span.columns, cell) if level else []
             for number, row in enumerate(levels):
-                row.extend(lifted[number] if number < len(lifted) else [Span(span.columns, "", told=False)])
+                row.extend(lifted[number] if number < len(lifted) else [HeadSpan(span.columns, "", told=False)])
             for index in span.columns:
                 rest = " ".join(part for part in columns[index].parts[len(lifted) :] if part)
                 above = [group.name if not suite_fits else "", span.name if not span.told else ""]
                 own = rest or _measures(columns[index], metrics.get(index)) or span.name
                 names[index] = " ".join(dict.fromkeys(part for part in (*above, own) if part))
     used = [tuple(spans) for spans in levels if any(span.told for span in spans)]
-    return Heads(benchmarks, tuple(used), names, _height(names.values()))
+    return ColumnHeads(benchmarks, tuple(used), names, _height(names.values()))
 
 
-def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[Span]:
-    found: list[Span] = []
+def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[HeadSpan]:
+    found: list[HeadSpan] = []
     for index in indices:
         name = columns[index].benchmark
         if found and found[-1].name == name:
-            found[-1] = Span((*found[-1].columns, index), name)
+            found[-1] = HeadSpan((*found[-1].columns, index), name)
         else:
-            found.append(Span((index,), name))
+            found.append(HeadSpan((index,), name))
     return found
 
 
-def _named(span: Span, group: ColumnGroup, cell: int) -> Span:
+def _named(span: HeadSpan, group: ColumnGroup, cell: int) -> HeadSpan:
     short = span.name.removeprefix(f"{group.suite}.")
-    return Span(span.columns, short, told=_fits(short, len(span.columns), cell, LEVEL_PX))
+    return HeadSpan(span.columns, short, told=_fits(short, len(span.columns), cell, LEVEL_PX))
 
 
-def _lifted(columns: Sequence[Column], indices: Sequence[int], cell: int) -> list[list[Span]]:
+def _lifted(columns: Sequence[Column], indices: Sequence[int], cell: int) -> list[list[HeadSpan]]:
     """The first keys of neighbouring variants as levels, as long as every value has room and a key is left below."""
     parts = [columns[index].parts for index in indices]
-    found: list[list[Span]] = []
+    found: list[list[HeadSpan]] = []
     while len(found) < min(MOST_LEVELS, max(map(len, parts)) - 1):
         depth = len(found) + 1
-        spans: list[Span] = []
+        spans: list[HeadSpan] = []
         before: tuple[str, ...] | None = None
         for index, mine in zip(indices, parts, strict=True):
             if mine[:depth] == before:
-                spans[-1] = Span((*spans[-1].columns, index), spans[-1].name)
+                spans[-1] = HeadSpan((*spans[-1].columns, index), spans[-1].name)
             else:
-                spans.append(Span((index,), mine[depth - 1]))
+                spans.append(HeadSpan((index,), mine[depth - 1]))
             before = mine[:depth]
         if not all(_fits(span.name, len(span.columns), cell, LEVEL_PX) for span in spans):
             break

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.backend.api.test_worker_protocol import lease, run_id, state_of, worker
+from tests.backend.api.results.test_worker_protocol import lease, run_id, state_of, worker
 
 __all__ = ["run_id", "worker"]
 

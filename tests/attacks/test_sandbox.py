@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 from tests.worker.conftest import wait_until
-from worker.config import Isolation, WorkerConfig
-from worker.isolation.container import Network
+from worker.config import Isolation, Network, WorkerConfig
 from worker.isolation.namespaces import SCRATCH
 from worker.isolation.protection import Protection, Sandbox
 

@@ -19,8 +19,8 @@ from sqlalchemy.exc import OperationalError
 
 from backend.services import housekeeping
 from backend.store.base import schema
+from tidemark import database
 from tidemark.checkup.finding import Finding
-from tidemark.machine import database
 from tidemark.machine.datadir import DataDirectory
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, version

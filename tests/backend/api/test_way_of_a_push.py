@@ -16,7 +16,7 @@ from backend.github.signature import sign
 from backend.services import housekeeping
 from backend.services.base import projects
 from tests.backend.api.conftest import run_document
-from tests.backend.api.test_events import page
+from tests.backend.api.reads.test_events import page
 from tests.backend.services.repository.test_sync import Repository
 
 MANIFEST = """

@@ -13,10 +13,10 @@ from backend.services.board.model import Board, BoardRow, Summary
 from backend.services.reports.columns import Column
 from frontend.board.cells import (
     CellMode,
+    CellUnit,
     ColumnGroup,
     Face,
     Lens,
-    Unit,
     face_of,
     faces_of,
     fold,
@@ -47,7 +47,7 @@ ROW = BoardRow(
 
 
 def shown(
-    cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None, unit: Unit | None = None
+    cell: Cell, mode: CellMode = CellMode.VERDICT, largest: float | None = None, unit: CellUnit | None = None
 ) -> tuple[str, str]:
     face = face_of(cell, COLUMN, ROW, mode, largest, unit)
     return face.css, face.html
@@ -84,8 +84,8 @@ def test_a_running_cell_fills_with_its_progress() -> None:
 def test_cells_can_show_changes_or_values_instead() -> None:
     still = Cell(0, CellState.STILL_UNOWNED, change=0.0741, value=25.98, unit="ms")
     assert shown(still, CellMode.CHANGE) == ("t", "▼7.4")
-    assert shown(still, CellMode.VALUE, unit=Unit(1, "ms", "ms")) == ("t", "26.0")
-    assert shown(still, CellMode.VALUE, unit=Unit(1e9, "GB", "B")) == ("t", "26.0\u202fms"), "of another metric"
+    assert shown(still, CellMode.VALUE, unit=CellUnit(1, "ms", "ms")) == ("t", "26.0")
+    assert shown(still, CellMode.VALUE, unit=CellUnit(1e9, "GB", "B")) == ("t", "26.0\u202fms"), "of another metric"
 
 
 def test_every_change_has_the_sign_that_says_where_performance_went() -> None:
@@ -99,7 +99,7 @@ def test_all_values_of_a_column_are_written_in_one_unit() -> None:
     rows = [[Cell(0, CellState.UNCHANGED, value=value, unit="ms", series_id=7)] for value in (0.9, 1.02, 0.98)]
     board, sheet = board_of(rows, 1), sheet_of_cells(rows, 1)
     layout = plan_layout(board, sheet, Lens.ALL, CellMode.VALUE, (), ())
-    assert layout.units == {0: Unit(1, "ms", "ms")}
+    assert layout.units == {0: CellUnit(1, "ms", "ms")}
     assert [faces[0].html for faces in faces_of(board, sheet, layout)] == ["0.900", "1.02", "0.980"]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from backend.services.reports.columns import Column, columns_of
 from backend.store.board.board import BoardSeriesRow
 from frontend.board.cells import CellMode, ColumnGroup, Layout, Lens
-from frontend.board.heads import Heads, heads_of
+from frontend.board.heads import ColumnHeads, heads_of
 
 
 def column(number: int, benchmark: str, variant: str) -> BoardSeriesRow:
@@ -19,7 +19,7 @@ def columns(*named: tuple[str, str]) -> tuple[Column, ...]:
     return columns_of(series, (), (), among=series)
 
 
-def heads(found: Sequence[Column], *, more: int = 20) -> Heads:
+def heads(found: Sequence[Column], *, more: int = 20) -> ColumnHeads:
     """The heads of one suite on a board of many columns."""
     groups = (ColumnGroup(found[0].suite, tuple(range(len(found)))), ColumnGroup("other", (), folded=False))
     layout = Layout(Lens.ALL, CellMode.VERDICT, groups[:1], frozenset(), False, {}, {})

@@ -12,7 +12,7 @@ from backend.services.ingest.record import record_run
 from backend.services.judging.state_cache import read_state
 from backend.services.judging.together import RecordedTogether
 from backend.store.judging import series as series_store
-from tests.backend.services.ingesting.conftest import NOW, measurement, run_of, sha_of
+from tests.backend.services.loom import NOW, measurement, run_of, sha_of
 
 LEVELS = [100.0] * 10 + [125.0] * 6
 

@@ -72,7 +72,7 @@ def alone(monkeypatch):
     """No rank of anybody else's, and our modules for those that are started."""
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
 
 def test_every_division_agrees_with_one_process_in_both_precisions_and_wrong_ones_do_not(alone):

@@ -157,7 +157,7 @@ def test_nothing_runs_on_when_the_worker_is_killed(tmp_path: Path) -> None:
         "run_command(Command(argv=(sys.executable, '-c', code), cwd=Path(sys.argv[1]), environment={}, timeout_s=60),\n"
         "            lambda *_: None, Interrupt())"
     )
-    worker = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2])
+    worker = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3])
     pids = _until(lambda: len(list(tmp_path.iterdir())) == 2 and [int(entry.name) for entry in tmp_path.iterdir()])
     worker.kill()
     worker.wait()

@@ -13,7 +13,7 @@ from backend.services.plans import bisect, bisection_views
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 from backend.services.triage import triage
-from tests.backend.services.ingesting.counting import counted
+from tests.backend.services.counting import counted
 
 QUIET = [100.0] * 24
 SPEC = {"benchmarks": ["gpt.*"], "command": None, "preset": "cpu", "variants": [], "policy": {}}

@@ -24,7 +24,7 @@ from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Protection, WorkerHello
 from backend.services.sessions import request as confirm
 from backend.services.triage import triage
-from tests.backend.services.ingesting.counting import counted
+from tests.backend.services.counting import counted
 
 ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
 QUIET = [100.0] * 24
