@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tidemark.database import engine_of
@@ -87,3 +88,16 @@ def sign_in_link(settings: Settings) -> str:
             settings.changed(public_url=address, database_url="postgresql://", redis_url="redis://")
         )
         return access.create_sign_in_link(connection, config, datetime.now(UTC))
+
+
+def export_dataset(settings: Settings, project: str, directory: Path) -> tuple[int, int]:
+    """Write a project as Parquet files; how many measurements, in how many files."""
+    from backend.services.archive import dataset
+    from backend.services.base.errors import ServiceError
+
+    try:
+        with engine_of(settings) as engine, engine.connect() as connection:
+            written = dataset.export(connection, project, directory)
+    except ServiceError as error:
+        raise Refusal(str(error)) from None
+    return written.rows, len(written.files)

@@ -84,6 +84,11 @@ class Settings(BaseSettings):
     max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
 
     artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: for ever")
+    keep_months: int | None = Field(
+        None,
+        ge=4,
+        description="months of single measurements in the database, older ones become Parquet files; unset: all",
+    )
     requests_per_token: int = Field(60_000, ge=1, description="requests a minute of one token that a process answers")
     requests_per_address: int = Field(
         6_000, ge=1, description="requests a minute of one address, without a token, that a process answers"
@@ -183,6 +188,7 @@ def service_config(settings: Settings) -> ServiceConfig:
         heartbeat_s=settings.heartbeat_s,
         max_body_bytes=settings.max_body_mb * MIB,
         artifact_days=settings.artifact_days,
+        keep_months=settings.keep_months,
         requests_per_token=settings.requests_per_token,
         requests_per_address=settings.requests_per_address,
     )

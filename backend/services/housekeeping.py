@@ -17,6 +17,7 @@ import psycopg
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from backend.services.archive import retention
 from backend.services.base import artifacts
 from backend.services.base.config import ServiceConfig
 from backend.services.github import pull_requests
@@ -85,6 +86,9 @@ class _Keeper:
         self._joint_judges = ThreadPoolExecutor(max_workers=1, thread_name_prefix="joint")
         self._joint_judging: Future[None] | None = None
         self._joint_detectors = JointDetectors()
+        # So may writing a month to files.
+        self._archiving = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
+        self._archive: Future[None] | None = None
         self._next_hourly = 0.0
         self._clock = _Clock(config)
 
@@ -105,6 +109,7 @@ class _Keeper:
         self._github_thread.shutdown(wait=True, cancel_futures=True)
         self._rejudging.shutdown(wait=True, cancel_futures=True)
         self._joint_judges.shutdown(wait=True, cancel_futures=True)
+        self._archiving.shutdown(wait=True, cancel_futures=True)
         self._github.close()
 
     def keep(self) -> None:
@@ -134,6 +139,8 @@ class _Keeper:
             self._joint_judging = self._joint_judges.submit(self._judge_jointly)
         if time.monotonic() >= self._next_hourly:
             tidy(self._engine, self._config, utc_now())
+            if self._archive is None or self._archive.done():
+                self._archive = self._archiving.submit(self._retire)
             self._next_hourly = time.monotonic() + HOURLY_S
 
     def _send_to_github(self) -> None:
@@ -147,6 +154,13 @@ class _Keeper:
     def _judge_jointly(self) -> None:
         with _reported("judging all series side by side"):
             self._joint_detectors.catch_up_all(self._engine, utc_now, self._stop.is_set)
+
+    def _retire(self) -> None:
+        if self._config.keep_months is not None:
+            with _reported("archiving old months"):
+                retention.retire(
+                    self._engine, self._config.archive_dir, self._config.keep_months, utc_now(), self._stop.is_set
+                )
 
     def _sync_all(self) -> None:
         with _reported("sync"):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidemark.commands.options import Json, Token, Url, commands, say_aside
+from tidemark.commands.options import DataDir, Json, Token, Url, commands, say_aside
 from tidemark.refusal import Refusal
 
 app = commands()
@@ -169,3 +169,22 @@ def compare(
 
     comparison = local.compare_files(base, head, policy)
     print(json.dumps(comparison.as_dict()) if as_json else comparison.report())
+
+
+@app.command("export")
+def export_dataset(
+    project: Annotated[str, typer.Argument(help="A project, such as demo/tinygpt.")],
+    parquet: Annotated[Path, typer.Option(metavar="DIR", help="The folder that the data set goes to.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Write all that a project measured as a data set of Parquet files, a folder for each month.
+
+    A row is a measurement with its samples, its commit and its verdict. DuckDB reads the folder by
+    read_parquet('DIR/*/*.parquet', hive_partitioning = true), pandas by read_parquet('DIR'). Months that the service has
+    archived are in its data directory, in the same form.
+    """
+    from tidemark import administration
+    from tidemark.settings import read_settings
+
+    rows, files = administration.export_dataset(read_settings(data_dir=data_dir), project, parquet)
+    print(f"{parquet}: {rows:,} measurements in {files} {'file' if files == 1 else 'files'}")

@@ -67,6 +67,7 @@ class ServiceConfig:
     sse_heartbeat_s: float = 15.0
     run_event_days: int = 30
     artifact_days: int | None = None  # None: artifacts are kept
+    keep_months: int | None = None  # of measurements in the database; None: all
     live_event_days: int = 2
     webhook_delivery_days: int = 30
     github_outbox_days: int = 90
@@ -90,6 +91,10 @@ class ServiceConfig:
     @property
     def mirrors_dir(self) -> Path:
         return self.data_dir / "mirrors"
+
+    @property
+    def archive_dir(self) -> Path:
+        return self.data_dir / "archive"
 
     @property
     def artifacts_dir(self) -> Path:

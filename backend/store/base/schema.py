@@ -98,8 +98,15 @@ def is_known(revision: str) -> bool:
     return any(script.revision == revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
 
 
-def _month(year: int, month: int) -> datetime:
-    return datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1, tzinfo=UTC)
+def month_of(moment: datetime, ahead: int = 0) -> datetime:
+    """The first moment of the month that a moment lies in, or of one so many months ahead (behind, where negative)."""
+    moment = moment.astimezone(UTC)
+    months = moment.year * 12 + moment.month - 1 + ahead
+    return datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)
+
+
+def month_after(month: datetime) -> datetime:
+    return month_of(month, 1)
 
 
 def ensure_partitions(connection: Connection, *moments: datetime) -> None:
@@ -112,7 +119,7 @@ def ensure_partitions(connection: Connection, *moments: datetime) -> None:
         return
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tidemark partitions'))"))
     for name, (table, month) in sorted(missing.items()):
-        end = _month(month.year, month.month + 1)
+        end = month_after(month)
         connection.execute(
             text(
                 f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} "
@@ -123,7 +130,7 @@ def ensure_partitions(connection: Connection, *moments: datetime) -> None:
 
 def missing_partitions(connection: Connection, *moments: datetime) -> dict[str, tuple[str, datetime]]:
     """Partitions that rows of these moments, and of the month after each, lack: table and month by name."""
-    months = {_month(m.year, m.month + ahead) for m in moments for ahead in (0, 1)}
+    months = {month_of(moment, ahead) for moment in moments for ahead in (0, 1)}
     names = {f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED_TABLES for month in months}
     there = set(
         connection.scalars(

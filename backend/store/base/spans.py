@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, text
 
+from backend.store.base.schema import month_after
+
 Found = TypeVar("Found", bound=Sized)
 
 # Enough for a series that every other commit measures; then for one that every sixteenth does; then whatever it takes.
@@ -67,7 +69,7 @@ class Spans:
         within = [span.month for span in self.months if span.last >= first and span.first <= last]
         if not within:
             return NOWHERE
-        return Period(min(within), _month_after(max(within)))
+        return Period(min(within), month_after(max(within)))
 
     def nearest_before(self, last: int, limit: int, read: Read[Found], *, first: int = 0) -> Found:
         """The `limit` points nearest to `last`, from it downwards. `read` is asked again, for more, only where a series
@@ -130,8 +132,3 @@ def _until_enough(limit: int, places: Sequence[tuple[int, int, Period]], read: R
         if place != before:
             found = read(*place)
     return found
-
-
-def _month_after(month: datetime) -> datetime:
-    month = month.astimezone(UTC)
-    return datetime(month.year + month.month // 12, month.month % 12 + 1, 1, tzinfo=UTC)

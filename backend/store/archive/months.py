@@ -1,0 +1,77 @@
+"""The months of measurements and judgements as the database keeps them: one partition of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from backend.store.base.schema import PARTITIONED_TABLES
+
+BATCH = 5_000
+
+
+class KeptMonth(NamedTuple):
+    """A month that is there. `number` is that of its partition: a month that is dropped and made anew has another."""
+
+    month: datetime
+    number: int
+
+
+_MONTHS = text(
+    """SELECT substr(p.relname, 13), p.oid FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
+       WHERE i.inhparent = CAST('measurement' AS regclass) ORDER BY 1"""
+)
+_PROJECTS = text("SELECT id, slug FROM project ORDER BY slug")
+_ROWS = text(
+    """SELECT m.series_id, t.name AS testbed, s.suite, s.suite_version, s.benchmark, s.variant_key AS variant, s.preset,
+         s.metric, s.unit, s.direction, s.role, k.sha AS commit, r.branch_name AS branch, j.position, m.run_id,
+         w.name AS worker, m.measured_at, m.value, m.processes, m.samples, m.sample_counts, j.verdict, j.red, j.onset,
+         j.change, j.change_low, j.change_high, j.baseline, j.regression_id
+       FROM measurement m
+       JOIN series s ON s.id = m.series_id
+       JOIN testbed t ON t.id = s.testbed_id
+       JOIN run r ON r.id = m.run_id
+       JOIN commit k ON k.id = m.commit_id
+       LEFT JOIN worker w ON w.id = r.worker_id
+       LEFT JOIN judgement j ON j.series_id = m.series_id AND j.run_id = m.run_id AND j.measured_at = m.measured_at
+         AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until
+       WHERE s.project_id = :project AND m.measured_at >= :since AND m.measured_at < :until
+       ORDER BY m.measured_at, m.series_id, m.run_id"""
+)
+
+
+def kept_months(c: Connection) -> list[KeptMonth]:
+    """Every month there is, the earliest first."""
+    return [
+        KeptMonth(datetime.strptime(name, "%Y_%m").replace(tzinfo=UTC), number) for name, number in c.execute(_MONTHS)
+    ]
+
+
+def projects(c: Connection) -> list[tuple[int, str]]:
+    """(id, slug) of every project."""
+    return [(row[0], row[1]) for row in c.execute(_PROJECTS)]
+
+
+def rows_of(c: Connection, project_id: int, since: datetime, until: datetime) -> Iterator[list[dict[str, Any]]]:
+    """What a project measured from one moment until another, with the judgements that stand, in batches."""
+    values = {"project": project_id, "since": since, "until": until}
+    found = c.execute(_ROWS, values, execution_options={"stream_results": True, "yield_per": BATCH})
+    for part in found.mappings().partitions():
+        yield [dict(row) for row in part]
+
+
+def hold(c: Connection, month: datetime) -> None:
+    """Nobody writes into this month before the transaction is over; reading goes on."""
+    for table in PARTITIONED_TABLES:
+        c.execute(text(f"LOCK TABLE {table}_{month:%Y_%m} IN SHARE MODE"))
+
+
+def drop(c: Connection, month: datetime) -> None:
+    """Take a month out of its tables, and remove it. It waits for half a second at most for those who read."""
+    c.execute(text("SET LOCAL lock_timeout = '500ms'"))
+    for table in PARTITIONED_TABLES:
+        c.execute(text(f"ALTER TABLE {table} DETACH PARTITION {table}_{month:%Y_%m}"))
+        c.execute(text(f"DROP TABLE {table}_{month:%Y_%m}"))

@@ -1,0 +1,107 @@
+"""Old months leave the database for files, and nothing that is shown by day or week changes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from backend.api.responses import Json
+from backend.services.archive.retention import retire
+from backend.services.board.board import BoardQuery, load_board
+from backend.services.reports.history import load_points
+from backend.services.reports.suites import load_suite
+from backend.services.triage.views import get_regression
+from backend.store.archive.months import KeptMonth, kept_months
+from backend.store.base.schema import ensure_partitions, month_of
+from tests.bench.dataset import Filled, Shape, fill
+
+SHAPE = Shape(suites=1, variants=3, commits=1_500, minutes_between_commits=240)  # eight months
+KEPT = 4
+
+
+@pytest.fixture
+def filled(committing_engine: Engine) -> Filled:
+    with committing_engine.begin() as c:
+        return fill(c, SHAPE)
+
+
+def shown(c: Connection, filled: Filled) -> dict[str, Any]:
+    """What is seen of the project by day and by week, and where it stands."""
+    series = filled.first_series_id
+    found = {
+        granularity: (
+            load_points(c, series, granularity),
+            load_board(c, BoardQuery(project=SHAPE.project, granularity=granularity, limit=300)),
+        )
+        for granularity in ("day", "week")
+    }
+    everything = {**found, "suite": load_suite(c, SHAPE.project, "suite1"), "newest": load_points(c, series, last=50)}
+    return {name: orjson.loads(Json(value).body) for name, value in everything.items()}
+
+
+def measured_in(engine: Engine, kept: KeptMonth) -> int:
+    with engine.connect() as c:
+        return int(c.scalar(text(f"SELECT count(*) FROM measurement_{kept.month:%Y_%m}")) or 0)
+
+
+def test_months_go_to_files_and_boards_and_charts_stay_as_they_are(
+    committing_engine: Engine, filled: Filled, tmp_path: Path
+) -> None:
+    now = filled.shape.last_at or _newest(committing_engine)
+    with committing_engine.connect() as c:
+        before, months = shown(c, filled), kept_months(c)
+    old = [kept for kept in months if kept.month < month_of(now, -KEPT)]
+    counts = {f"{kept.month:%Y-%m}": measured_in(committing_engine, kept) for kept in old}
+
+    gone = retire(committing_engine, tmp_path, KEPT, now)
+
+    assert gone == [kept.month for kept in old] and len(gone) >= 3
+    with committing_engine.connect() as c:
+        assert kept_months(c) == [kept for kept in months if kept not in old]
+        assert shown(c, filled) == before
+        regression = c.scalar(text("SELECT min(id) FROM regression"))
+        assert get_regression(c, int(regression or 0)).regression.state == "fixed"
+    archived = duckdb.sql(
+        f"SELECT month, count(*), count(DISTINCT project) FROM read_parquet('{tmp_path}/*/*/*.parquet', "
+        "hive_partitioning = true, hive_types = {'month': VARCHAR}) GROUP BY month"
+    ).fetchall()
+    assert {month: count for month, count, _ in archived} == counts
+
+
+def test_nothing_young_goes(committing_engine: Engine, filled: Filled, tmp_path: Path) -> None:
+    assert retire(committing_engine, tmp_path, 24, _newest(committing_engine)) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_point_that_arrives_after_its_month_went_is_kept_beside_what_was_archived(
+    committing_engine: Engine, filled: Filled, tmp_path: Path
+) -> None:
+    now = _newest(committing_engine)
+    month = retire(committing_engine, tmp_path, KEPT, now)[0]
+    with committing_engine.begin() as c:
+        ensure_partitions(c, month)
+        c.execute(
+            text(
+                """INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index,
+                                            value)
+                   SELECT :series, max(id), :at, max(commit_id), 0, 0, 1.5 FROM run"""
+            ),
+            {"series": filled.first_series_id, "at": month + timedelta(days=25)},
+        )
+    retire(committing_engine, tmp_path, KEPT, now)
+    files = sorted(tmp_path.glob(f"*/month={month:%Y-%m}/*.parquet"))
+    assert len(files) == 2
+    values = duckdb.sql(f"SELECT count(*) FILTER (value = 1.5), count(*) FROM read_parquet({[str(f) for f in files]})")
+    late, all_of_them = values.fetchall()[0]
+    assert late == 1 and all_of_them > 1
+
+
+def _newest(engine: Engine) -> Any:
+    with engine.connect() as c:
+        return c.scalar(text("SELECT max(measured_at) FROM judgement"))
