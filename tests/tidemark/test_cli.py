@@ -22,8 +22,8 @@ from tidemark.suite_run import run_suite
 HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
-    "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill", "backfill start",
-    "backfill list", "backfill cancel", "project", "project add", "token", "token create", "token list",
+    "export", "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill",
+    "backfill start", "backfill list", "backfill cancel", "project", "project add", "token", "token create", "token list",
     "token revoke", "db", "db upgrade", "db backup", "db restore", "upstream-report", "github", "github settings",
     "github pull-requests", "github approve", "policy", "policy show", "policy preview", "policy choose",
 )  # fmt: skip

@@ -180,8 +180,8 @@ def export_dataset(
     """Write all that a project measured as a data set of Parquet files, a folder for each month.
 
     A row is a measurement with its samples, its commit and its verdict. DuckDB reads the folder by
-    read_parquet('DIR/*/*.parquet', hive_partitioning = true), pandas by read_parquet('DIR'). Months that the service has
-    archived are in its data directory, in the same form.
+    read_parquet('DIR/*/*.parquet', hive_partitioning = true), pandas by read_parquet('DIR'). Months that the service
+    has archived are in its data directory, in the same form.
     """
     from tidemark import administration
     from tidemark.settings import read_settings
