@@ -204,24 +204,26 @@ class _Watcher:
             board = service.get("/api/v1/board", project=SLUG, limit=100)
         except Refusal:
             return False  # not there yet, or being restarted
-        self._read(board)
+        self._measured, self._failed = read_board(board)
+        summary = board.get("summary") or {}
+        self._busy = int(summary.get("queued") or 0) + int(summary.get("running") or 0)
         if len(self._measured) != self._told:
             self._told = len(self._measured)
             self._say(f"{self._told} of {len(self._expected.runs)} runs measured, {now - self._began:.0f} s")
         return self._measured >= self._expected.runs and self._busy == 0
 
-    def _read(self, board: Mapping[str, Any]) -> None:
-        suites = [column["suite"] for column in board["columns"]]
-        states = {
-            (row["sha"], suite, state)
-            for row in board["rows"]
-            for suite, state in zip(suites, row["cells"]["state"], strict=False)
-            if state not in WAITING
-        }
-        self._measured = frozenset((sha, suite) for sha, suite, _ in states)
-        self._failed = frozenset((sha, suite) for sha, suite, state in states if state == "failed")
-        summary = board.get("summary") or {}
-        self._busy = int(summary.get("queued") or 0) + int(summary.get("running") or 0)
+
+def read_board(board: Mapping[str, Any]) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
+    """Commit and suite of what is measured, and of what failed, as the board's JSON tells it."""
+    suites = [column["suite"] for column in board["columns"]]
+    states = {
+        (row["sha"], suites[column], state)
+        for row in board["rows"]
+        for column, state in zip(row["cells"]["column"], row["cells"]["state"], strict=True)
+        if state not in WAITING
+    }
+    failed = frozenset((sha, suite) for sha, suite, state in states if state == "failed")
+    return frozenset((sha, suite) for sha, suite, _ in states), failed
 
 
 def _as_dict(found: FoundRegression) -> dict[str, Any]:
