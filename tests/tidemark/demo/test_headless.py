@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidemark.demo.headless import DemoOutcome, FoundRegression
+from tidemark.demo.headless import DemoOutcome, FoundRegression, read_board
 from tidemark.demo.repository import Planted
 
 FIXED, FIX, LASTING, OTHER = "a" * 40, "b" * 40, "d" * 40, "c" * 40
@@ -77,3 +77,16 @@ def test_what_the_api_says_is_read_by_its_names() -> None:
     }  # fmt: skip
     assert FoundRegression.of(item) == FIRST
     assert FoundRegression.of({**item, "fixed_by": None}).fixed_by is None
+
+
+def test_a_cell_is_of_the_suite_of_its_column() -> None:
+    board = {
+        "columns": [{"suite": "attention"}, {"suite": "gpt"}, {"suite": "moe"}],
+        "rows": [
+            {"sha": FIXED, "cells": {"column": [1], "state": ["regression"]}},
+            {"sha": LASTING, "cells": {"column": [0, 2], "state": ["queued", "failed"]}},
+        ],
+    }
+    measured, failed = read_board(board)
+    assert measured == {(FIXED, "gpt"), (LASTING, "moe")}
+    assert failed == {(LASTING, "moe")}
