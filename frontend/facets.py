@@ -56,6 +56,8 @@ class FacetBar:
     pinned: str
     saved_as: str
     swapped: str | None
+    any_testbed: bool = False
+    """Whether the page shows all testbeds until one is chosen."""
     ages: tuple[tuple[str, str], ...] = AGES
     unused: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ def facet_bar(
     base: tuple[str, str | None] = ("", None),
     head: tuple[str, str | None] = ("", None),
     unused: Mapping[str, str] | None = None,
+    any_testbed: bool = False,
 ) -> FacetBar | None:
     """The bar of this page; None without a project. `unused` says why a part does nothing here; a part keeps its place
     and its value in the address all the same. `base` and `head` are what they stand for here, with the commit."""
@@ -112,6 +115,7 @@ def facet_bar(
         saved_as=here.path.strip("/") or "overview",
         swapped=here(base=here.get("head"), head=here.get("base")) if here.get("base") and here.get("head") else None,
         unused=idle,
+        any_testbed=any_testbed,
     )
 
 

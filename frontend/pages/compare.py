@@ -12,15 +12,19 @@ from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.reports import comparison as service
 from backend.services.reports.comparison import CommitComparison, ComparisonRow, PhaseDifference
+from backend.services.reports.echoes import with_echoes
+from backend.services.reports.trends import BASES
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
 from frontend import numbers
 from frontend.evidence import KernelPanel, kernel_panel
+from frontend.facets import chosen_facets, facet_bar
 from frontend.figures.phases import PhaseBar, phases_svg
 from frontend.figures.small import coverage, forest
 from frontend.frame import Visit, Visiting
 from frontend.links import diff_url
 from frontend.markup import EMPTY, html, joined
+from frontend.render import change_mark
 from frontend.words import VERDICTS, plural
 
 router = APIRouter(include_in_schema=False)
@@ -34,6 +38,8 @@ class ShownMetric:
 
     row: ComparisonRow
     name: str
+    echoes: tuple[str, ...]
+    """Metrics of the variant that say the same again."""
     look: tuple[str, str]
     words: str
     change: Markup
@@ -44,11 +50,11 @@ class ShownMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRow:
-    """A suite's mean as a row. Speed is the inverse of cost: + is faster."""
+    """A suite's mean as a row: the change of cost, ▼ worse and ▲ better as everywhere."""
 
     name: str
     coverage: Markup
-    speed: str
+    change: Markup
     interval: str
     forest: Markup
     mean: service.SuiteMean
@@ -83,13 +89,15 @@ def compare_page(visit: Visiting) -> Response:
             base=here.get("base"),
             **context,
         )
-    base = here.get("base") or before(visit, scope, head)
+    named = here.get("base") or before(visit, scope, commit_named(visit, scope, head))
+    base, until = commit_named(visit, scope, named), commit_named(visit, scope, head)
     only = here.get("all") != "1"
     result = service.compare_commits(
-        visit.c, project, base, head, scope.testbed.name, suites=here.all("suite"), only_changed=only
+        visit.c, project, base, until, scope.testbed.name, facets=chosen_facets(here), only_changed=only
     )
     # What no gate watches and too few processes measured says nothing about a change.
-    shown = [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
+    told = [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
+    shown = with_echoes(told)
     policies = visit.policies(project)
 
     def gate(**names: str) -> float:
@@ -107,8 +115,18 @@ def compare_page(visit: Visiting) -> Response:
             suite_row(mean, gate(suite=mean.suite or ""))
             for mean in (*result.suites, *([result.overall] if len(result.suites) > 1 else []))
         ],
-        metrics=[metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric)) for row in shown],
-        hidden=result.hidden + len(result.rows) - len(shown),
+        metrics=[
+            metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric), echoes)
+            for row, echoes in shown
+        ],
+        hidden=result.hidden + len(result.rows) - len(told),
+        facets=facet_bar(
+            visit,
+            project,
+            base=(named, result.base.sha),
+            head=(head, result.head.sha),
+            unused=UNUSED,
+        ),
         only=only,
         phases=phase_panels(result),
         kernels=kernel_panels(visit, result),
@@ -118,6 +136,18 @@ def compare_page(visit: Visiting) -> Response:
         markdown=markdown(result),
         **context,
     )
+
+
+UNUSED = {
+    "branch": "base and head may be of any branch",
+    "range": "two commits are compared, whenever they were made",
+    "granularity": "two commits are compared, whenever they were made",
+}
+
+
+def commit_named(visit: Visit, scope: QueryScope, name: str) -> str:
+    """What a name of base or head stands for; how long ago (`7d`) is the newest commit of then."""
+    return service.commit_at(visit.c, scope, visit.now - BASES[name]) if name in BASES else name
 
 
 def before(visit: Visit, scope: QueryScope, head: str) -> str:
@@ -199,7 +229,7 @@ def paid_with(key: str, row: ComparisonRow) -> str:
     return metric if variant == row.variant_key else f"{metric} of {benchmark} {variant.replace(',', ', ')}".strip()
 
 
-def metric_row(row: ComparisonRow, gate: float) -> ShownMetric:
+def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] = ()) -> ShownMetric:
     word = change_word(row.unit, row.direction, row.change)
     words = word if row.verdict in ("regression", "improvement") else row.verdict
     note = ""
@@ -212,6 +242,7 @@ def metric_row(row: ComparisonRow, gate: float) -> ShownMetric:
     return ShownMetric(
         row=row,
         name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
+        echoes=tuple(each.metric for each in echoes),
         look=VERDICTS[row.verdict],
         words=words,
         change=html('<span class="{}">{} {}</span>', css, glyph, numbers.percent(row.change)),
@@ -222,14 +253,11 @@ def metric_row(row: ComparisonRow, gate: float) -> ShownMetric:
 
 
 def suite_row(mean: service.SuiteMean, gate: float) -> SuiteRow:
-    """Cost turned into speed: what people say of a suite."""
-    speed = None if mean.change is None else 1 / (1 + mean.change) - 1
-    ends = () if mean.low is None or mean.high is None else (1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
     return SuiteRow(
         name=mean.suite or "all",
         coverage=coverage(mean.compared, mean.gates),
-        speed=numbers.signed_percent(speed),
-        interval=f"{numbers.signed_percent(ends[0])} … {numbers.signed_percent(ends[1])}" if ends else "",
+        change=change_mark(mean.change, firm=bool(mean.low and mean.high and mean.low * mean.high > 0)),
+        interval=numbers.interval(mean.low, mean.high),
         forest=forest(mean.change, mean.low, mean.high, gate, "slower" if (mean.change or 0) > 0 else "faster"),
         mean=mean,
     )
@@ -284,10 +312,10 @@ def markdown(result: CommitComparison) -> str:
         "| variant | metric | base | head | change of cost | verdict |",
         "|---|---|---:|---:|---:|---|",
     ]
-    for row in result.rows:
-        if row.verdict == "unchanged":
-            continue
+    for row, echoes in with_echoes([row for row in result.rows if row.verdict != "unchanged"]):
         name = f"{row.benchmark} {row.variant_key}".strip().replace("|", "\\|")
         values = f"{numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)}"
-        lines.append(f"| {name} | {row.metric} | {values} | {numbers.signed_percent(row.change)} | {row.verdict} |")
+        metrics = ", ".join([row.metric, *(each.metric for each in echoes)])
+        sign = "▼" if row.change > 0 else "▲"
+        lines.append(f"| {name} | {metrics} | {values} | {sign} {numbers.percent(row.change)} | {row.verdict} |")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from backend.services.base.projects import check_regression
 from backend.services.plans.bisect import cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import history
-from backend.services.reports.facets import FACETS, passes
+from backend.services.reports.facets import FACETS, passes, variant_of
 from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
 from backend.services.triage.views import Regression, RegressionFilter
@@ -82,7 +82,7 @@ def regressions_page(visit: Visiting) -> Response:
             )
             for label, value in STATES
         ],
-        facets=facet_bar(visit, project, base=("–", None), head=("–", None), unused=UNUSED),
+        facets=facet_bar(visit, project, base=("–", None), head=("–", None), unused=UNUSED, any_testbed=True),
         by=[
             (each.value.capitalize(), here(by=each.value if each is not By.ONSET else None), each is by) for each in By
         ],
@@ -271,8 +271,7 @@ def passing(found: Sequence[Regression], chosen: Mapping[str, Sequence[str]]) ->
 
 
 def _passes(each: Regression, chosen: Mapping[str, Sequence[str]]) -> bool:
-    pairs = (part.partition("=") for part in (each.variant or "").split(",") if part)
-    return passes(chosen, each.suite or "", each.metric or "", {name: value for name, _, value in pairs})
+    return passes(chosen, each.suite or "", each.metric or "", variant_of(each.variant or ""))
 
 
 def describe(found: list[Regression], project: str | None) -> str:

@@ -17,14 +17,18 @@ from backend.services.board import board as boards
 from backend.services.board.model import BoardQuery, Summary
 from backend.services.queue import dispatch
 from backend.services.reports import overview
+from backend.services.reports.facets import FACETS
 from backend.services.reports.overview import Canary, ListedWorker, WorkerState
 from frontend import numbers
+from frontend.facets import facet_bar
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
 from frontend.pages.run import flat, percent_done
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
+
+UNUSED = "a worker measures every variant, branch and commit"
 
 LOOKS = {
     WorkerState.BUSY: ("g", "◔"),
@@ -72,7 +76,6 @@ def workers_page(visit: Visiting) -> Response:
     asked = visit.here.get("testbed")
     project = visit.project()
     queue = overview.queue(visit.c, testbed=asked or None, now=visit.now)
-    testbeds = sorted({worker.testbed for worker in listed.workers} | {silent.testbed for silent in listed.silent})
     shown = [worker for worker in listed.workers if not asked or worker.testbed == asked]
     return visit.page(
         "workers.html",
@@ -84,8 +87,14 @@ def workers_page(visit: Visiting) -> Response:
         listed=listed,
         sentence=describe(listed),
         rows=[worker_row(worker) for worker in shown],
-        testbeds=[("All", visit.here(testbed=None), not asked)]
-        + [(testbed, visit.here(testbed=testbed), asked == testbed) for testbed in testbeds],
+        facets=facet_bar(
+            visit,
+            project,
+            base=("–", None),
+            head=("–", None),
+            unused=dict.fromkeys((*FACETS, "branch", "base", "head", "range", "granularity"), UNUSED),
+            any_testbed=True,
+        ),
         queue=queue,
         percent_done=percent_done,
         summary=summary_of(visit, project),

@@ -18,6 +18,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.columns import VariantKey
+from backend.services.reports.facets import passes, variant_of
 from backend.services.reports.notices import Difference, differences
 from backend.store.base.lookup import CommitRow
 from backend.store.board import board as board_store
@@ -163,9 +164,11 @@ def compare_commits(
     testbed: str | None = None,
     *,
     suites: Sequence[str] = (),
+    facets: Mapping[str, Sequence[str]] | None = None,
     only_changed: bool = False,
 ) -> CommitComparison:
-    """Compare two commits; each is named by sha, branch, `#123`, or (the base) `last-good`."""
+    """Compare two commits; each is named by sha, branch, `#123`, or (the base) `last-good`. `facets` leave the variants
+    that have one of the chosen values of each."""
     scope = find_scope(c, project, None, testbed)
     if scope.testbed is None:
         raise NotFound(f"nothing has run in {project} yet, so there is nothing to compare")
@@ -173,10 +176,14 @@ def compare_commits(
     base_commit = find_commit(c, scope, base, before=head_commit.default_position if base == LAST_GOOD else None)
     ran = store.runs(c, sorted({base_commit.id, head_commit.id}), scope.testbed.id)
     ran = [run for run in ran if not suites or run.suite in suites]
-    left, right, levelled = _level(*_measurements(c, ran, base_commit, head_commit))
+    left, right, levelled = _level(*_measurements(c, ran, base_commit, head_commit, facets or {}))
     judged = _judge(c, scope, left, right)
     rows = _rows(judged, right)
-    missing = _not_compared(c, ran, base_commit, head_commit, left, right)
+    missing = [
+        each
+        for each in _not_compared(c, ran, base_commit, head_commit, left, right)
+        if not facets or passes({**facets, "metric": ()}, each.suite, "", variant_of(each.variant_key))
+    ]
     shown = [row for row in rows if not only_changed or row.verdict != Verdict.UNCHANGED.value]
     gates = left.gates() | right.gates()
     return CommitComparison(
@@ -203,12 +210,34 @@ def compare_commits(
     )
 
 
+def commit_at(c: Connection, scope: QueryScope, moment: datetime) -> str:
+    """The sha of the newest commit of the default branch up to a moment."""
+    branch = scope.default_branch
+    last = -1 if branch is None else board_store.position_range(c, scope.project.id, branch.id, None, moment)[1]
+    if branch is None or last < 0:
+        raise NotFound(f"no commit of {scope.project.slug} is from before {moment:%Y-%m-%d %H:%M}")
+    found = board_store.window(c, branch_id=branch.id, default_branch_id=branch.id, first=last, last=last, limit=1)
+    return found[0].sha
+
+
+def _left(row: ComparedSeriesRow, facets: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the facets leave a series; a phase belongs to its variant whatever metric was chosen."""
+    of_variant = {**facets, "metric": ()} if row.role == Role.PHASE.value else facets
+    return passes(of_variant, row.suite, row.metric, variant_of(row.variant_key))
+
+
 def _measurements(
-    c: Connection, ran: Sequence[ComparedRunRow], base: CommitRow, head: CommitRow
+    c: Connection,
+    ran: Sequence[ComparedRunRow],
+    base: CommitRow,
+    head: CommitRow,
+    facets: Mapping[str, Sequence[str]],
 ) -> tuple[_Measurements, _Measurements]:
     """The values of both sides. Processes of several good runs of one commit are pooled."""
     rows = store.measured(c, [run for run in ran if run.status == "ok"])
-    series = {row.id: row for row in store.series(c, list({row.series_id for row in rows}))}
+    named = store.series(c, list({row.series_id for row in rows}))
+    series = {row.id: row for row in named if not facets or _left(row, facets)}
+    rows = [row for row in rows if row.series_id in series]
     keys = {row.id: _key(row) for row in series.values()}
     sides = {commit.id: _Measurements({}, {}, {}, {}) for commit in (base, head)}
     for row in rows:

@@ -56,6 +56,12 @@ def facet_of(name: str, suite: str, metric: str, variant: Mapping[str, Any]) -> 
     return None if found is None else str(found)
 
 
+def variant_of(key: str) -> dict[str, str]:
+    """The properties that a variant's key names: `dtype=bf16,seq=4096`."""
+    pairs = (part.partition("=") for part in key.split(",") if part)
+    return {name: value for name, _, value in pairs}
+
+
 def passes(chosen: Mapping[str, Sequence[str]], suite: str, metric: str, variant: Mapping[str, Any]) -> bool:
     """Whether a series has one of the chosen values of every facet that is set."""
     return all(not values or facet_of(name, suite, metric, variant) in values for name, values in chosen.items())

@@ -1,16 +1,19 @@
 """Two commits side by side, over a history that was delivered and judged."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 import pytest
 
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.scope import find_scope
 from backend.services.board.jsonable import dump
-from backend.services.reports.comparison import CommitComparison, compare_commits
+from backend.services.reports.comparison import CommitComparison, commit_at, compare_commits
 from backend.services.reports.notices import Difference
 
 PROJECT = "northsea/loom"
+BEGAN = datetime(2026, 11, 1, 8, tzinfo=UTC)
 
 
 def commit(position: int) -> str:
@@ -151,3 +154,15 @@ def test_suites_can_be_picked_and_json_is_complete(history: Any) -> None:
     assert compare(history, 14, 16, suites=["moe"]).rows == ()
     said = orjson.loads(dump(compare(history, 14, 16, suites=["gpt"])))
     assert said["rows"][0]["verdict"] == "regression" and said["overall"]["compared"] == 4
+
+
+def test_facets_leave_variants_that_have_one_of_their_values(history: Any) -> None:
+    found = compare(history, 14, 16, facets={"backend": ("fused",)})
+    assert {row.variant_key for row in found.rows} == {"impl=fused,layers=4"}
+    assert all("fused" in each.variant_key for each in found.not_compared)
+
+
+def test_how_long_ago_is_the_newest_commit_of_then(history: Any) -> None:
+    scope = find_scope(history.connection, PROJECT)
+    first, later = (commit_at(history.connection, scope, BEGAN + timedelta(hours=hours)) for hours in (3, 9))
+    assert (first[:8], later[:8]) == (commit(3), commit(9))

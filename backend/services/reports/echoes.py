@@ -1,0 +1,37 @@
+"""Each change once: tokens a second and MFU of a step that got slower say the same again, in other units."""
+
+from collections.abc import Sequence
+
+from backend.services.reports.comparison import ComparisonRow
+
+ALIKE = 0.01  # a change of cost differs by no more than this, or …
+ALIKE_SHARE = 0.1  # … by no more than this share of it
+
+
+def with_echoes(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, tuple[ComparisonRow, ...]]]:
+    """The rows in their order, each with those of the same variant that only repeat it.
+
+    A gate leads, and where a variant has no gate among the rows, the first of them. Two gates are never one change:
+    time and memory are each worth a row though they grow alike.
+    """
+    leads: list[ComparisonRow] = []
+    echoes: dict[int, list[ComparisonRow]] = {}
+    for row in sorted(rows, key=lambda row: row.role != "gate"):
+        lead = next((each for each in leads if _repeats(row, each)), None)
+        if lead is None:
+            leads.append(row)
+        else:
+            echoes.setdefault(id(lead), []).append(row)
+    kept = {id(each) for each in leads}
+    return [(row, tuple(echoes.get(id(row), ()))) for row in rows if id(row) in kept]
+
+
+def _repeats(row: ComparisonRow, lead: ComparisonRow) -> bool:
+    of_one = (row.suite, row.benchmark, row.variant_key, row.preset) == (
+        lead.suite,
+        lead.benchmark,
+        lead.variant_key,
+        lead.preset,
+    )
+    near = abs(row.change - lead.change) <= max(ALIKE, ALIKE_SHARE * abs(lead.change))
+    return of_one and row.role != "gate" and row.verdict in (lead.verdict, "insufficient") and near
