@@ -56,11 +56,6 @@ class Here:
         query = "&".join(part for part in (urlencode(kept), changed) if part)
         return f"{self.path}?{query}" if query else self.path
 
-    def toggled(self, name: str, value: str) -> str:
-        """This page with `value` added to, or taken from, the repeated parameter `name`."""
-        values = self.all(name)
-        return self(**{name: [v for v in values if v != value] if value in values else [*values, value]})
-
     def hidden(self, *without: str) -> list[tuple[str, str]]:
         """The other parameters, as hidden fields of a GET form that sets `without`."""
         return [(name, value) for name, value in self.pairs if name not in without and name not in FLEETING]

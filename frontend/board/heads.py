@@ -13,7 +13,7 @@ from frontend.board.cells import ColumnGroup, Layout
 
 MOST_LEVELS = 2
 LEVEL_PX, SUITE_PX, UPRIGHT_PX = 6.4, 8.4, 6.8  # of a letter in each size of type, as wide as usual fonts have them
-PADDING_PX, BADGE_PX = 10, 34
+PADDING_PX = 10
 LEAST_CELL_PX = {"many": 32, "mid": 48, "few": 140}
 ONE_LINE, LEAST_LETTERS = 20, 6  # an upright name of more letters than a line has takes two
 

@@ -13,7 +13,8 @@ from backend.regression.policy import PolicyBook
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.joint.status import joint_status
 from backend.services.reports import suites as service
-from backend.services.reports.suites import Machine, SeriesStatus, SuiteView, Sweep
+from backend.services.reports.suites import Machine, SuiteView, Sweep
+from backend.store.reports.suites import SeriesStatus
 from frontend import numbers
 from frontend.figures.curves import SHARES, Ceiling, curves_figure, metric_title, parameter_title, width_of
 from frontend.figures.references import beside

@@ -9,12 +9,6 @@ def test_a_control_changes_one_parameter_and_keeps_the_rest() -> None:
     assert here(suite=None) == "/board?project=a%2Fb"
 
 
-def test_a_repeated_parameter_is_toggled() -> None:
-    here = Here("/board", [("suite", "moe")])
-    assert here.toggled("suite", "gpt") == "/board?suite=moe&suite=gpt"
-    assert here.toggled("suite", "moe") == "/board"
-
-
 def test_another_page_keeps_the_place_and_drops_the_filters() -> None:
     here = Here("/board", [("project", "a/b"), ("testbed", "cpu"), ("q", "router"), ("theme", "dark")])
     assert here.page("/workers") == "/workers?project=a%2Fb&testbed=cpu&theme=dark"

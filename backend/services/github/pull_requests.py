@@ -22,6 +22,7 @@ from backend.services.github.commit_report import is_sustained, runs_needed
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.regressions import ledger
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
 from backend.services.repository import sync
 from backend.services.repository.manifest import Manifest, ManifestInvalid
@@ -269,9 +270,7 @@ def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) 
     sure = [
         series_id for series_id, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))
     ]
-    restated = judgements.bear_out(c, found.runs, sure, now) if sure else []
-    if restated:
-        github_outbox.want(c, restated)
+    ledger.restate_agreed(c, found.runs, sure, now)
     return True
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import fmean
 from typing import Any
 
 import orjson
@@ -493,9 +492,3 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
     if events and context is not None:
         known = apply.apply_changes(c, context, events, sorted(onsets), watched=len(metrics))
         ledger.restate(c, of_events(events, known), now)
-
-
-def shift_of(base: Sequence[float], head: Sequence[float], direction: Direction) -> float:
-    """The shift of the logarithm of cost from base to head."""
-    sign = 1.0 if direction is Direction.LOWER else -1.0
-    return sign * (fmean(map(math.log, head)) - fmean(map(math.log, base)))

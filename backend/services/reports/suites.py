@@ -8,7 +8,6 @@ times by size are metrics, `time_us_1_mib`.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,7 +16,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.scope import find_project, storable
 from backend.services.reports.columns import natural
 from backend.store.reports import suites as store
-from backend.store.reports.suites import StandingRow
+from backend.store.reports.suites import SeriesStatus
 
 MAX_SERIES = 20_000
 TIME_AT_SIZE = re.compile(r"time_us_([0-9.]+)_(b|kib|mib|gib)\Z")
@@ -40,34 +39,6 @@ BUS_FACTOR: Mapping[str, Callable[[float], float]] = {
     "broadcast": lambda n: 1.0,
     "send_recv": lambda n: 1.0,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesStatus:
-    """The newest point of one metric of a variant, against the baseline it was judged by."""
-
-    series_id: int
-    testbed: str
-    benchmark: str
-    variant: Mapping[str, Any]
-    variant_key: str
-    preset: str
-    metric: str
-    unit: str
-    direction: str
-    role: str
-    exact: bool
-    value: float
-    baseline: float | None
-    verdict: str
-    red: bool
-    change: float | None
-    low: float | None
-    high: float | None
-    regression_id: int | None
-    sha: str
-    run_id: str
-    measured_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +105,7 @@ def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = 
     benchmarks = sorted({row.benchmark for row in rows}, key=natural)
     if benchmark is not None and benchmark not in benchmarks:
         raise NotFound.of("benchmark", benchmark, benchmarks)
-    standings = [_status(row) for row in rows if benchmark is None or row.benchmark == benchmark]
+    standings = [row for row in rows if benchmark is None or row.benchmark == benchmark]
     standings.sort(key=_in_order)
     return SuiteView(
         project=project,
@@ -148,12 +119,6 @@ def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = 
             _machine(name, ceilings, environment)
             for name, (ceilings, environment) in store.machines(c, found.id, storable(suite)).items()
         ),
-    )
-
-
-def _status(row: StandingRow) -> SeriesStatus:
-    return SeriesStatus(
-        **{name: value for name, value in row._asdict().items() if name in SeriesStatus.__dataclass_fields__}
     )
 
 

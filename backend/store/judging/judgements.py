@@ -219,7 +219,7 @@ WITH wanted AS (
 {_COPY} RETURNING series_id, measured_at
 """
 # Runs of one commit that bear each other out: what each of them only suspected is known now.
-_BORNE_OUT = f"""
+_RESTATE_AGREED = f"""
 WITH old AS (
   UPDATE judgement AS j SET superseded_at = %(now)s
   WHERE j.run_id = ANY(%(runs)s) AND j.series_id = ANY(%(series)s::int[]) AND j.superseded_at IS NULL
@@ -231,10 +231,10 @@ WITH old AS (
 """
 
 
-def bear_out(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
+def restate_agreed(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
     """The suspects of these runs of a branch are regressions: enough of them agree. Returns the runs restated."""
     values = {"now": now, "runs": list(run_ids), "series": list(series_ids), "reason": Reason.SUSTAINED_STEP.value}
-    (rows,) = wire.send(c, (_BORNE_OUT, values))
+    (rows,) = wire.send(c, (_RESTATE_AGREED, values))
     return sorted({row.run_id for row in rows})
 
 

@@ -11,7 +11,9 @@ from backend.store.base.newest import newest_points
 from backend.store.base.spans import Spans
 
 
-class StandingRow(NamedTuple):
+class SeriesStatus(NamedTuple):
+    """The newest point of one metric of a variant, against the baseline it was judged by."""
+
     series_id: int
     testbed: str
     suite_version: str
@@ -62,12 +64,12 @@ _MACHINES = text(
 _SUITE_NAMES = text("SELECT DISTINCT suite FROM series WHERE project_id = :project ORDER BY suite")
 
 
-def standing(c: Connection, project_id: int, suite: str, benchmark: str | None, limit: int) -> list[StandingRow]:
+def standing(c: Connection, project_id: int, suite: str, benchmark: str | None, limit: int) -> list[SeriesStatus]:
     """The newest point of every metric of a suite, phases apart."""
     values = {"project": project_id, "suite": suite, "benchmark": benchmark, "limit": limit}
     rows = c.execute(_STANDING, values).all()
     newest = newest_points(c, Spans.of_project(c, project_id), {row[0]: row[12] for row in rows})
-    return [StandingRow._make((*row[:12], *newest[row[0]][1:])) for row in rows if row[0] in newest]
+    return [SeriesStatus._make((*row[:12], *newest[row[0]][1:])) for row in rows if row[0] in newest]
 
 
 def names(c: Connection, project_id: int) -> list[str]:

@@ -7,15 +7,16 @@ from typing import Any
 
 from plotly import graph_objects
 
-from backend.services.reports.suites import SeriesStatus, Sweep, in_common, sweeps_of
+from backend.services.reports.suites import Sweep, in_common, sweeps_of
+from backend.store.reports.suites import SeriesStatus
 from frontend.figures.curves import Ceiling, curves_figure
 from frontend.figures.references import PUBLISHED, beside
 
 
 def standing(benchmark: str, variant: dict[str, Any], metric: str, value: float, **more: Any) -> SeriesStatus:
     shape: dict[str, Any] = {
-        "series_id": 7, "testbed": "h200-sxm", "preset": "full", "unit": "1/s", "direction": "higher",
-        "role": "derived",
+        "series_id": 7, "testbed": "h200-sxm", "suite_version": "1.1.0", "preset": "full", "unit": "1/s",
+        "direction": "higher", "role": "derived",
         "exact": False, "baseline": value * 0.9, "verdict": "unchanged", "change": 0.0, "low": None, "high": None,
         "red": False, "regression_id": None, "sha": "a" * 40, "run_id": "R",
         "measured_at": datetime(2026, 11, 20, tzinfo=UTC),
