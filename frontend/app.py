@@ -7,9 +7,12 @@ from sqlalchemy import Engine
 from backend.services.base.config import ServiceConfig
 from frontend import assets
 from frontend.pages import (
+    account,
+    audit,
     board,
     compare,
     measuring,
+    members,
     overview,
     pull_requests,
     regression,
@@ -49,7 +52,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         search,
     ):
         app.include_router(page.router)
-    for page in (pull_requests, measuring, settings):
+    for page in (pull_requests, measuring, settings, members, audit, account):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

@@ -1,6 +1,7 @@
 """The frame of every page: who is reading, which project, what is open, the theme; and the request's database."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast
@@ -11,9 +12,10 @@ from sqlalchemy import Connection, Engine
 
 from backend.regression.policy import Policy, PolicyBook
 from backend.services.base import access
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
-from backend.services.base.confine import confine
+from backend.services.base.confine import confine, hides_something, require_all, require_of, visible_projects
+from backend.services.base.errors import Unauthenticated
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.overview import Project
@@ -46,6 +48,8 @@ class Frame:
     theme: str | None = None
     csrf: str | None = None
     signed_in: str | None = None
+    administers: bool = False
+    may_submit: bool = False
     may_write: bool = False
     version: str = ""
     rule: str = ""
@@ -67,8 +71,8 @@ def connection(request: Request) -> Iterator[Connection]:
 Database = Annotated[Connection, Depends(connection, scope="function")]
 
 
-def reader(request: Request, c: Database) -> Principal:
-    """Who is looking. Pages are public only where the service says so."""
+def somebody(request: Request, c: Database) -> Principal:
+    """Who is looking, who sees the project that the address names, or nothing of it."""
     config = cast(ServiceConfig, request.app.state.config)
     principal = access.identify(
         c,
@@ -78,12 +82,18 @@ def reader(request: Request, c: Database) -> Principal:
         now=datetime.now(UTC),
         used=request.app.state.last_used,
     )
-    access.require(principal, Scope.READ)
     named = [*((name, str(value)) for name, value in request.path_params.items()), *request.query_params.multi_items()]
     confine(c, principal, named)
     return principal
 
 
+def reader(principal: Annotated[Principal, Depends(somebody)]) -> Principal:
+    """Who may read something here. Pages are public only where the service says so."""
+    principal.require(Scope.READ)
+    return principal
+
+
+Somebody = Annotated[Principal, Depends(somebody)]
 Reader = Annotated[Principal, Depends(reader)]
 
 
@@ -119,13 +129,36 @@ class Visit:
         newest = max(self.projects, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
         return newest.slug if newest is not None else None
 
+    @property
+    def shown_projects(self) -> frozenset[str] | None:
+        """The projects that a page about all of them may name; None: every one."""
+        return frozenset(each.slug for each in self.projects) if hides_something(self.c, self.principal) else None
+
     def policies(self, project: str | None) -> PolicyBook:
         """By which the series of a project are judged; the built-in ones where there is no project yet."""
         return policy_book(self.c, project) if project else PolicyBook("")
 
-    def check_action(self, csrf_token: str, scope: Scope = Scope.WRITE) -> None:
-        """Refuse a form that is not one of our own, or comes from who may not do this."""
-        access.require(self.principal, scope)
+    def may(self, scope: Scope, project: str | None) -> bool:
+        """Whether who reads may do this in the project; without one, for the whole service."""
+        mine = next((each for each in self.projects if each.slug == project), None)
+        return self.principal.may(scope) if mine is None else self.principal.may_in(scope, mine)
+
+    def check_action(
+        self, csrf_token: str, scope: Scope, *, project: str | None = None, regressions: Sequence[int] = ()
+    ) -> None:
+        """Refuse a form that is not one of our own, or comes from who may not do this: in the project, in that of each
+        regression, or, where neither is named, for the whole service."""
+        for kind, key in (
+            *([("project", project)] if project else []),
+            *(("regression", str(it)) for it in regressions),
+        ):
+            require_of(self.c, self.principal, scope, kind, key)
+        if not project and not regressions:
+            require_all(self.c, self.principal, scope)
+        self.check_own_page(csrf_token)
+
+    def check_own_page(self, csrf_token: str) -> None:
+        """Refuse a form that is not one of our own."""
         if self.principal.via is Via.SESSION:
             access.check_page_action(
                 session=self.request.cookies.get(access.SESSION_COOKIE) or "",
@@ -134,6 +167,15 @@ class Visit:
                 host=self.request.headers.get("host"),
                 config=self.config,
             )
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """By what people can sign in by name."""
+        return tuple(self.request.app.state.providers)
+
+    def in_transaction(self) -> AbstractContextManager[Connection]:
+        """A transaction of its own, for what must be followed by more once it is committed."""
+        return cast(Engine, self.request.app.state.engine).begin()
 
     def repository_url(self, project: str) -> str | None:
         """Where the project's commits can be seen."""
@@ -158,7 +200,9 @@ class Visit:
             theme=theme_of(self.request),
             csrf=access.csrf_token(session) if signed_in and session else None,
             signed_in=self.principal.name if signed_in else None,
-            may_write=self.principal.may(Scope.WRITE),
+            administers=self.may(Scope.ADMIN, project),
+            may_submit=self.may(Scope.SUBMIT, project),
+            may_write=self.may(Scope.WRITE, project),
             version=self.config.version,
             rule=rule_in_short(self.policies(project).general),
             now=self.now,
@@ -193,6 +237,17 @@ class Visit:
 
 
 def visit(request: Request, c: Database, principal: Reader) -> Visit:
+    return _visit(request, c, principal)
+
+
+def visit_of_oneself(request: Request, c: Database, principal: Somebody) -> Visit:
+    """A visit to what everybody has who is signed in, with a role or without."""
+    if principal.via is not Via.SESSION:
+        raise Unauthenticated("this is about who is signed in")
+    return _visit(request, c, principal)
+
+
+def _visit(request: Request, c: Connection, principal: Principal) -> Visit:
     config = cast(ServiceConfig, request.app.state.config)
     here = Here(request.url.path, request.query_params.multi_items())
     return Visit(
@@ -202,8 +257,9 @@ def visit(request: Request, c: Database, principal: Reader) -> Visit:
         here=here,
         now=datetime.now(UTC),
         config=config,
-        projects=overview.list_projects(c, only=principal.project_id),
+        projects=overview.list_projects(c, only=visible_projects(c, principal)),
     )
 
 
 Visiting = Annotated[Visit, Depends(visit)]
+VisitingOneself = Annotated[Visit, Depends(visit_of_oneself)]

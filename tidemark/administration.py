@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.database import engine_of
 from tidemark.machine.datadir import DataDirectory
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, service_config
 
+if TYPE_CHECKING:
+    from backend.services.base.principal import Principal
+
 
 def create_token(
     settings: Settings, name: str, scopes: Sequence[str], *, project: str | None = None, days: int | None = None
 ) -> str:
     """A new token; the only time that its secret is seen."""
-    from backend.services.base import access, projects
     from backend.services.base.errors import ServiceError
+    from backend.services.people import tokens
 
     now = datetime.now(UTC)
     try:
         with engine_of(settings) as engine, engine.begin() as connection:
-            return access.create_token(
+            return tokens.make(
                 connection,
+                operator(),
                 name,
                 scopes,
                 now=now,
-                project_id=None if project is None else projects.find_project(connection, project).id,
+                project=project,
                 expires_at=None if days is None else now + timedelta(days=days),
             ).token
     except ServiceError as error:
@@ -61,12 +66,12 @@ def describe_tokens(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def revoke_token(settings: Settings, number: int) -> None:
-    from backend.services.base import access
     from backend.services.base.errors import ServiceError
+    from backend.services.people import tokens
 
     try:
         with engine_of(settings) as engine, engine.begin() as connection:
-            access.revoke_token(connection, number, datetime.now(UTC))
+            tokens.revoke(connection, operator(), number, now=datetime.now(UTC))
     except ServiceError as error:
         raise Refusal(str(error)) from None
 
@@ -77,7 +82,22 @@ def runs_here(settings: Settings) -> bool:
     return running is not None and running.alive
 
 
-def sign_in_link(settings: Settings) -> str:
+def operator() -> Principal:
+    """Who sits at the data directory, and so may do everything."""
+    from backend.services.base.principal import Principal, Scope, Via
+
+    return Principal(name=account_name(), via=Via.COMMAND, scopes=frozenset(Scope))
+
+
+def account_name() -> str:
+    """What this account of the machine is called."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run as a number that has no name
+        return "administrator"
+
+
+def sign_in_link(settings: Settings, name: str | None = None) -> str:
     """A link to the service that runs here, or to the configured address."""
     from backend.services.base import access
 
@@ -87,7 +107,7 @@ def sign_in_link(settings: Settings) -> str:
         config = service_config(
             settings.changed(public_url=address, database_url="postgresql://", redis_url="redis://")
         )
-        return access.create_sign_in_link(connection, config, datetime.now(UTC))
+        return access.create_sign_in_link(connection, config, datetime.now(UTC), name or account_name())
 
 
 def export_dataset(settings: Settings, project: str, directory: Path) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from tidemark import exposure
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, service_config, version
 
@@ -53,6 +54,7 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
 
 def serve(settings: Settings, *, listening_fd: int | None = None, processes: int = 1) -> None:
     """Runs the API and the pages until told to stop."""
+    exposure.check(settings)
     if processes > 1:
         from tidemark.machine import ports
         from tidemark.several import serve_several

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemark import __version__
-from tidemark.commands import administration, github, measuring, policy, results, running, verdicts
+from tidemark.commands import administration, github, measuring, people, policy, results, running, verdicts
 from tidemark.commands.options import DataDir
 from tidemark.refusal import Refusal, printable
 
@@ -36,6 +36,8 @@ for group in (
     administration.project_app,
     policy.app,
     administration.token_app,
+    people.member_app,
+    people.app,
     administration.db_app,
 ):
     app.add_typer(group)

@@ -15,7 +15,9 @@ from sqlalchemy import Engine
 
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
+from backend.services.base.principal import Scope
 from tidemark import database
+from tidemark.administration import account_name
 from tidemark.app import make_engine
 from tidemark.machine.datadir import ADMIN_TOKEN, WORKER_TOKEN, DataDirectory
 from tidemark.refusal import Refusal
@@ -39,20 +41,20 @@ def prepare(settings: Settings, *, with_demo: bool) -> Prepared:
     data = DataDirectory(settings.data_dir)
     engine = make_engine(config, connections=1)
     fresh = data.read_private(ADMIN_TOKEN) is None
-    _keep_token(engine, data, ADMIN_TOKEN, "admin (data directory)", access.Scope.ADMIN)
-    worker_token = _keep_token(engine, data, WORKER_TOKEN, "worker (data directory)", access.Scope.WORKER)
+    _keep_token(engine, data, ADMIN_TOKEN, "admin (data directory)", Scope.ADMIN)
+    worker_token = _keep_token(engine, data, WORKER_TOKEN, "worker (data directory)", Scope.WORKER)
     demo = _demo_project(engine, config) if with_demo else None
     now = datetime.now(UTC)
     with engine.begin() as connection:
         links = (
-            access.create_sign_in_link(connection, config, now),
-            access.create_sign_in_link(connection, config, now),
+            access.create_sign_in_link(connection, config, now, account_name()),
+            access.create_sign_in_link(connection, config, now, account_name()),
         )
     engine.dispose()
     return Prepared(worker_token=worker_token, sign_in_links=links, fresh=fresh, demo=demo)
 
 
-def _keep_token(engine: Engine, data: DataDirectory, file: str, name: str, scope: access.Scope) -> str:
+def _keep_token(engine: Engine, data: DataDirectory, file: str, name: str, scope: Scope) -> str:
     """The token in this file, known to the database: made when there is none, or when somebody has revoked it; stored
     again when the database is new."""
     kept = data.read_private(file)

@@ -57,6 +57,15 @@ class Settings(BaseSettings):
         None,
         description="a collector that takes traces as OTLP over HTTP, e.g. http://127.0.0.1:4318; needs tidemark[otel]",
     )
+    oidc_issuer: str | None = Field(None, description="the OpenID provider that people sign in by: its issuer address")
+    oidc_client_id: str | None = Field(None, description="what this service is called at the OpenID provider")
+    oidc_client_secret: str | None = Field(None, repr=False, description="the secret that the OpenID provider gave it")
+    oidc_name: str = Field("single sign-on", description="what the button says that leads to the OpenID provider")
+    github_client_id: str | None = Field(None, description="the OAuth app on GitHub that people sign in by")
+    github_client_secret: str | None = Field(None, repr=False, description="the secret of that OAuth app")
+    sign_in: Literal["links"] | None = Field(
+        None, description="links: people sign in by what `tidemark sign-in` prints, and by nothing else"
+    )
     url: str | None = Field(None, description="the service that commands and workers talk to")
     token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
@@ -182,6 +191,12 @@ def service_config(settings: Settings) -> ServiceConfig:
         github_token=settings.github_token,
         github_api_url=settings.github_api_url,
         github_oidc_issuer=settings.github_oidc_issuer,
+        openid_issuer=settings.oidc_issuer,
+        openid_client_id=settings.oidc_client_id,
+        openid_client_secret=settings.oidc_client_secret,
+        openid_name=settings.oidc_name,
+        github_client_id=settings.github_client_id,
+        github_client_secret=settings.github_client_secret,
         private_hosts=settings.private_hosts,
         version=version(),
         lease_s=settings.lease_s,

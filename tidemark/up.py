@@ -14,7 +14,7 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tidemark import settings
+from tidemark import exposure, settings
 from tidemark.machine import ports
 from tidemark.machine.account import ServersHome, servers_home
 from tidemark.machine.datadir import DataDirectory
@@ -52,6 +52,7 @@ def up(
 ) -> None:
     """Starts everything and keeps it alive until Ctrl-C, SIGTERM, or until `then` returns."""
     check_tools()
+    exposure.check(chosen)
     data = DataDirectory.prepare(chosen.data_dir)
     data.hold()
     listening = ports.listen(chosen.host, chosen.port)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import health, openapi, problems, schema
-from backend.api.admin import policies, projects, pull_requests, sign_in, tokens, webhooks
+from backend.api.admin import audit, members, policies, projects, pull_requests, sign_in, tokens, webhooks
 from backend.api.admission import Lanes, StreamPlaces
 from backend.api.edge.middleware import Edge
 from backend.api.metrics import API_PREFIX, Metrics
@@ -23,6 +23,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.last_used import LastUsed
 from backend.services.base.live import Hub
 from backend.services.github.oidc_access import Workflows
+from backend.services.people.sign_in import providers_of
 
 log = logging.getLogger("tidemark.api")
 
@@ -45,6 +46,7 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     app.state.engine = engine
     app.state.hub = Hub(engine)
     app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
+    app.state.providers = providers_of(config)
     app.state.lanes = Lanes(config)
     app.state.stream_places = StreamPlaces(config)
     app.state.last_used = LastUsed()
@@ -76,7 +78,9 @@ def _routes() -> APIRouter:
         bisections,
         backfills,
         workers,
-        policies,  # before projects, whose path takes everything that follows
+        policies,  # these before projects, whose path takes everything that follows
+        members,
+        audit,
         projects,
         pull_requests,
         tokens,

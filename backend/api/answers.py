@@ -67,6 +67,8 @@ class SignInAnswer(BaseModel):
 
     id: str
     name: str
+    login: str
+    browser: str
     signed_in_at: datetime
     last_used_at: datetime
     ends_at: datetime

@@ -10,6 +10,7 @@ from backend.api import shapes
 from backend.api.shapes import PLAIN
 from backend.contract_problems import Problems
 from backend.contract_rules import Free, Moment
+from backend.services.base.principal import Role
 from backend.services.base.projects import ProjectChange
 from backend.services.queue.dispatch import Kind, Protection, WorkerHello
 from backend.services.queue.events import MAX_EVENTS, EventKind, RunEvent
@@ -164,6 +165,7 @@ class ProjectBody(RequestBody):
     )
     default_branch: Branch = "main"
     trusted: bool = Field(default=False, description="its commits may run on workers that cannot isolate them")
+    private: bool = Field(default=False, description="seen by its members, its tokens and its workers alone")
     oidc: OidcBody | None = None
     github: GitHubBody = Field(default_factory=GitHubBody)
 
@@ -197,12 +199,23 @@ class ApprovalBody(RequestBody):
 
 class TokenBody(RequestBody):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PLAIN)]
-    scopes: list[Literal["read", "write", "worker", "approve", "admin"]] = Field(min_length=1)
+    scopes: list[Literal["read", "submit", "write", "worker", "approve", "admin"]] = Field(min_length=1)
     project: Slug | None = None
     expires_at: Instant | None = None
 
 
+Login = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=shapes.LOGIN)]
+
+
+class MemberBody(RequestBody):
+    role: Role
+    provider: Literal["openid", "github", "local"] | None = Field(
+        default=None, description="by what they sign in; without it: with an @ by the OpenID provider, else by GitHub"
+    )
+
+
 class TriageBody(RequestBody):
     action: Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=PLAIN)]
+    assignee: Login | None = Field(default=None, description="with `acknowledge`: who takes it, if not the caller")
     reason: Sentence | None = None
     note: Sentence | None = None

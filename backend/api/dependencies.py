@@ -2,6 +2,7 @@
 delivery, whose commit goes with its last statements (`backend/services/ingest/delivery.py`)."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Annotated, cast
 
@@ -14,11 +15,11 @@ from starlette.requests import HTTPConnection
 from backend.api.admission import Busy
 from backend.github.oidc import looks_like_oidc
 from backend.services.base import access
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
-from backend.services.base.confine import confine
-from backend.services.base.errors import Forbidden, ServiceError
+from backend.services.base.confine import confine, require_all, sees_all
+from backend.services.base.errors import ServiceError
 from backend.services.base.live import Hub
+from backend.services.base.principal import Principal, Scope, Via, require_name, stranger
 from backend.services.github import oidc_access
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -37,6 +38,11 @@ def transaction(request: Request) -> Iterator[Connection]:
         connection.begin()
         yield connection
         connection.commit()
+
+
+def in_transaction(request: Request) -> AbstractContextManager[Connection]:
+    """A transaction that ends before the route does, for what must follow the commit."""
+    return _engine(request).begin()
 
 
 # Scope "function": the commit happens before the response is sent, so "201" means it is on disk.
@@ -86,7 +92,7 @@ def names_itself(request: HTTPConnection) -> bool:
 def check_known(request: HTTPConnection, config: ServiceConfig) -> None:
     """Refuse who shows no token or session of ours: before a large body is read, which may take long."""
     with _engine(request).begin() as c:
-        access.require_name(_shown_by(request, c, config, datetime.now(UTC)))
+        require_name(_shown_by(request, c, config, datetime.now(UTC)))
 
 
 def _shown_by(request: HTTPConnection, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
@@ -119,9 +125,8 @@ def identified(request: Request, c: Connection, config: ServiceConfig, now: date
 
 
 async def may_still_read(request: Request, config: ServiceConfig) -> bool:
-    """Whether who sent this request, some time ago, may still read: a token may be revoked, a session ended."""
-    if config.public_read and "authorization" not in request.headers:
-        return True
+    """Whether who sent this request, some time ago, may still read what it names: a token may be revoked, a session
+    ended, a role taken away."""
     try:
         async with request.app.state.lanes.reading.place():
             return await run_in_threadpool(_may_read, request, config)
@@ -132,7 +137,10 @@ async def may_still_read(request: Request, config: ServiceConfig) -> bool:
 def _may_read(request: Request, config: ServiceConfig) -> bool:
     try:
         with _engine(request).begin() as c:
-            return identified(request, c, config, datetime.now(UTC)).may(Scope.READ)
+            principal = identified(request, c, config, datetime.now(UTC))
+            principal.require(Scope.READ)
+            _hold_to_address(request, c, principal, Scope.READ)
+            return True
     except (ServiceError, SQLAlchemyError):
         return False
 
@@ -141,56 +149,59 @@ async def caller(request: Request, c: Transaction, config: Config, now: Now) -> 
     """Who sends this request."""
     if not names_itself(request):
         # Most reads; they need not wait for a thread to learn that they are anonymous.
-        return access.stranger(public_read=config.public_read)
+        return stranger(public_read=config.public_read)
     return await run_in_threadpool(identified, request, c, config, now)
 
 
-def _require_any(principal: Principal, *scopes: Scope) -> None:
-    if not any(principal.may(scope) for scope in scopes):
-        access.require(principal, scopes[0])
-
-
-def _with(*scopes: Scope) -> Callable[[Principal], Awaitable[Principal]]:
-    """Who calls, if one of these scopes is held."""
+def _with(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
+    """Who calls, if this scope is held in some project at least."""
 
     async def allowed(principal: Annotated[Principal, Depends(caller)]) -> Principal:
-        _require_any(principal, *scopes)
+        principal.require(scope)
         return principal
 
     return allowed
 
 
-def _within(*scopes: Scope) -> Callable[..., Awaitable[Principal]]:
-    """The same, of a token of one project only where the address names that project or something of it."""
+def _within(scope: Scope) -> Callable[..., Awaitable[Principal]]:
+    """The same, held where the address says; in all projects, where it names none."""
 
     async def allowed(
-        request: Request, c: Transaction, principal: Annotated[Principal, Depends(_with(*scopes))]
+        request: Request, c: Transaction, principal: Annotated[Principal, Depends(_with(scope))]
     ) -> Principal:
-        if principal.project_id is not None:
-            await run_in_threadpool(_confine, request, c, principal)
+        if not (sees_all(principal) and principal.may(scope)):
+            await run_in_threadpool(_hold_to_address, request, c, principal, scope)
         return principal
 
     return allowed
 
 
-def _confine(request: Request, c: Connection, principal: Principal) -> None:
+def _hold_to_address(request: Request, c: Connection, principal: Principal, scope: Scope) -> None:
     named = [*((name, str(value)) for name, value in request.path_params.items()), *request.query_params.multi_items()]
-    if not confine(c, principal, named):
-        raise Forbidden(
-            f"token {principal.name!r} belongs to one project, and this is about all of them; where `project` may be "
-            "given, give it"
-        )
+    if not confine(c, principal, named, scope):
+        require_all(c, principal, scope)
 
 
-# Who may read, write, work: everywhere, or with a token of one project where that one is named in the address.
+async def _everywhere(principal: Annotated[Principal, Depends(caller)]) -> Principal:
+    principal.require_everywhere(Scope.ADMIN)
+    return principal
+
+
+# Who may read, write, work: in the project that is named in the address, or in all of them.
 Reader = Annotated[Principal, Depends(_within(Scope.READ))]
+Submitter = Annotated[Principal, Depends(_within(Scope.SUBMIT))]
 Writer = Annotated[Principal, Depends(_within(Scope.WRITE))]
 WorkerCaller = Annotated[Principal, Depends(_within(Scope.WORKER))]
-# Where the body names the project, or the answer is cut down to it: the route itself holds the caller to it.
+# Who administers the project in the address, or the service where it names none.
+ProjectAdmin = Annotated[Principal, Depends(_within(Scope.ADMIN))]
+Admin = Annotated[Principal, Depends(_everywhere)]
+# Where the body names the project, or the answer is cut down to what the caller sees: the route itself sees to that.
+Caller = Annotated[Principal, Depends(caller)]
 FreeReader = Annotated[Principal, Depends(_with(Scope.READ))]
-FreeWriter = Annotated[Principal, Depends(_with(Scope.WRITE))]
+FreeSubmitter = Annotated[Principal, Depends(_with(Scope.SUBMIT))]
 FreeWorker = Annotated[Principal, Depends(_with(Scope.WORKER))]
 FreeApprover = Annotated[Principal, Depends(_with(Scope.APPROVE))]
+FreeAdmin = Annotated[Principal, Depends(_with(Scope.ADMIN))]
 
 
 async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:
@@ -203,8 +214,8 @@ Deliverer = Annotated[Principal, Depends(deliverer)]
 
 
 def _require_deliverer(principal: Principal) -> None:
-    if principal.via is not Via.WORKFLOW:
-        _require_any(principal, Scope.WRITE, Scope.WORKER)
+    if principal.via is not Via.WORKFLOW and not principal.may_somewhere(Scope.WORKER):
+        principal.require(Scope.SUBMIT)
 
 
 Delivery = Callable[[Callable[[Connection, Principal], Response]], Awaitable[Response]]
@@ -229,4 +240,3 @@ async def delivery(request: Request, config: Config, now: Now) -> Delivery:
 
 
 Deliver = Annotated[Delivery, Depends(delivery)]
-Admin = Annotated[Principal, Depends(_with(Scope.ADMIN))]

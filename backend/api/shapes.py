@@ -17,6 +17,7 @@ REPOSITORY_ID = r"^[0-9]{1,20}$"
 
 _A_SLUG = "letters, digits, '.', '_' and '-', in parts joined by '/', such as northsea/loom"
 SIGN_IN_ID = r"^[0-9a-f]{16}$"
+LOGIN = r"^[^\s\x00-\x1f\x7f/\\]+$"
 
 WORDS: Mapping[str, str] = {
     PLAIN: "text of one line, without control characters",
@@ -27,6 +28,7 @@ WORDS: Mapping[str, str] = {
     SHA: "a commit's id or its first 7 digits or more, in lower-case hexadecimal, such as 3f2a9c1",
     SHORT_SHA: "a commit's id or its first 4 digits or more, in lower-case hexadecimal, such as 3f2a9c1",
     WHOLE_SHA: "a commit's whole id: 40 digits (64 of SHA-256), in lower-case hexadecimal",
+    LOGIN: "a GitHub login, or the address that the OpenID provider vouches for",
     SIGN_IN_ID: "the id of a sign-in, as the list of them gives it: 16 digits in lower-case hexadecimal",
     RUN_ID: "8 to 64 letters, digits, '.', '_' and '-', beginning with a letter or a digit;"
     " best a ULID, such as 01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8",

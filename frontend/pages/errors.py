@@ -58,6 +58,8 @@ def ways_on(status: int, here: Here) -> list[tuple[str, str]]:
     """Where one may go from here."""
     if status == 401:
         return [("Sign in", "/sign-in")]
+    if status == 403:
+        return [("Board", "/board"), ("You", "/account")]
     if status in (400, 422) and here.pairs:
         return [("This page without filters", here.page(here.path)), ("Board", "/board")]
     return [("Board", "/board"), ("Regressions", "/regressions"), ("Workers", "/workers")]

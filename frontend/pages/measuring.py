@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.services.base.principal import Scope
 from backend.services.base.scope import find_project
 from backend.services.plans import backfill, bisection_views, schedule
 from backend.services.plans.backfill import BackfillView, BackfillWish
@@ -88,7 +89,7 @@ def start_backfill(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Ask for commits of the past."""
-    visit.check_action(csrf_token)
+    visit.check_action(csrf_token, Scope.SUBMIT, project=project)
     wish = BackfillWish(project=project, suite=suite.strip(), since=since.strip() or None, runs=runs)
     backfill.request_backfill(visit.c, wish, visit.config, visit.principal, visit.now)
     return RedirectResponse(link("/measuring", project=project), status_code=303)
@@ -99,6 +100,6 @@ def cancel_backfill(
     visit: Visiting, backfill_id: str, csrf_token: Annotated[str, Form(max_length=200)] = ""
 ) -> Response:
     """Ask for no more of it."""
-    visit.check_action(csrf_token)
+    visit.check_own_page(csrf_token)
     ended: BackfillView = backfill.cancel_backfill(visit.c, backfill_id, visit.principal, visit.now)
     return RedirectResponse(link("/measuring", project=ended.project), status_code=303)

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services.base.access import Scope
+from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.github import pull_requests
 from backend.services.github.pull_requests import PullRequestStatus
@@ -61,7 +61,7 @@ def pull_requests_page(visit: Visiting) -> Response:
         given_up=[(place_of(row), row.error) for row in refused],
         connected=bool(slug and github_outbox.is_connected(visit.c, slug)),
         tells=github_outbox.can_send(visit.config),
-        may_approve=visit.principal.may(Scope.APPROVE),
+        may_approve=visit.may(Scope.APPROVE, slug),
     )
 
 
@@ -96,6 +96,6 @@ def approve(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Let exactly the commit that the page showed onto the workers."""
-    visit.check_action(csrf_token, Scope.APPROVE)
+    visit.check_action(csrf_token, Scope.APPROVE, project=project)
     pull_requests.approve(visit.c, project, number, commit, visit.principal, visit.now)
     return RedirectResponse(link("/pull-requests", project=project), status_code=303)

@@ -12,10 +12,11 @@ from markupsafe import Markup
 from backend.regression.regression_state import OPEN
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.metric_words import change_word, worse_word
-from backend.services.base.projects import check_regression
+from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.github import upstream_report
 from backend.services.github.upstream_report import UpstreamReport
+from backend.services.people.members import assignable
 from backend.services.plans.bisect import cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import BisectionStep, BisectionView, bisection_of_regression
 from backend.services.reports import explanations, history
@@ -75,8 +76,7 @@ def bisect_action(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Close the range between the last good and the first bad commit, or stop closing it."""
-    visit.check_action(csrf_token)
-    check_regression(visit.c, regression_id, visit.principal)
+    visit.check_action(csrf_token, Scope.SUBMIT, regressions=[regression_id])
     known = bisection_of_regression(visit.c, regression_id)
     if action == "start":
         start_bisection(visit.c, regression_id, visit.principal.name, visit.config, visit.now)
@@ -147,6 +147,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         else [],
         activity=[line_of(event) for event in reversed(detail.events)],
         actions=detail.actions,
+        people=assignable(visit.c) if visit.may(Scope.WRITE, it.project) else (),
         suggested=bad.author if bad is not None and not it.owner and it.state in OPEN else None,
         earlier=neighbours[place - 1] if place else None,
         later=neighbours[place + 1] if place is not None and place + 1 < len(neighbours) else None,
@@ -484,6 +485,9 @@ def line_of(event: RegressionEvent) -> HistoryLine:
     commit = event.detail.get("commit")
     if isinstance(commit, str) and commit:
         text += html(' {} <span class="mono">{}</span>', place, visible(commit)[:7])
+    owner = (event.detail.get("became") or {}).get("owner")
+    if event.kind == "acknowledged" and owner not in (None, event.actor):
+        text += html(" for <bdi>{}</bdi>", visible(owner))
     if event.note:
         text += html(" <bdi>“{}”</bdi>", visible(event.note))
     person = event.actor not in ("", "tidemark", "Tidemark")

@@ -14,7 +14,8 @@ from backend.regression.cause.attribution import CauseName
 from backend.regression.regression_state import OPEN, Action
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.metric_words import worse_word
-from backend.services.base.projects import check_regression
+from backend.services.base.principal import Scope
+from backend.services.people import members
 from backend.services.plans.bisect import cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import history
@@ -314,24 +315,23 @@ def act(
 ) -> list[int]:
     """Do what the form says to every regression chosen, in one transaction. Returns those to which it could be done:
     a bisection needs a range that workers of ours can measure, which a row of the list does not show."""
-    visit.check_action(csrf_token)
-    for number in chosen:
-        check_regression(visit.c, number, visit.principal)
+    bisects = action in ("bisect", "stop-bisecting")
+    visit.check_action(csrf_token, Scope.SUBMIT if bisects else Scope.WRITE, regressions=chosen)
     if action == "assign" and not owner.strip():
-        raise BadRequest.field("owner", owner, "the name of whoever is to have them")
-    if action in ("bisect", "stop-bisecting"):
+        raise BadRequest.field("owner", owner, "the name or the login of whoever is to have them")
+    if bisects:
         return [number for number in chosen if bisect_or_stop(visit, number, action)]
     triage_service.lock_series(visit.c, chosen)
     for number in chosen:
-        triage_service.triage(
+        triage_service.act(
             visit.c,
+            visit.principal,
             number,
             Action.ACKNOWLEDGE if action == "assign" else action,
-            visit.principal.name,
             now=visit.now,
             reason=reason or None,
             note=note or None,
-            owner=owner.strip() if action == "assign" else None,
+            owner=members.name_of(visit.c, owner.strip()) if action == "assign" else None,
         )
     return chosen
 
@@ -383,8 +383,10 @@ def triage_one(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
     reason: Annotated[str, Form(max_length=2000)] = "",
     note: Annotated[str, Form(max_length=2000)] = "",
+    assignee: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    act(visit, [regression_id], action, csrf_token, reason, note)
+    meant = "assign" if action == "acknowledge" and assignee else action
+    act(visit, [regression_id], meant, csrf_token, reason, note, assignee)
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
 
 

@@ -6,10 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services.base import access, projects
-from backend.services.base.access import NewToken, Scope
+from backend.services.base import projects
+from backend.services.base.access import NewToken
+from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.judging import policy_change as policies
+from backend.services.people import saved_projects, tokens
+from backend.services.repository import removal
 from backend.store.base.projects import ProjectRow
 from frontend import policy_panel
 from frontend.frame import Visit, Visiting
@@ -27,7 +30,7 @@ def render_settings(
     visit: Visit, slug: str | None, made: NewToken | None, policy: policy_panel.PolicyPanel | None = None
 ) -> Response:
     project = projects.find_project(visit.c, slug) if slug else None
-    administers = visit.principal.may(Scope.ADMIN)
+    administers = visit.may(Scope.ADMIN, slug)
     base = visit.config.public_url.rstrip("/")
     return visit.page(
         "settings.html",
@@ -43,8 +46,12 @@ def render_settings(
         policy=policy or _policy_panel(visit, project),
         policy_places=policy_panel.PLACES,
         administers=administers,
-        tokens=access.list_tokens(visit.c) if administers else [],
-        scopes=[scope.value for scope in Scope],
+        tokens=[row for row in tokens.listed(visit.c, visit.principal) if row.project in (None, slug)]
+        if administers
+        else [],
+        makes_for_all=visit.may(Scope.ADMIN, None),
+        scopes=[scope.value for scope in Scope if scope is not Scope.ADMIN or visit.may(Scope.ADMIN, None)],
+        contents=removal.preview(visit.c, visit.principal, slug).contents if slug and administers else None,
         made=made,
         base=base,
         github=stated(project, "github", ("repository", "issues", "approval_label")),
@@ -82,8 +89,7 @@ class PolicyForm:
 @router.post("/settings/policy/preview")
 def preview_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> Response:
     """Preview another threshold over the last days; nothing is changed yet."""
-    visit.check_action(form.csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
+    visit.check_action(form.csrf_token, Scope.ADMIN, project=form.project)
     known = policies.policy_of(visit.c, form.project)
     found = policies.preview(visit.c, form.project, policy_panel.change_of(known.chosen, form.wanted), now=visit.now)
     return render_settings(visit, form.project, None, policy_panel.panel_of(known, form.wanted, found))
@@ -92,8 +98,7 @@ def preview_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> R
 @router.post("/settings/policy/choose")
 def choose_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> Response:
     """Choose a threshold; what was judged lately is judged again in the background."""
-    visit.check_action(form.csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
+    visit.check_action(form.csrf_token, Scope.ADMIN, project=form.project)
     known = policies.policy_of(visit.c, form.project)
     wanted = policy_panel.change_of(known.chosen, form.wanted)
     policies.change(visit.c, form.project, wanted, by=visit.principal, now=visit.now)
@@ -107,9 +112,8 @@ def read_again(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Have the repository read soon."""
-    visit.check_action(csrf_token)
+    visit.check_action(csrf_token, Scope.SUBMIT, project=project)
     found = projects.find_project(visit.c, project)
-    visit.principal.require_project(found.id)
     projects.request_sync(visit.c, found.id, visit.now)
     return RedirectResponse(link("/settings", project=project), status_code=303)
 
@@ -127,8 +131,7 @@ def save_github(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Save what is sent to GitHub about this project, and whose workflows may deliver to it."""
-    visit.check_action(csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
+    visit.check_action(csrf_token, Scope.ADMIN, project=project)
     slug = projects.find_project(visit.c, project).slug
     stated = {
         "refs": _lines(refs),
@@ -138,9 +141,8 @@ def save_github(
     }
     oidc = {name: value for name, value in stated.items() if value}
     label = " ".join(approval_label.split()) or None
-    projects.save_project(
-        visit.c, slug, oidc=oidc, github={"issues": bool(issues) or None, "approval_label": label}, now=visit.now
-    )
+    github = {"issues": bool(issues) or None, "approval_label": label}
+    saved_projects.save(visit.c, visit.principal, slug, oidc=oidc, github=github, now=visit.now)
     return RedirectResponse(link("/settings", project=slug), status_code=303)
 
 
@@ -154,12 +156,13 @@ def make_token(
     name: Annotated[str, Form(max_length=200)],
     scope: Annotated[list[str] | None, Form(max_length=10)] = None,
     project: Annotated[str, Form(max_length=200)] = "",
+    reach: Annotated[str, Form(max_length=10)] = "",
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make a token. Its secret is on this one page and nowhere else."""
-    visit.check_action(csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
-    made = access.create_token(visit.c, name, scope or [], now=visit.now)
+    """Make a token, of the project or (`reach`: all) of every one. Its secret is on this one page and nowhere else."""
+    visit.check_own_page(csrf_token)
+    of = None if reach == "all" or not project else project
+    made = tokens.make(visit.c, visit.principal, name, scope or [], project=of, now=visit.now)
     return render_settings(visit, project or visit.project(), made)
 
 
@@ -170,7 +173,36 @@ def revoke_token(
     project: Annotated[str, Form(max_length=200)] = "",
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    visit.check_action(csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
-    access.revoke_token(visit.c, token_id, visit.now)
+    visit.check_own_page(csrf_token)
+    tokens.revoke(visit.c, visit.principal, token_id, now=visit.now)
     return RedirectResponse(link("/settings", project=project) + "#tokens", status_code=303)
+
+
+@router.post("/settings/private")
+def set_private(
+    visit: Visiting,
+    project: Annotated[str, Form(max_length=200)],
+    private: Annotated[str, Form(max_length=10)] = "",
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Show the project to its members alone, or to everybody who may read here."""
+    visit.check_own_page(csrf_token)
+    saved_projects.save(visit.c, visit.principal, project, private=bool(private), now=visit.now)
+    return RedirectResponse(link("/settings", project=project), status_code=303)
+
+
+@router.post("/settings/remove")
+def remove_project(
+    visit: Visiting,
+    project: Annotated[str, Form(max_length=200)],
+    confirm: Annotated[str, Form(max_length=200)] = "",
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Remove the project and everything of it."""
+    visit.check_own_page(csrf_token)
+    with visit.in_transaction() as c:
+        _, files = removal.remove(
+            c, visit.principal, project, confirm=confirm.strip(), config=visit.config, now=visit.now
+        )
+    removal.remove_files(files)
+    return RedirectResponse("/", status_code=303)

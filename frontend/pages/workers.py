@@ -1,7 +1,7 @@
 """Workers: is it the code or the machine? Their canary, what runs and waits, how good the alarms are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -9,10 +9,9 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
-from backend.services.base import access
-from backend.services.base.access import Scope
 from backend.services.base.confine import check_worker
 from backend.services.base.errors import Forbidden
+from backend.services.base.principal import Scope
 from backend.services.board import board as boards
 from backend.services.board.model import BoardQuery, Summary
 from backend.services.queue import dispatch
@@ -72,7 +71,8 @@ class WorkerLine:
 def workers_page(visit: Visiting) -> Response:
     if visit.principal.project_id is not None:
         raise Forbidden(f"token {visit.principal.name!r} belongs to one project, and workers work for all")
-    listed = overview.load_workers(visit.c, now=visit.now)
+    of = visit.shown_projects
+    listed = overview.load_workers(visit.c, now=visit.now, of=of)
     asked = visit.here.get("testbed")
     project = visit.project()
     queue = overview.queue(visit.c, testbed=asked or None, now=visit.now)
@@ -95,7 +95,7 @@ def workers_page(visit: Visiting) -> Response:
             unused=dict.fromkeys((*FACETS, "branch", "base", "head", "range", "granularity"), UNUSED),
             any_testbed=True,
         ),
-        queue=queue,
+        queue=queue if of is None else replace(queue, items=tuple(it for it in queue.items if it.project in of)),
         percent_done=percent_done,
         summary=summary_of(visit, project),
     )
@@ -105,7 +105,7 @@ def workers_page(visit: Visiting) -> Response:
 def worker_page(visit: Visiting, name: str) -> Response:
     """One worker: its last runs and what its canary read in them."""
     check_worker(visit.c, visit.principal, name)
-    detail = overview.load_worker(visit.c, name, now=visit.now)
+    detail = overview.load_worker(visit.c, name, now=visit.now, of=visit.shown_projects)
     worker = detail.worker
     return visit.page(
         "worker.html",
@@ -119,7 +119,7 @@ def worker_page(visit: Visiting, name: str) -> Response:
         runs=detail.runs,
         canaries=by_name(worker.canary),
         flat=flat,
-        deeds=[deed for deed in DEEDS if deed[0] != worker.wanted_state] if visit.principal.may(Scope.ADMIN) else [],
+        deeds=[deed for deed in DEEDS if deed[0] != worker.wanted_state] if visit.may(Scope.ADMIN, None) else [],
     )
 
 
@@ -131,9 +131,8 @@ def set_worker_state(
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Tell a worker what it is to do from now on."""
-    visit.check_action(csrf_token)
-    access.require(visit.principal, Scope.ADMIN)
-    dispatch.set_worker_state(visit.c, name, state)
+    visit.check_action(csrf_token, Scope.ADMIN)
+    dispatch.tell_worker(visit.c, visit.principal, name, state, visit.now)
     return RedirectResponse(f"/workers/{quote(name, safe='')}", status_code=303)
 
 

@@ -2,15 +2,17 @@
 
     python -m tests.attacks.route_table
 
-prints it. What is asked for is always a thing of one project; the columns "other" are tokens of another project.
+prints it. What is asked for is always a thing of one project. "own" and "other" are tokens of that project and of
+another one; people have their role in that project, unless the column says otherwise.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import httpx
@@ -21,7 +23,8 @@ import frontend
 from backend.api import create_api
 from backend.services.base import access, projects
 from backend.services.base.config import ServiceConfig
-from backend.store.base import schema
+from backend.services.base.principal import Role
+from backend.store.base import people, schema
 from tests.backend.api.conftest import run_document, sha
 from tests.conftest import LiveServer, running_postgres, scratch_directory, served
 
@@ -33,11 +36,13 @@ WORKER = "w-of-all"
 # Those who ask, in the order of the columns: (title, scope, project).
 TOKENS = (
     ("read", "read", None),
+    ("submit", "submit", None),
     ("write", "write", None),
     ("worker", "worker", None),
     ("approve", "approve", None),
     ("admin", "admin", None),
     ("own read", "read", MINE),
+    ("own submit", "submit", MINE),
     ("own write", "write", MINE),
     ("own worker", "worker", MINE),
     ("own approve", "approve", MINE),
@@ -46,14 +51,30 @@ TOKENS = (
     ("other worker", "worker", OTHER),
     ("other approve", "approve", OTHER),
 )
-COLUMNS = ("stranger", *(title for title, _, _ in TOKENS))
-OTHERS = ("other read", "other write", "other worker", "other approve")
+# People who are signed in: (title, role, project).
+PEOPLE = (
+    ("no role", None, None),
+    ("viewer", Role.VIEWER, MINE),
+    ("submitter", Role.SUBMITTER, MINE),
+    ("triager", Role.TRIAGER, MINE),
+    ("administrator", Role.ADMIN, MINE),
+    ("other administrator", Role.ADMIN, OTHER),
+    ("of the service", Role.ADMIN, None),
+)
+COLUMNS = ("stranger", *(title for title, _, _ in TOKENS), *(title for title, _, _ in PEOPLE))
+OTHERS = ("no role", *(title for title in COLUMNS if title.startswith("other ")))
+# Who sees a private project: its members, its tokens, who administers the service, and workers.
+SEE_PRIVATE = (
+    "worker", "admin", "own read", "own submit", "own write", "own worker", "own approve", "viewer", "submitter",
+    "triager", "administrator", "of the service",
+)  # fmt: skip
 
 # What stands in an address, and what a body needs to be understood: only then is it asked whose it is.
 NAMES: Mapping[str, str] = {
     "project": MINE, "run_id": RUN, "session_id": ULID, "bisection_id": ULID, "backfill_id": ULID, "sha": sha(0),
     "format": "csv", "name": WORKER, "number": "7", "suite": "tinygpt", "secret": "invented", "token_id": "99999",
     "version": "0", "path": "x", "sign_in_id": "0" * 16,
+    "login": "somebody@example.org", "provider": "nowhere",
 }  # fmt: skip
 QUERIES: Mapping[str, dict[str, str]] = {
     "/api/v1/compare": {"project": MINE, "base": sha(0), "head": sha(0)},
@@ -67,7 +88,7 @@ OF_A_PROJECT = {
     "/api/v1/bisections", "/api/v1/backfills", "/api/v1/schedules", "/api/v1/queue", "/api/v1/pull-requests",
     "/api/v1/github/outbox", "/api/v1/import/{format}", "/board", "/board/patch", "/board/cell", "/regressions",
     "/regressions.atom", "/series", "/suites", "/suites/{suite:path}", "/compare", "/rule", "/search", "/pull-requests",
-    "/measuring", "/settings", "/workers",
+    "/measuring", "/settings", "/settings/members", "/settings/audit", "/api/v1/audit", "/workers",
 }  # fmt: skip
 BODIES: Mapping[str, Any] = {
     "/api/v1/run-requests": {"project": MINE, "commit": "main"},
@@ -87,7 +108,9 @@ BODIES: Mapping[str, Any] = {
     "/api/v1/projects": {"project": MINE},
     "/api/v1/projects/{project:path}/policy": {"policy": {}},
     "/api/v1/projects/{project:path}/policy/preview": {"policy": {}},
-    "/api/v1/tokens": {"name": "x", "scopes": ["read"]},
+    "/api/v1/tokens": {"name": "x", "scopes": ["read"], "project": MINE},
+    "/api/v1/members/{login}": {"role": "viewer"},
+    "/api/v1/projects/{project:path}/members/{login}": {"role": "viewer"},
 }
 FORMS: Mapping[str, dict[str, str]] = {
     "/regressions/triage": {"action": "acknowledge", "id": "{regression_id}"},
@@ -97,7 +120,16 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/settings/github": {"project": MINE},
     "/settings/policy/preview": {"project": MINE, "name": "min_change", "value": "5"},
     "/settings/policy/choose": {"project": MINE, "name": "min_change", "value": "5"},
-    "/settings/tokens": {"name": "x", "scope": "read"},
+    "/leave": {},
+    "/account/sign-out-everywhere": {},
+    "/account/browsers/{sign_in_id}/end": {},
+    "/measuring/backfills/{backfill_id}/cancel": {},
+    "/settings/tokens/{token_id}/revoke": {},
+    "/settings/tokens": {"name": "x", "scope": "read", "project": MINE},
+    "/settings/private": {"project": MINE, "private": "{private}"},
+    "/settings/remove": {"project": MINE},
+    "/settings/members": {"project": MINE, "login": "somebody@example.org", "role": "viewer"},
+    "/settings/members/remove": {"project": MINE, "login": "nobody@example.org"},
     "/measuring/backfills": {"project": MINE, "suite": "tinygpt"},
     "/pull-requests/{number}/approve": {"project": MINE, "commit": "a" * 40},
     "/workers/{name}/state": {"state": "ok"},
@@ -180,28 +212,54 @@ def fill(server: LiveServer) -> dict[str, str]:
                VALUES (:project, 7, 'open', true, 'a', 'main')""",
         ):
             c.execute(text(statement), values)
-    return {**NAMES, "series_id": str(key.series), "regression_id": str(regression)}
+    return {**NAMES, "private": "", "series_id": str(key.series), "regression_id": str(regression)}
 
 
-def ask_everybody(server: LiveServer, names: Mapping[str, str]) -> list[Row]:
-    """The table."""
-    askers: dict[str, dict[str, str]] = {"stranger": {}}
+def ask_everybody(
+    server: LiveServer, names: Mapping[str, str], columns: Collection[str] = COLUMNS, *, hidden: bool = False
+) -> list[Row]:
+    """The table, of these columns ("admin" is one of them). `hidden`: what is not found does not count as let in."""
+    askers: dict[str, Callable[[], dict[str, str]]] = {"stranger": dict}
     with server.engine.begin() as c:
         for title, scope, slug in TOKENS:
             project_id = None if slug is None else projects.find_project(c, slug).id
             made = access.create_token(c, title, [scope], now=datetime.now(UTC), project_id=project_id)
-            askers[title] = {"Authorization": f"Bearer {made.token}"}
+            askers[title] = partial(dict, {"Authorization": f"Bearer {made.token}"})
+        for title, role, slug in PEOPLE:
+            account = people.signed_in(c, "github", subject=title, login=title, name=title, now=datetime.now(UTC))
+            if role is not None:
+                project_id = None if slug is None else projects.find_project(c, slug).id
+                people.set_role(c, account, project_id, role, datetime.now(UTC))
+            askers[title] = partial(_of_a_page, server, account)
     rows = []
     with httpx.Client(base_url=server.url, timeout=30, trust_env=False) as client:
         for method, path in routes(server.app):
-            lets_in = {column: _is_let_in(client, method, path, names, headers) for column, headers in askers.items()}
-            rows.append(Row(method, path, lets_in))
+            told = {
+                column: _answer(client, method, path, names, headers())
+                for column, headers in askers.items()
+                if column in columns
+            }
+            assert max(told.values()) < 500 or (method == "GET" and path == "/readyz"), (method, path, told)
+            # What one may not see is not there; what is not there at all is another matter.
+            refused = {401, 403} if told["admin"] == 404 and not hidden else {401, 403, 404}
+            rows.append(Row(method, path, {column: status not in refused for column, status in told.items()}))
     return rows
 
 
-def _is_let_in(
-    client: httpx.Client, method: str, path: str, names: Mapping[str, str], headers: Mapping[str, str]
-) -> bool:
+def _of_a_page(server: LiveServer, account: int) -> dict[str, str]:
+    """What one of our own pages sends for this person. A session each time: some routes end it."""
+    with server.engine.begin() as c:
+        session = access.begin_session(c, account, datetime.now(UTC)).session
+    return {
+        "Cookie": f"{access.SESSION_COOKIE}={session}",
+        "Origin": server.url,
+        access.CSRF_HEADER: access.csrf_token(session),
+    }
+
+
+def _answer(client: httpx.Client, method: str, path: str, names: Mapping[str, str], headers: Mapping[str, str]) -> int:
+    if method == "DELETE":
+        names = {**names, "login": "nobody@example.org"}  # so that everybody finds the same
     address = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: names[found[1]], path)
     query = {**({"project": MINE} if method == "GET" and path in OF_A_PROJECT else {}), **QUERIES.get(path, {})}
     if path == "/api/v1/import/{format}":
@@ -211,10 +269,11 @@ def _is_let_in(
         more["json"] = BODIES[path]
     elif path in FORMS:
         more["data"] = {name: value.format(**names) for name, value in FORMS[path].items()}
+        more["data"]["csrf_token"] = headers.get(access.CSRF_HEADER, "")
     elif method in ("PUT", "POST"):
         more["content"] = b"benchmark,metric,value,unit\nb,step_ms,1.5,ms\n"
     with client.stream(method, address, params=query, headers=dict(headers), **more) as answer:
-        return answer.status_code not in (401, 403)
+        return answer.status_code
 
 
 def private_app(config: ServiceConfig, engine: Engine) -> tuple[ServiceConfig, FastAPI]:

@@ -15,9 +15,9 @@ from sqlalchemy import Engine, text
 
 from backend.api import create_api
 from backend.services.base import access
-from backend.services.base.access import Scope
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Unauthenticated
+from backend.services.base.principal import Scope
 from tests.conftest import LiveServer, ServeApp
 from tidemark.machine.datadir import DataDirectory
 from tidemark.prepare import ADMIN_TOKEN, _keep_token

@@ -11,7 +11,18 @@ import pytest
 from sqlalchemy import Engine, text
 
 from backend.services.base.config import ServiceConfig
-from tests.attacks.route_table import MINE, OTHER, OTHERS, Row, ask_everybody, fill, markdown, private_app
+from tests.attacks.route_table import (
+    COLUMNS,
+    MINE,
+    OTHER,
+    OTHERS,
+    SEE_PRIVATE,
+    Row,
+    ask_everybody,
+    fill,
+    markdown,
+    private_app,
+)
 from tests.backend.api.conftest import run_document
 from tests.conftest import LiveServer, ServeApp
 
@@ -20,6 +31,11 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 ABOUT_NOBODY = (
     "GET /openapi.json", "GET /healthz", "GET /readyz", "GET /api/v1/schema/run.json", "GET /favicon.ico", "GET /",
     "GET /robots.txt", "GET /sign-in", "POST /leave", "GET /api/v1/projects", "POST /api/v1/workers",
+    "GET /account", "POST /account/sign-out-everywhere", "GET /api/v1/sign-ins", "DELETE /api/v1/sign-ins",
+    "GET /api/v1/tokens", "DELETE /api/v1/tokens/{token_id}", "DELETE /api/v1/sign-ins/{sign_in_id}",
+    "POST /settings/tokens/{token_id}/revoke", "POST /account/browsers/{sign_in_id}/end",
+    "GET /api/v1/workers/{name}", "GET /workers/{name}",  # works for all, and names the runs of who asks alone
+    "GET /sign-in/with/{provider}", "GET /sign-in/done/{provider}",
 )  # fmt: skip
 
 
@@ -42,6 +58,18 @@ def test_who_is_let_in_where_is_what_the_document_says(rows: list[Row]) -> None:
     assert markdown(rows) in written
     wrong = [f"{row.method} {row.path}" for row in rows if any(row.lets_in[title] for title in OTHERS)]
     assert sorted(wrong) == sorted(set(wrong) & set(ABOUT_NOBODY)), set(wrong) - set(ABOUT_NOBODY)
+
+
+def test_a_private_project_is_there_for_nobody_but_its_own(server: LiveServer) -> None:
+    names = fill(server)
+    with server.engine.begin() as c:
+        c.execute(text("UPDATE project SET private = true WHERE slug = :slug"), {"slug": MINE})
+    outside = set(COLUMNS) - set(SEE_PRIVATE)
+    for row in ask_everybody(server, {**names, "private": "yes"}, {*outside, "admin"}, hidden=True):
+        let_in = {title for title in outside if row.lets_in[title]}
+        assert not let_in or f"{row.method} {row.path}" in ABOUT_NOBODY, (row.method, row.path, let_in)
+    with server.client("worker") as worker:
+        assert worker.get("/api/v1/board", params={"project": MINE}).status_code == 200
 
 
 def test_a_token_of_one_project_hears_of_no_other(server: LiveServer) -> None:

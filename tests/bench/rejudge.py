@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from backend.contract import parse_run
-from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.ingest.record import record_run
 from backend.services.judging import policy_change as policies
 from tests.bench.analysis import OTAVA_TO_MEDIANS, POINTS, cpu_in_turns, histories

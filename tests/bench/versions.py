@@ -25,7 +25,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from backend.services.base import access
-from backend.services.base.access import Scope
+from backend.services.base.principal import Scope
 from tests.bench.stage import Client
 from tests.bench.writes import METRICS, RESULTS, WARM_UP_RUNS, Delivery, bodies
 from tests.conftest import running_postgres, scratch_directory

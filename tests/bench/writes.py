@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from backend.services.base import access
-from backend.services.base.access import Scope
+from backend.services.base.principal import Scope
 from tests.bench.floors import Floors
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Client, Stage, Times, in_turns

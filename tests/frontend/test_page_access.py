@@ -71,7 +71,7 @@ def test_a_token_of_the_project_itself_may(site: Site) -> None:
 
 # What anybody may see of a service whose results are not public: that it is there, and how to sign in.
 OPEN = re.compile(
-    r"/(static/|assets/|favicon\.ico|robots\.txt|healthz|readyz|metrics|sign-in/|openapi\.json|api/v1/(schema|webhooks))"
+    r"/(static/|assets/|favicon\.ico|robots\.txt|healthz|readyz|metrics|sign-in(/|$)|openapi\.json|api/v1/(schema|webhooks))"
 )
 NAMES = {"project": MINE, "format": "auto", "suite": "gpt"}
 

@@ -32,7 +32,16 @@ def names(answer: httpx.Response) -> set[str]:
 
 
 NO_PAGES = {
-    *("/healthz", "/readyz", "/metrics", "/favicon.ico", "/robots.txt", "/sign-in/{secret}"),
+    *(
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/favicon.ico",
+        "/robots.txt",
+        "/sign-in/{secret}",
+        "/sign-in/with/{provider}",
+    ),
+    *("/sign-in/done/{provider}", "/account"),  # of who is signed in
     *("/board/cell", "/board/patch", "/runs/{run_id}/live", "/badge/{project:path}.svg"),
 }
 

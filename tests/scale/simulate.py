@@ -23,9 +23,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
 
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import ServiceError
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, WorkerHello
 from backend.store.queue import queue

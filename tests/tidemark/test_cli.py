@@ -23,7 +23,8 @@ HELP = ROOT / "tests" / "golden" / "help"
 COMMANDS = (
     "", "up", "demo", "serve", "beat", "worker", "doctor", "sign-in", "run", "submit", "import", "gate", "compare",
     "export", "detect", "judge", "regressions", "explain", "bisect", "ab", "session", "schedules", "backfill",
-    "backfill start", "backfill list", "backfill cancel", "project", "project add", "token", "token create",
+    "backfill start", "backfill list", "backfill cancel", "project", "project add", "project remove", "project private",
+    "member", "member add", "member list", "member remove", "audit", "token", "token create",
     "token list", "token revoke", "db", "db upgrade", "db backup", "db restore", "upstream-report", "github",
     "github settings",
     "github pull-requests", "github approve", "policy", "policy show", "policy preview", "policy choose",

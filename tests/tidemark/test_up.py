@@ -288,9 +288,16 @@ def test_without_git_it_says_so_and_starts_nothing(data_place: Path, tmp_path: P
 
 
 def test_an_address_that_cannot_be_listened_on_is_one_line(data_place: Path) -> None:
-    done = tidemark("up", "--data-dir", str(data_place), "--host", "192.0.2.1")
+    done = tidemark("up", "--data-dir", str(data_place), "--host", "192.0.2.1", TIDEMARK_SIGN_IN="links")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot listen on 192.0.2.1:8000" in done.stderr
+
+
+def test_what_others_would_reach_and_nobody_could_sign_in_to_is_not_started(data_place: Path) -> None:
+    done = tidemark("up", "--data-dir", str(data_place), "--host", "0.0.0.0")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "TIDEMARK_SIGN_IN=links" in done.stderr
+    assert not data_place.exists()
 
 
 def test_a_service_that_cannot_start_says_why_in_one_line_and_leaves_nothing(data_place: Path) -> None:

@@ -45,10 +45,45 @@ def project_add(
     say("\n".join(watching.what_happens(service, project)))
 
 
+@project_app.command("remove")
+def project_remove(
+    project: Annotated[str, typer.Argument(metavar="NAME", help="E.g. northsea/loom.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking for the name.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Remove a project with all that it has: results, tokens, members, mirror, artifacts.
+
+    Nothing brings it back. The audit trail keeps that it was there.
+    """
+    from tidemark.connected import people, remote
+
+    service = remote.service(url, token)
+    say(people.describe_contents(people.contents(service, project)))
+    if not yes and typer.prompt("This removes it for good. Its name, to go on") != project:
+        raise Refusal(f"that is not its name; {project} stays")
+    people.remove_project(service, project)
+    say(f"{project} is removed")
+
+
+@project_app.command("private")
+def project_private(
+    project: Annotated[str, typer.Argument(metavar="NAME", help="E.g. northsea/loom.")],
+    off: Annotated[bool, typer.Option("--off", help="Show it again to everybody who may read.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show a project to its members, its tokens and the workers alone."""
+    from tidemark.connected import remote
+
+    remote.service(url, token).change_project(project, {"private": not off})
+    say(f"{project} is {'seen by everybody who may read' if off else 'private'}")
+
+
 @token_app.command("create")
 def token_create(
     name: Annotated[str, typer.Option(help="Who uses it.")],
-    scope: Annotated[list[str], typer.Option(help="read, write, worker, approve or admin; may be repeated.")],
+    scope: Annotated[list[str], typer.Option(help="read, submit, write, worker, approve or admin; may be repeated.")],
     project: Annotated[str | None, typer.Option(help="Only for this project.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Valid for so many days (else until revoked).")] = None,
     data_dir: DataDir = None,

@@ -148,13 +148,18 @@ def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 @app.command("sign-in")
-def sign_in(data_dir: DataDir = None) -> None:
-    """Print a new one-time sign-in link for the dashboard."""
+def sign_in(
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="The name to sign in under (else this account's).")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Print a new one-time sign-in link for the dashboard. Who opens it is an administrator of that name."""
     from tidemark import administration
     from tidemark.settings import read_settings
 
     settings = read_settings(data_dir=data_dir)
-    print(administration.sign_in_link(settings))
+    print(administration.sign_in_link(settings, name))
     if settings.database_url is None and not administration.runs_here(settings):
         say_aside("nothing runs on this data directory now: start it with `tidemark up`, then open the link")
 

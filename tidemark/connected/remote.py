@@ -110,6 +110,10 @@ class Service:
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._ask("POST", path, body=json.dumps(dict(body or {})).encode())
 
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A request with a JSON body, or with none; the answer, which may be empty."""
+        return self._ask(method, path, body=None if body is None else json.dumps(dict(body)).encode())
+
     def _ask(self, method: str, path: str, *, body: bytes | None = None) -> dict[str, Any]:
         return self._exchange(method, path, body=body)[1]
 
@@ -124,7 +128,7 @@ class Service:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as response:
-                status, answer = response.status, json.load(response)
+                status, answer = response.status, {} if response.status == 204 else json.load(response)
         except urllib.error.HTTPError as error:
             raise Refusal(_problem(error)) from None
         except (urllib.error.URLError, OSError) as error:

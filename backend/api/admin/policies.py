@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 
 from backend.api.bodies import PolicyBody, PreviewBody, Slug
-from backend.api.dependencies import Admin, Now, Reader, Transaction
+from backend.api.dependencies import Now, ProjectAdmin, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.services.base.access import require_name
+from backend.services.base.principal import require_name
 from backend.services.judging import policy_change as policies
 from backend.services.judging.policy_change import Preview, ProjectPolicy
 
@@ -43,6 +43,6 @@ def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction,
     response_model=None,
     responses=answer(ProjectPolicy, "The thresholds from now on"),
 )
-def change(project: Annotated[Slug, Path()], body: PolicyBody, c: Transaction, now: Now, who: Admin) -> Any:
+def change(project: Annotated[Slug, Path()], body: PolicyBody, c: Transaction, now: Now, who: ProjectAdmin) -> Any:
     """Choose thresholds (null takes one back). The last 90 days are judged again by them, in the background."""
     return Json(policies.change(c, project, body.policy, by=who, now=now))

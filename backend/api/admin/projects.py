@@ -2,14 +2,18 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request
 
 from backend.api.bodies import ProjectBody, Slug
-from backend.api.dependencies import Admin, Now, Reader, Transaction
+from backend.api.dependencies import Config, FreeAdmin, Now, ProjectAdmin, Reader, Transaction, in_transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.api.shapes import PLAIN
 from backend.services.base import projects
 from backend.services.base.projects import Saved
+from backend.services.people import saved_projects
+from backend.services.repository import removal
+from backend.services.repository.removal import Removed
 from backend.store.base.projects import ProjectRow
 
 router = APIRouter(tags=["projects"])
@@ -20,9 +24,9 @@ router = APIRouter(tags=["projects"])
     response_model=None,
     responses={**answer(Saved, "Changed"), **answer(Saved, "Made", status=201)},
 )
-def save(body: ProjectBody, c: Transaction, now: Now, _: Admin) -> Any:
+def save(body: ProjectBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
     """Register a project, or change what is named of one. Its repository is read at once, in the background."""
-    saved = projects.save_project(c, body.project, now=now, **body.change())
+    saved = saved_projects.save(c, caller, body.project, now=now, **body.change())
     return Json(saved, status_code=201 if saved.created else 200)
 
 
@@ -32,3 +36,25 @@ def save(body: ProjectBody, c: Transaction, now: Now, _: Admin) -> Any:
 def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
     """A project: where its repository is, what its tidemark.toml says of the policy, and its settings."""
     return Json(projects.find_project(c, project))
+
+
+@router.delete(
+    "/projects/{project:path}", response_model=None, responses=answer(Removed, "What went with it, or would go")
+)
+def remove(
+    project: Annotated[Slug, Path()],
+    request: Request,
+    caller: ProjectAdmin,
+    config: Config,
+    now: Now,
+    confirm: Annotated[str | None, Query(max_length=200, pattern=PLAIN, description="the name once more")] = None,
+    dry_run: Annotated[bool, Query(description="only count what would go")] = False,
+) -> Any:
+    """Remove a project with its results, tokens and members, its mirror and its artifacts. Nothing brings it back. 409:
+    workers are at its runs."""
+    with in_transaction(request) as c:
+        if dry_run:
+            return Json(removal.preview(c, caller, project))
+        removed, files = removal.remove(c, caller, project, confirm=confirm, config=config, now=now)
+    removal.remove_files(files)
+    return Json(removed)

@@ -3,59 +3,62 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from backend.api import shapes
 from backend.api.answers import ListPage, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
-from backend.api.dependencies import Admin, Now, Transaction
+from backend.api.dependencies import Caller, FreeAdmin, Now, Transaction
 from backend.api.responses import Json
-from backend.services.base import access
 from backend.services.base.access import NewToken
-from backend.services.base.projects import find_project
+from backend.services.people import sign_ins, tokens
 
 router = APIRouter(tags=["tokens"])
 
+Mine = Annotated[bool, Query(description="the caller's own alone")]
+
 
 @router.get("/tokens", response_model=ListPage[TokenAnswer])
-def list_tokens(c: Transaction, _: Admin) -> Any:
-    """Every token, without secrets."""
-    rows = [{**asdict(row), "project_id": None} for row in access.list_tokens(c)]
+def list_tokens(c: Transaction, caller: FreeAdmin) -> Any:
+    """The tokens of what the caller administers, without secrets."""
+    rows = [{**asdict(row), "project_id": None} for row in tokens.listed(c, caller)]
     for row in rows:
         del row["project_id"]
     return Json({"items": rows, "next": None})
 
 
 @router.post("/tokens", response_model=NewToken, status_code=201)
-def create(body: TokenBody, c: Transaction, now: Now, _: Admin) -> Any:
+def create(body: TokenBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
     """Make a token. The answer holds its secret, for the only time."""
-    project_id = None if body.project is None else find_project(c, body.project).id
-    token = access.create_token(c, body.name, body.scopes, now=now, project_id=project_id, expires_at=body.expires_at)
+    token = tokens.make(c, caller, body.name, body.scopes, now=now, project=body.project, expires_at=body.expires_at)
     return Json(token, status_code=201)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_model=None)
-def revoke(token_id: RowId, c: Transaction, now: Now, _: Admin) -> Response:
+def revoke(token_id: RowId, c: Transaction, now: Now, caller: FreeAdmin) -> Response:
     """Revoke a token, from now on."""
-    access.revoke_token(c, token_id, now)
+    tokens.revoke(c, caller, token_id, now=now)
     return Response(status_code=204)
 
 
 @router.get("/sign-ins", response_model=ListPage[SignInAnswer])
-def list_sign_ins(c: Transaction, now: Now, _: Admin) -> Any:
-    """The browsers that are signed in, the newest first."""
-    return Json({"items": access.list_sign_ins(c, now), "next": None})
+def list_sign_ins(c: Transaction, now: Now, caller: Caller, mine: Mine = False) -> Any:
+    """The browsers that are signed in, the newest first: the caller's own, or, for who administers the service, all."""
+    return Json({"items": sign_ins.listed(c, caller, now, mine=mine), "next": None})
 
 
 @router.delete("/sign-ins/{sign_in_id}", status_code=204, response_model=None)
-def end_sign_in(sign_in_id: Annotated[str, Path(pattern=shapes.SIGN_IN_ID)], c: Transaction, _: Admin) -> Response:
-    """Sign that browser out."""
-    access.end_sign_in(c, sign_in_id)
+def end_sign_in(
+    sign_in_id: Annotated[str, Path(pattern=shapes.SIGN_IN_ID)], c: Transaction, now: Now, caller: Caller
+) -> Response:
+    """Sign that browser out: one's own, or, for who administers the service, any."""
+    sign_ins.end(c, caller, sign_in_id, now)
     return Response(status_code=204)
 
 
 @router.delete("/sign-ins", status_code=204, response_model=None)
-def sign_out_everywhere(c: Transaction, _: Admin) -> Response:
-    """Sign every browser out, and take back the links that nobody has opened yet."""
-    access.sign_out_everywhere(c)
+def sign_out_everywhere(c: Transaction, now: Now, caller: Caller, mine: Mine = False) -> Response:
+    """Sign every browser of the caller's out. For who administers the service and does not say `mine`: everybody's, and
+    the links that nobody has opened yet are taken back."""
+    sign_ins.end_all(c, caller, now, mine=mine)
     return Response(status_code=204)

@@ -11,8 +11,8 @@ from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
-from backend.services.base.projects import check_regression
 from backend.services.github import upstream_report
+from backend.services.people.members import name_of_assignee
 from backend.services.reports import comparison
 from backend.services.reports.comparison import CommitComparison
 from backend.services.triage import triage
@@ -95,9 +95,12 @@ def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) ->
     "/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "As it is afterwards")
 )
 def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """Acknowledge, release, accept as expected, call invalid, reopen, note, undo. Each is an event; none is edited."""
-    check_regression(c, regression_id, caller)
-    return Json(triage.triage(c, regression_id, body.action, caller.name, now=now, reason=body.reason, note=body.note))
+    """Acknowledge, for oneself or for somebody else, release, accept as expected, call invalid, reopen, note, undo.
+    Each is an event; none is edited."""
+    owner = None if body.assignee is None else name_of_assignee(c, body.assignee)
+    return Json(
+        triage.act(c, caller, regression_id, body.action, now=now, reason=body.reason, note=body.note, owner=owner)
+    )
 
 
 @router.get("/compare", response_model=None, responses=answer(CommitComparison, "The comparison"))

@@ -11,7 +11,7 @@ from backend.api.dependencies import Admin, Config, FreeReader, Now, Reader, Tra
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
-from backend.services.base.confine import check_worker
+from backend.services.base.confine import check_worker, visible_projects
 from backend.services.queue import dispatch
 from backend.services.reports import overview
 from backend.services.reports.overview import ListedWorker, Project, Queue, SilentTestbed, WorkerDetail
@@ -31,8 +31,8 @@ class WorkerList:
 
 @router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))
 def list_projects(c: Transaction, caller: FreeReader) -> Any:
-    """Projects, with what is open in each; of a token of one project, that one."""
-    return Json({"items": overview.list_projects(c, only=caller.project_id), "next": None})
+    """Projects that the caller may see, with what is open in each."""
+    return Json({"items": overview.list_projects(c, only=visible_projects(c, caller)), "next": None})
 
 
 @router.get("/queue", response_model=None, responses=answer(Queue, "The queue"))
@@ -60,11 +60,13 @@ def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
 def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: FreeReader) -> Any:
     """A worker, with its newest runs."""
     check_worker(c, caller, name)
-    return Json(overview.load_worker(c, name, now=now, live_s=config.worker_live_s))
+    seen = visible_projects(c, caller)
+    of = None if seen is None else {each.slug for each in overview.list_projects(c, only=seen)}
+    return Json(overview.load_worker(c, name, now=now, live_s=config.worker_live_s, of=of))
 
 
 @router.patch("/workers/{name}", response_model=WorkerAnswer)
-def tell(name: WorkerName, body: WorkerStateBody, c: Transaction, _: Admin) -> Any:
+def tell(name: WorkerName, body: WorkerStateBody, c: Transaction, now: Now, caller: Admin) -> Any:
     """Tell a worker to pause, drain or stay in quarantine, or that all is well."""
-    dispatch.set_worker_state(c, name, body.state)
+    dispatch.tell_worker(c, caller, name, body.state, now)
     return Json({"state": body.state})

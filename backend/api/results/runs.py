@@ -7,11 +7,11 @@ from sqlalchemy import Connection
 
 from backend.api.answers import ListPage, StateAnswer, StoredRunEvent
 from backend.api.bodies import RunId
-from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Transaction, Writer
+from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Submitter, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
-from backend.services.base.access import Principal
+from backend.services.base.principal import Principal
 from backend.services.ingest import delivery
 from backend.services.ingest import record as ingest
 from backend.services.ingest.record import Recorded
@@ -84,6 +84,6 @@ def events(run_id: RunId, c: Transaction, _: Reader, after: Annotated[int, Query
 
 
 @router.post("/runs/{run_id}/cancel", response_model=StateAnswer)
-def cancel(run_id: RunId, c: Transaction, config: Config, now: Now, caller: Writer) -> Any:
+def cancel(run_id: RunId, c: Transaction, config: Config, now: Now, caller: Submitter) -> Any:
     """Take a run back: at once while it waits, at its worker's next heartbeat while it runs."""
     return Json({"run_id": run_id, "state": dispatch.cancel_run(c, run_id, caller, now)})

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from backend.api.bodies import Name, RequestBody, Slug
-from backend.api.dependencies import Config, FreeWriter, Now, Reader, Transaction, Writer
+from backend.api.dependencies import Config, FreeSubmitter, Now, Reader, Submitter, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.work.sessions import CommitName, Ulid
@@ -34,7 +34,7 @@ class BackfillBody(RequestBody):
 @router.post(
     "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Asked for", status=202)
 )
-def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeWriter) -> Any:
+def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
     """Measure a suite over commits of the past, when nothing more urgent waits: evenly spread at first, then finer
     where something changed. A suite that old commits never knew is taken as the head declares it."""
     wish = BackfillWish(**body.model_dump())
@@ -62,7 +62,7 @@ def get(backfill_id: Ulid, c: Transaction, _: Reader) -> Any:
 
 
 @router.post("/backfills/{backfill_id}/cancel", response_model=None, responses=answer(BackfillView, "Called off"))
-def cancel(backfill_id: Ulid, c: Transaction, now: Now, caller: Writer) -> Any:
+def cancel(backfill_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
     """Ask for no more; runs that wait are taken back, one that runs is let finish."""
     return Json(backfill.cancel_backfill(c, backfill_id, caller, now))
 

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with scopes, one-time sign-in links, web sessions, and the guard of page actions.
+"""How people and programs show who they are: bearer tokens, one-time sign-in links, web sessions, the guard of actions.
 
 Secrets have 256 bits of randomness, are shown once and stored as SHA-256; a slow password hash would add nothing.
 """
@@ -7,18 +7,18 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
-from backend.github.oidc import Workflow
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from backend.services.base.last_used import LastUsed
+from backend.services.base.principal import IMPLIED, OF_ROLE, Principal, Role, Scope, Via, stranger
 from backend.store.base import access as store
+from backend.store.base import people as people_store
 from backend.store.base.access import SignedInRow, TokenRow
 
 TOKEN_PREFIX = "tm_"
@@ -28,59 +28,9 @@ LINK_LIFE = timedelta(hours=12)
 SESSION_LIFE = timedelta(days=30)  # from signing in; using it makes it no longer
 SESSION_IDLE = timedelta(days=7)  # not used for so long, it ends earlier
 LONGEST_LIFE = timedelta(days=100 * 365)  # of a token; one that never expires says so
-
-
-class Scope(StrEnum):
-    READ = "read"
-    WRITE = "write"
-    WORKER = "worker"
-    APPROVE = "approve"  # lets a fork's commit onto the workers; writing alone does not
-    ADMIN = "admin"
-
-
-IMPLIED: dict[Scope, frozenset[Scope]] = {
-    Scope.READ: frozenset({Scope.READ}),
-    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
-    Scope.WORKER: frozenset({Scope.READ, Scope.WORKER}),
-    Scope.APPROVE: frozenset({Scope.READ, Scope.APPROVE}),
-    Scope.ADMIN: frozenset(Scope),
-}
-
-
-class Via(StrEnum):
-    ANONYMOUS = "anonymous"
-    TOKEN = "token"
-    SESSION = "session"
-    WORKFLOW = "workflow"  # of GitHub, by its own token: reads, and delivers to one project
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Who is asking. `project_id` limits a token to one project, `workflow` to what GitHub says that it runs for."""
-
-    name: str
-    via: Via
-    scopes: frozenset[Scope]
-    project_id: int | None = None
-    token_id: int | None = None
-    workflow: Workflow | None = None
-
-    @property
-    def worker_token_id(self) -> int | None:
-        """The token that names of workers belong to; None: who administers may speak for any."""
-        return None if self.may(Scope.ADMIN) else self.token_id
-
-    def may(self, scope: Scope) -> bool:
-        return scope in self.scopes
-
-    def require_project(self, project_id: int) -> None:
-        """Refuse a token of another project."""
-        if self.project_id is not None and self.project_id != project_id:
-            raise Forbidden(f"token {self.name!r} belongs to another project")
-
-
-ANONYMOUS = Principal(name="anonymous", via=Via.ANONYMOUS, scopes=frozenset())
-ANONYMOUS_READER = Principal(name="anonymous", via=Via.ANONYMOUS, scopes=frozenset({Scope.READ}))
+LOCAL = "local"
+NAMELESS = "administrator"
+MAX_BROWSER = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,19 +136,32 @@ def _of_token(c: Connection, secret: str, now: datetime, used: LastUsed) -> Prin
 # --- people ----------------------------------------------------------------------------------------------------------
 
 
-def create_sign_in_link(c: Connection, config: ServiceConfig, now: datetime) -> str:
-    """A link that signs in whoever opens it first."""
+def create_sign_in_link(c: Connection, config: ServiceConfig, now: datetime, name: str = "") -> str:
+    """A link that signs in whoever opens it first, as an administrator of that name."""
     secret = secrets.token_urlsafe(32)
-    store.insert_link(c, hashed(secret), now + LINK_LIFE, now)
+    name = " ".join(name.split())
+    if len(name) > 100 or not name.isprintable():
+        raise BadRequest.field("name", name, "at most 100 characters of text")
+    store.insert_link(c, hashed(secret), name, now + LINK_LIFE, now)
     return f"{config.public_url.rstrip('/')}/sign-in/{secret}"
 
 
-def sign_in(c: Connection, link_secret: str, now: datetime, name: str = "owner") -> SignedIn:
-    """Trade a sign-in link for a session."""
-    if not store.use_link(c, hashed(link_secret), now):
+def sign_in(c: Connection, link_secret: str, now: datetime, browser: str = "") -> SignedIn:
+    """Trade a sign-in link for a session. Who can make links administers the machine, and so the service."""
+    name = store.use_link(c, hashed(link_secret), now)
+    if name is None:
         raise Forbidden("this sign-in link was used before or has expired; `tidemark sign-in` prints a new one")
+    name = name or NAMELESS
+    account = people_store.signed_in(c, LOCAL, subject=name, login=name.lower(), name=name, now=now)
+    people_store.set_role(c, account, None, Role.ADMIN, now)
+    return begin_session(c, account, now, browser)
+
+
+def begin_session(c: Connection, account_id: int, now: datetime, browser: str = "") -> SignedIn:
+    """Sign this person in. `browser`: what it calls itself."""
     session = secrets.token_urlsafe(32)
-    store.insert_session(c, hashed(session), name, now + SESSION_LIFE, now)
+    said = "".join(character for character in browser if character.isprintable())[:MAX_BROWSER]
+    store.insert_session(c, hashed(session), account_id, said, now + SESSION_LIFE, now)
     return SignedIn(session=session, max_age_s=int(SESSION_LIFE.total_seconds()))
 
 
@@ -206,20 +169,27 @@ def sign_out(c: Connection, session: str) -> None:
     store.delete_session(c, hashed(session))
 
 
-def list_sign_ins(c: Connection, now: datetime) -> list[SignedInRow]:
-    """The browsers that are signed in."""
-    return store.list_sessions(c, now, seen_since=now - SESSION_IDLE)
+def list_sign_ins(c: Connection, now: datetime, account_id: int | None = None) -> list[SignedInRow]:
+    """The browsers that are signed in: of one person, or all."""
+    return store.list_sessions(c, now, seen_since=now - SESSION_IDLE, account_id=account_id)
 
 
-def end_sign_in(c: Connection, session_id: str) -> None:
-    if not store.delete_sessions(c, session_id):
+def end_sign_in(c: Connection, session_id: str, account_id: int | None = None) -> None:
+    """Sign one browser out; of that person alone, where one is named."""
+    if not store.delete_sessions(c, session_id, account_id):
         raise NotFound.of("signed-in browser", session_id)
 
 
-def sign_out_everywhere(c: Connection) -> None:
-    """End every session, and take back every link that was not opened yet."""
-    store.delete_sessions(c, None)
-    store.delete_links(c)
+def sign_out_everywhere(c: Connection, account_id: int | None = None) -> None:
+    """End every session of a person. Of nobody in particular: every session, and every link that was not opened yet."""
+    store.delete_sessions(c, None, account_id)
+    if account_id is None:
+        store.delete_links(c)
+
+
+def sign_in_id(session: str) -> str:
+    """The id by which the list of signed-in browsers names this session."""
+    return hashlib.sha256(hashed(session)).hexdigest()[:16]
 
 
 def _of_session(c: Connection, session: str, now: datetime, used: LastUsed) -> Principal | None:
@@ -227,7 +197,16 @@ def _of_session(c: Connection, session: str, now: datetime, used: LastUsed) -> P
     if row is None:
         return None
     used.session(hashed(session), row.last_seen_at, now)
-    return Principal(name=row.name, via=Via.SESSION, scopes=frozenset(Scope))
+    held = {project_id: OF_ROLE[Role(role)] for project_id, role in row.roles}
+    everywhere = held.pop(None, frozenset())
+    return Principal(
+        name=row.name or row.login,
+        via=Via.SESSION,
+        scopes=frozenset(Scope) if Scope.ADMIN in everywhere else everywhere,
+        in_projects={project_id: scopes for project_id, scopes in held.items() if project_id is not None},
+        account_id=row.account_id,
+        login=row.login,
+    )
 
 
 def identify(
@@ -250,37 +229,8 @@ def identify(
             raise Unauthenticated("the Authorization header must be `Bearer <token>`")
         return _of_token(c, secret.strip(), now, used)
     if session and (person := _of_session(c, session, now, used)) is not None:
-        return person
+        return replace(person, scopes=person.scopes | stranger(public_read=public_read).scopes)
     return stranger(public_read=public_read)
-
-
-def stranger(*, public_read: bool) -> Principal:
-    """Who shows neither a token nor a session."""
-    return ANONYMOUS_READER if public_read else ANONYMOUS
-
-
-def require(principal: Principal, scope: Scope) -> None:
-    """Refuse who may not."""
-    if principal.may(scope):
-        return
-    if principal.via is Via.ANONYMOUS:
-        raise Unauthenticated(
-            f"this needs a token with scope {scope.value!r} (header `Authorization: Bearer <token>`) or signing in"
-        )
-    held = ", ".join(sorted(principal.scopes))
-    raise Forbidden(f"{principal.via.value} {principal.name!r} has scopes {held}; this needs {scope.value!r}")
-
-
-def require_no_workflow(principal: Principal) -> None:
-    """Refuse a workflow of GitHub, which delivers runs and nothing else."""
-    if principal.via is Via.WORKFLOW:
-        raise Forbidden(f"{principal.name} delivers runs, by PUT /api/v1/runs/{{id}} or POST /api/v1/import, only")
-
-
-def require_name(principal: Principal) -> None:
-    """Refuse strangers what costs more than reading, where they may read."""
-    if principal.via is Via.ANONYMOUS:
-        raise Unauthenticated("this needs a token (header `Authorization: Bearer <token>`) or signing in")
 
 
 # --- page actions ----------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from backend.services.base.access import Principal, hashed, require_no_workflow
+from backend.services.base.access import hashed
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import require_deliverer
 from backend.services.base.errors import BadRequest, Conflict, NotFound, TooLarge
+from backend.services.base.principal import Principal, require_no_workflow
 from backend.store.base import artifacts as store
 from backend.store.base.artifacts import StoredArtifact
 
@@ -59,7 +61,7 @@ def store_artifact(
     found = store.lock_run(c, run_id)
     if found is None:
         raise NotFound.of("run", run_id)
-    principal.require_project(found.project_id)
+    require_deliverer(c, principal, found.project_id)
     if found.lease_hash is not None and (lease is None or hashed(lease) != found.lease_hash):
         raise Conflict(f"a worker holds run {run_id}: its artifacts are taken from that worker alone")
     digest = hashlib.sha256(body).digest()
@@ -112,8 +114,13 @@ def check_name(name: str) -> None:
 
 
 def file_path(config: ServiceConfig, run_id: str, name: str) -> Path:
-    # The last characters of a ULID are chance: directories stay small. A prefix keeps ids such as "CON" or ".." out.
-    return config.artifacts_dir / hashlib.sha256(run_id.encode()).hexdigest()[:2] / f"run-{run_id}" / name
+    return directory_of(config, run_id) / name
+
+
+def directory_of(config: ServiceConfig, run_id: str) -> Path:
+    """Where the artifacts of a run are."""
+    # Directories stay small, whatever ids are like. A prefix keeps ids such as "CON" or ".." out.
+    return config.artifacts_dir / hashlib.sha256(run_id.encode()).hexdigest()[:2] / f"run-{run_id}"
 
 
 def _type(name: str) -> str:

@@ -30,6 +30,13 @@ class ServiceConfig:
     github_token: str | None = field(default=None, repr=False)
     github_api_url: str = "https://api.github.com"
     github_oidc_issuer: str | None = None  # None: GitHub's own
+    # By what people sign in, besides the links that the launcher prints: an OpenID provider, an OAuth app of GitHub.
+    openid_issuer: str | None = None
+    openid_client_id: str | None = None
+    openid_client_secret: str | None = field(default=None, repr=False)
+    openid_name: str = "single sign-on"
+    github_client_id: str | None = None
+    github_client_secret: str | None = field(default=None, repr=False)
     # Hosts and networks that repositories may be fetched from although they are not public.
     private_hosts: tuple[str, ...] = ()
     version: str = "0.1.0"

@@ -1,14 +1,19 @@
-"""A token of one project sees that project only: what an address names must be the project's, whatever the route."""
+"""Who may do something in one project only is held to that, whatever the route: by what an address or a body names.
+
+Of a project that one may not see, and of what belongs to it, nothing is said: not even that it is there.
+"""
 
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection
 
-from backend.services.base.access import Principal
-from backend.services.base.errors import Forbidden, shown
+from backend.services.base.errors import Forbidden, NotFound, ServiceError, shown
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.base.scope import storable
-from backend.store.base import owners
+from backend.store.base import owners, projects
+from backend.store.base.owners import Owner
 
+SHOWN = 20
 # The names that addresses use, in paths and in queries, and what each names.
 NAMES: Mapping[str, str] = {
     "project": "project",
@@ -21,29 +26,106 @@ NAMES: Mapping[str, str] = {
     "bisection_id": "bisection",
     "backfill_id": "backfill",
 }
-# What exists for everybody is refused to who is of one project; a thing that does not exist is left to the route.
+# What exists for everybody is refused to a token of one project; a thing that does not exist is left to the route.
 SHARED = frozenset({"project", "worker"})
 
 
-def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]]) -> bool:
-    """Refuse a token of another project than that of everything `named` (name in the address, its value).
+def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]], scope: Scope = Scope.READ) -> bool:
+    """Refuse who may not do this in the project of everything `named` (name in the address, its value).
 
-    False: the token is of one project, and nothing was named that could be another's.
+    False: nothing was named, so that it is about all projects.
     """
-    if principal.project_id is None:
-        return True
     things = [(NAMES[name], storable(value)) for name, value in named if name in NAMES]
     for kind, key in things:
-        if kind in owners.NUMBERED and not (key.isascii() and key.isdigit()):
-            # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
-            raise Forbidden(f"token {principal.name!r} belongs to one project, and {shown(key)} is not plain digits")
-        owner = owners.project_of(c, kind, key)
-        if owner != principal.project_id and (owner is not None or kind in SHARED):
-            raise Forbidden(f"token {principal.name!r} belongs to another project")
+        require_of(c, principal, scope, kind, key)
     return bool(things)
 
 
+def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key: str) -> None:
+    """Refuse who may not do this in the project of a thing; one that does not exist is left to who reads it."""
+    if kind in owners.NUMBERED and not (key.isascii() and key.isdigit()) and not sees_all(principal):
+        # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
+        if principal.project_id is not None:
+            raise Forbidden(f"token {principal.name!r} belongs to one project, and {shown(key)} is not plain digits")
+        raise NotFound.of(kind, key)
+    if sees_all(principal) and principal.may(scope):
+        return
+    owner = owners.owner_of(c, kind, key)
+    if owner is not None:
+        if not principal.may_in(scope, owner) and not principal.may_in(Scope.READ, owner):
+            raise _unseen(c, principal, owner, kind, key)
+        principal.require_in(scope, owner)
+    elif principal.project_id is not None and kind in SHARED:
+        raise Forbidden(f"token {principal.name!r} belongs to another project")
+
+
+def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:
+    """Refuse who may not do this in the project of this number."""
+    owner = owners.project_by_id(c, project_id)
+    if owner is not None:
+        principal.require_in(scope, owner)
+
+
+def scope_of_deliverer(principal: Principal) -> Scope:
+    """What allows to deliver results: a workflow's own token says more exactly to which project."""
+    if principal.via is Via.WORKFLOW:
+        return Scope.READ
+    return Scope.WORKER if principal.may_somewhere(Scope.WORKER) else Scope.SUBMIT
+
+
+def require_deliverer(c: Connection, principal: Principal, project_id: int) -> None:
+    """Refuse who may not deliver to the project of this number."""
+    require_in(c, principal, scope_of_deliverer(principal), project_id)
+
+
+def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: str) -> ServiceError:
+    if principal.project_id is not None:
+        return Forbidden(f"token {principal.name!r} belongs to another project")
+    if not owner.private:
+        return Forbidden(f"{principal.name!r} has no role in that project")
+    return NotFound.of(kind, key, projects.slugs(c, SHOWN) if kind == "project" else ())
+
+
+def sees_all(principal: Principal) -> bool:
+    """Whether no project is hidden from them, whatever there is."""
+    return principal.sees_private and principal.may(Scope.READ)
+
+
+def hides_something(c: Connection, principal: Principal) -> bool:
+    """Whether there is a project that they may not see."""
+    if sees_all(principal):
+        return False
+    if principal.project_id is not None or not principal.may(Scope.READ):
+        return True
+    return owners.is_any_hidden(c, [*principal.in_projects])
+
+
+def visible_projects(c: Connection, principal: Principal) -> frozenset[int] | None:
+    """The numbers of the projects that they may see; None: all."""
+    if sees_all(principal):
+        return None
+    if principal.project_id is not None:
+        return frozenset({principal.project_id} if principal.may(Scope.READ) else ())
+    return owners.visible(c, open=principal.may(Scope.READ), seen=[*principal.in_projects])
+
+
+def require_all(c: Connection, principal: Principal, scope: Scope) -> None:
+    """Refuse what is about all projects to who may not do it in each of them, or may not see each."""
+    if principal.project_id is not None:
+        raise Forbidden(
+            f"token {principal.name!r} belongs to one project, and this is about all of them; where `project` may be "
+            "given, give it"
+        )
+    principal.require_everywhere(scope)
+    if hides_something(c, principal):
+        about = "this is about all projects, and some are private; where `project` may be given, give it"
+        raise Forbidden(about if principal.via is not Via.ANONYMOUS else f"{about}, or sign in")
+
+
 def check_worker(c: Connection, principal: Principal, name: str) -> None:
-    """Refuse a token of one project a worker that is not only that project's."""
-    if principal.project_id is not None and owners.project_of(c, "worker", name) != principal.project_id:
+    """Refuse a worker of one project to who does not see that; and to a token of one project, those of all."""
+    owner = owners.owner_of(c, "worker", name)
+    if principal.project_id is not None and (owner is None or owner.id != principal.project_id):
         raise Forbidden(f"worker {name!r} is not one of the project that token {principal.name!r} belongs to")
+    if owner is not None and not principal.may_in(Scope.READ, owner):
+        raise NotFound.of("worker", name)

@@ -11,7 +11,6 @@ from sqlalchemy import Connection
 
 from backend.outgoing import AddressRefused, target_of
 from backend.services.base import live
-from backend.services.base.access import Principal
 from backend.services.base.errors import BadRequest, NotFound
 from backend.store.base import live as live_store
 from backend.store.base import projects as store
@@ -25,10 +24,11 @@ REPOSITORY = re.compile(r"[0-9A-Za-z_.-]+/[0-9A-Za-z_.-]+\Z")
 NUMBER = re.compile(r"[0-9]{1,20}\Z")
 MAX_PATTERNS = 50
 PROTOCOLS = ("https", "ssh")
-COLUMNS: tuple[Literal["repository_url", "default_branch", "trusted"], ...] = (
+COLUMNS: tuple[Literal["repository_url", "default_branch", "trusted", "private"], ...] = (
     "repository_url",
     "default_branch",
     "trusted",
+    "private",
 )
 
 
@@ -46,19 +46,13 @@ def find_project(c: Connection, slug: str) -> ProjectRow:
     return found
 
 
-def check_regression(c: Connection, regression_id: int, principal: Principal) -> None:
-    """Refuse a token of another project; one that does not exist is left to whoever reads it."""
-    project_id = store.project_of_regression(c, regression_id)
-    if project_id is not None:
-        principal.require_project(project_id)
-
-
 class ProjectChange(TypedDict, total=False):
     """Changes to a project; fields left out keep their value."""
 
     repository_url: str | None
     default_branch: str
     trusted: bool
+    private: bool
     oidc: Mapping[str, Any] | None
     """Whose workflows may deliver; None: those of its own repository, on any ref."""
     github: Mapping[str, Any]
@@ -83,7 +77,7 @@ def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[Pr
             store.set_webhook_secret(c, project_id, asked.pop("webhook_secret"))
         merged = {**(settings.get("github") or {}), **asked}
         store.set_setting(c, project_id, "github", {name: value for name, value in merged.items() if value is not None})
-    if url is not None and columns:
+    if url is not None and columns.keys() - {"private"}:
         request_sync(c, project_id, now)
     return Saved(project=slug, id=project_id, created=created)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, ServiceError
+from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.github import pull_requests
 from backend.services.queue.dispatch import Kind
 from backend.services.repository import requests
@@ -135,7 +135,8 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
             text="This pull request is not known here yet; GitHub tells of it at its next push. "
             "(The webhook needs the event *pull requests*.)",
         )
-    who = Principal(name=f"{asked.author} on GitHub", via=Via.TOKEN, scopes=frozenset({Scope.WRITE, Scope.APPROVE}))
+    scopes = IMPLIED[Scope.WRITE] | {Scope.APPROVE}
+    who = Principal(name=f"{asked.author} on GitHub", via=Via.GITHUB, scopes=scopes, project_id=project.id)
     try:
         with c.begin_nested():
             return command(c, project, row, words, config, who, now)

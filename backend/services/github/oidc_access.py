@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 
 from backend.github import oidc
 from backend.github.oidc import GITHUB_ISSUER, KeySet, Rules, TokenRefused
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.errors import Unauthenticated, shown
+from backend.services.base.principal import Principal, Scope, Via
 from backend.store.base import projects as store
 from backend.store.base.projects import ProjectRow
 

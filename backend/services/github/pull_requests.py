@@ -14,11 +14,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from backend.services.base.access import Principal, Scope, require
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.github.commit_report import is_sustained, runs_needed
+from backend.services.people import audit
+from backend.services.people.audit import Did
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, WantedRun
@@ -79,9 +82,9 @@ def approve(
     c: Connection, project_name: str, number: int, sha: str, principal: Principal, now: datetime
 ) -> PullRequestRow:
     """A maintainer lets exactly this commit of a fork onto the workers."""
-    require(principal, Scope.APPROVE)
+    principal.require(Scope.APPROVE)
+    require_of(c, principal, Scope.APPROVE, "project", project_name)
     project = find_project(c, project_name)
-    principal.require_project(project.id)
     found = store.find(c, project.id, number)
     if found is None:
         raise NotFound.of("pull request", number)
@@ -90,6 +93,7 @@ def approve(
             f"#{number} is at {found.head_sha[:12]} now, not at {sha[:12]}; look at what changed, then approve that",
             head=found.head_sha,
         )
+    audit.record(c, principal, Did.APPROVED_FORK, f"#{number}", now=now, project=project.slug, commit=sha)
     live_store.notify_work(c)
     return store.find(c, project.id, number) or found
 

@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 
 from backend.github import signature
 from backend.services.base import projects
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, ServiceError, Unauthenticated, shown
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.github import comment_commands, pull_requests
 from backend.services.queue.dispatch import Kind
 from backend.services.repository import requests

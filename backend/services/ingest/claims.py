@@ -5,8 +5,8 @@ from sqlalchemy import Connection
 
 from backend.contract import Run
 from backend.github.oidc import Workflow
-from backend.services.base.access import Principal, Scope
 from backend.services.base.errors import Forbidden
+from backend.services.base.principal import Principal, Scope
 from backend.store.ingest import claims as store
 from backend.store.ingest.claims import Known
 

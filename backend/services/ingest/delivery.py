@@ -5,8 +5,9 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from backend.contract import parse_run
-from backend.services.base.access import Principal
+from backend.services.base.confine import require_of, scope_of_deliverer, sees_all
 from backend.services.base.errors import BadRequest, Forbidden
+from backend.services.base.principal import Principal, Scope
 from backend.services.ingest.claims import check_claims
 from backend.services.ingest.record import Recorded, record_run
 from backend.store.base import live as live_store
@@ -29,10 +30,13 @@ def deliver_run(
 
 
 def check_project(c: Connection, slug: str, principal: Principal) -> None:
-    """Refuse who may write to one project only, and this is another."""
-    if principal.project_id is None:
+    """Refuse who may not deliver to this project. One that is not there yet begins with its first result."""
+    if sees_all(principal):
         return
     project = projects.find(c, slug)
-    if project is None:
+    if project is not None:
+        require_of(c, principal, scope_of_deliverer(principal), "project", slug)
+    elif principal.project_id is not None:
         raise Forbidden(f"token {principal.name!r} belongs to one project, and {slug} is another")
-    principal.require_project(project.id)
+    else:
+        principal.require_everywhere(Scope.SUBMIT)

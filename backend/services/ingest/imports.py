@@ -27,8 +27,8 @@ from backend.importers import (
     reasons,
 )
 from backend.regression.terms import Verdict
-from backend.services.base.access import Principal
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
+from backend.services.base.principal import Principal
 from backend.services.ingest import placing
 from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project

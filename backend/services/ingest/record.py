@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 
 from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, parse_run, variant_key
 from backend.regression.policy import PolicyBook
-from backend.services.base.access import Principal
 from backend.services.base.errors import Conflict, NotFound
+from backend.services.base.principal import Principal
 from backend.services.base.projects import request_sync
 from backend.services.ingest.claims import check_worker_name
 from backend.services.ingest.requested import check_request, check_size

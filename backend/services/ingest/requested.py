@@ -4,7 +4,7 @@ from whoever holds it."""
 from __future__ import annotations
 
 from backend.contract import Invalid, Run, RunStatus
-from backend.services.base.errors import Conflict
+from backend.services.base.errors import Conflict, Gone
 from backend.services.queue.dispatch import lease_hash
 from backend.store.ingest.record import RunPlace
 
@@ -22,6 +22,8 @@ def check_size(run: Run) -> None:
 def check_request(run: Run, place: RunPlace, lease: str | None) -> None:
     """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
     if place.run_state is None:
+        if lease is not None and place.project_id is None:
+            raise Gone(f"run {run.id} was requested by project {run.project}, which was removed")
         return
     if (place.run_spec or {}).get("session") is not None:
         raise Conflict(f"{run.id} is a round of a session: it is delivered to /runs/{run.id}/session", run_id=run.id)

@@ -25,9 +25,9 @@ from backend.regression.policy import Policy
 from backend.regression.regression_events import SessionDecided
 from backend.regression.restatements import of_events
 from backend.regression.terms import Direction
-from backend.services.base.access import Principal, require_no_workflow
-from backend.services.base.confine import confine
+from backend.services.base.confine import confine, require_deliverer, scope_of_deliverer
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, require_no_workflow
 from backend.services.ingest.claims import check_worker_name
 from backend.services.ingest.requested import check_size
 from backend.services.judging.replay import conclude as conclude_state
@@ -170,13 +170,13 @@ def deliver_round(
 ) -> Delivered:
     """Take in a round. Delivering the same bytes again changes nothing; other bytes under its id are refused."""
     require_no_workflow(principal)
-    confine(c, principal, [("run_id", run_id)])
+    confine(c, principal, [("run_id", run_id)], scope_of_deliverer(principal))
     digest = hashlib.sha256(body).digest()
     said = parse_round(run_id, body)
     entry = store.lock_round(c, run_id, said.worker)
     if entry is None or entry["session_id"] is None:
         raise NotFound(f"no round of a session waits under {run_id}")
-    principal.require_project(entry["project_id"])
+    require_deliverer(c, principal, entry["project_id"])
     seen = store.find_session(c, entry["session_id"])
     assert seen is not None  # the queue's entries go with their project, as sessions do
     if entry["body_sha256"] is not None:

@@ -21,11 +21,14 @@ from backend.regression.policy import Policy, PolicyBook, PolicyError, PolicyRow
 from backend.regression.series import history
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services.base import live, projects
-from backend.services.base.access import Principal
+from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Unavailable
+from backend.services.base.principal import Principal, Scope
 from backend.services.judging import rejudging
 from backend.services.judging.replay import POINTS_BEFORE, replay
 from backend.services.judging.stored_runs import StoredRuns
+from backend.services.people import audit
+from backend.services.people.audit import Did
 from backend.services.policy.resolve import book_of
 from backend.services.policy.versions import PolicyVersion, note_version, versions_of
 from backend.store.base import projects as project_store
@@ -299,8 +302,8 @@ def _flags(told: Sequence[tuple[Watched, ChangePoint]], names: Mapping[int, str]
 
 def change(c: Connection, slug: str, wanted: Table, *, by: Principal, now: datetime) -> ProjectPolicy:
     """Choose thresholds, and have everything of the last days judged again by them."""
+    require_of(c, by, Scope.ADMIN, "project", slug)
     project = projects.find_project(c, slug)
-    by.require_project(project.id)
     known = store.tables(c, project.id).chosen
     table = changed_table(known, wanted)
     if table != known:
@@ -308,6 +311,7 @@ def change(c: Connection, slug: str, wanted: Table, *, by: Principal, now: datet
         project_store.set_setting(c, project.id, "policy", chosen)
         note_version(c, project.id, project.slug, by=by.name, now=now)
         request_rejudging(c, project.id, now)
+        audit.record(c, by, Did.CHANGED_POLICY, slug, now=now, project=slug, before=known, after=table)
     return policy_of(c, slug)
 
 

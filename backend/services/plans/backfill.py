@@ -19,9 +19,10 @@ from backend.regression.cost import log_cost
 from backend.regression.terms import Direction
 from backend.regression.thinning import changed_between, next_position
 from backend.services.base import live
-from backend.services.base.access import Principal
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import require_in, require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.base.savepoints import apart
 from backend.services.base.scope import find_commit, find_scope
@@ -92,8 +93,8 @@ def request_backfill(
     c: Connection, wish: BackfillWish, config: ServiceConfig, principal: Principal, now: datetime
 ) -> BackfillView:
     """Ask for a range; its first runs are queued at once."""
+    require_of(c, principal, Scope.SUBMIT, "project", wish.project)
     project = find_project(c, wish.project)
-    principal.require_project(project.id)
     scope = find_scope(c, wish.project)
     if scope.default_branch is None:
         raise Conflict(f"no commits of {project.slug} are recorded yet")
@@ -269,7 +270,7 @@ def cancel_backfill(c: Connection, backfill_id: str, principal: Principal, now: 
     row = store.lock_backfill(c, backfill_id, wait=True)
     if row is None:
         raise NotFound.of("backfill", backfill_id)
-    principal.require_project(row["project_id"])
+    require_in(c, principal, Scope.SUBMIT, row["project_id"])
     if row["state"] != "running":
         raise Conflict(f"backfill {backfill_id} is {row['state']} already", state=row["state"])
     reason = f"cancelled by {principal.name}"

@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.regression.confirmation import most_rounds
-from backend.services.base.access import Principal, Scope, require
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.policy.resolve import policy_book
@@ -50,13 +51,13 @@ def request_comparison(
     schedule: str | None = None,
 ) -> str:
     """Ask for a session of base against head; its id."""
+    require_of(c, principal, Scope.SUBMIT, "project", wish.project)
     project = find_project(c, wish.project)
-    principal.require_project(project.id)
     for arm, setup in (("base_setup", wish.base_setup), ("head_setup", wish.head_setup)):
         check_setup(arm, setup)
     if (wish.base_setup or wish.head_setup) and schedule is None:
         # What is installed comes from the request, not from a reviewed commit: a token of a CI job must not do that.
-        require(principal, Scope.ADMIN)
+        require_of(c, principal, Scope.ADMIN, "project", wish.project)
     scope = find_scope(c, wish.project)
     base, head = (find_commit(c, scope, name) for name in (wish.base, wish.head))
     for commit in (base, head):

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import NotFound, ServiceError, Unavailable
+from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.base.projects import find_project
 from backend.services.base.savepoints import apart, is_lost, met_another
 from backend.services.base.scope import find_commit, find_scope
@@ -150,7 +150,7 @@ def _ask(
     suites = _chosen(manifest_at(config, project, commit.sha), schedule)
     by = f"schedule {schedule.name}"
     if schedule.against:
-        clock = Principal(name=by, scopes=frozenset({Scope.WRITE}), project_id=project.id, via=Via.TOKEN)
+        clock = Principal(name=by, scopes=IMPLIED[Scope.SUBMIT], project_id=project.id, via=Via.TOKEN)
         for suite in suites:
             for testbed in schedule.testbeds or suite.testbeds:
                 wish = Wish(

@@ -15,9 +15,12 @@ from sqlalchemy import Connection
 
 from backend.contract import new_run_id
 from backend.services.base import live
-from backend.services.base.access import Principal
 from backend.services.base.config import MAX_ATTEMPTS, ServiceConfig
+from backend.services.base.confine import require_in
 from backend.services.base.errors import Conflict, Gone, NotFound, Outdated
+from backend.services.base.principal import Principal, Scope
+from backend.services.people import audit
+from backend.services.people.audit import Did
 from backend.services.queue.scheduling import PRIORITY, Kind
 from backend.store.base import live as live_store
 from backend.store.base import wire
@@ -184,7 +187,7 @@ def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) 
     found = store.find_run(c, run_id)
     if found is None:
         raise NotFound.of("run", run_id)
-    principal.require_project(found.project_id)
+    require_in(c, principal, Scope.SUBMIT, found.project_id)
     if store.cancel_queued(c, [run_id], "cancelled", now, f"cancelled by {principal.name}"):
         publish_run(c, found.project_id, run_id, "cancelled")
         return "cancelled"
@@ -236,6 +239,13 @@ def set_worker_state(c: Connection, name: str, state: str) -> None:
         raise NotFound.of("worker", name)
     live.publish(c, "worker", None, {"worker": name, "state": state})
     live_store.notify_work(c)
+
+
+def tell_worker(c: Connection, by: Principal, name: str, state: str, now: datetime) -> None:
+    """The same, as a person says it."""
+    by.require_everywhere(Scope.ADMIN)
+    set_worker_state(c, name, state)
+    audit.record(c, by, Did.TOLD_WORKER, name, now=now, state=state)
 
 
 def _of_another_token(hello: WorkerHello) -> Conflict:
@@ -294,7 +304,7 @@ def lease_run(
         if store.state_of(c, run_id) is None:
             raise Gone(f"run {run_id} does not exist (any more)")
         raise Conflict(f"run {run_id} is being leased by another worker")
-    principal.require_project(ready.project_id)
+    require_in(c, principal, Scope.WORKER, ready.project_id)
     _check_may_lease(ready, hello)
     _check_may_be_this_worker(c, ready, hello, config, now)
     if worker.wanted_state != "ok":

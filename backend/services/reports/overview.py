@@ -1,7 +1,7 @@
 """Across projects: the list of them, how far a new one has come, workers, the queue."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -41,10 +41,12 @@ CANARY_RUNS = 30
 class Project:
     """`waiting`: runs that are queued or at work."""
 
+    id: int
     slug: str
     repository_url: str | None
     default_branch: str
     trusted: bool
+    private: bool
     created_at: datetime
     synced_at: datetime | None
     sync_error: str | None
@@ -184,9 +186,9 @@ class WorkerOverview:
     states: Mapping[str, int]
 
 
-def list_projects(c: Connection, *, only: int | None = None) -> tuple[Project, ...]:
-    """Every project, or `only` that one, by name."""
-    return tuple(_project(row) for row in store.projects(c) if only in (None, row.id))
+def list_projects(c: Connection, *, only: Collection[int] | None = None) -> tuple[Project, ...]:
+    """Every project, or `only` those of these numbers, by name."""
+    return tuple(_project(row) for row in store.projects(c) if only is None or row.id in only)
 
 
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:
@@ -222,13 +224,15 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
     )
 
 
-def load_workers(c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> WorkerOverview:
-    """Every worker, and testbeds that have gone silent."""
+def load_workers(
+    c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S, of: Collection[str] | None = None
+) -> WorkerOverview:
+    """Every worker, and testbeds that have gone silent. `of`: the projects whose runs are named; None: all."""
     now = now or datetime.now(UTC)
     seen_since = now - timedelta(seconds=live_s)
     workers = tuple(
         _worker(row, seen_since, store.worker_runs(c, row.id, 1) if row.last_run_id else ())
-        for row in store.workers(c, now - RECENT)
+        for row in _hiding(store.workers(c, now - RECENT), of)
     )
     return WorkerOverview(
         workers=workers,
@@ -237,10 +241,22 @@ def load_workers(c: Connection, *, now: datetime | None = None, live_s: int = WO
     )
 
 
-def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> WorkerDetail:
-    """One worker with its last runs and what its canary read in them."""
+def _hiding(rows: Sequence[WorkerRow], of: Collection[str] | None) -> list[WorkerRow]:
+    """The workers, without the runs of other projects."""
+    return [row if of is None or row.run_project in of else row._replace(run_project=None) for row in rows]
+
+
+def load_worker(
+    c: Connection,
+    name: str,
+    *,
+    now: datetime | None = None,
+    live_s: int = WORKER_LIVE_S,
+    of: Collection[str] | None = None,
+) -> WorkerDetail:
+    """One worker with its last runs and what its canary read in them. `of`: as of the fleet."""
     now = now or datetime.now(UTC)
-    rows = store.workers(c, now - RECENT, storable(name))
+    rows = _hiding(store.workers(c, now - RECENT, storable(name)), of)
     if not rows:
         raise NotFound.of("worker", name, [row.name for row in store.workers(c, now - RECENT)][:20])
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
@@ -257,12 +273,13 @@ def load_worker(c: Connection, name: str, *, now: datetime | None = None, live_s
                 started_at=run.started_at,
             )
             for run in runs
+            if of is None or run.project in of
         ),
     )
 
 
 def _project(row: ProjectSummaryRow) -> Project:
-    return Project(**{name: value for name, value in row._asdict().items() if name != "id"})
+    return Project(**row._asdict())
 
 
 def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> ListedWorker:

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from backend.services.base.access import Principal
 from backend.services.base.config import ServiceConfig
+from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound, Unavailable
+from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.queue import dispatch
@@ -44,8 +45,8 @@ def request_commit(
     c: Connection, request: RunRequest, config: ServiceConfig, principal: Principal, now: datetime
 ) -> AcceptedRequest:
     """Queue the runs of a commit; those that stand already are named instead."""
+    require_of(c, principal, Scope.SUBMIT, "project", request.project)
     project = find_project(c, request.project)
-    principal.require_project(project.id)
     commit = find_commit(c, find_scope(c, request.project), request.commit)
     check_may_run(c, config, project, commit)
     suites = _chosen(manifest_at(config, project, commit.sha), request.suites)

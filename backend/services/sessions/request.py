@@ -385,10 +385,3 @@ def _series_view(row: RowMapping) -> SessionSeries:
         processes_a_side=row["processes_a_side"],
         needed_a_side=row["needed_a_side"],
     )
-
-
-def project_of(c: Connection, session_id: str) -> int:
-    row = store.find_session(c, session_id)
-    if row is None:
-        raise NotFound.of("session", session_id)
-    return int(row["project_id"])

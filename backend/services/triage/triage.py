@@ -10,11 +10,15 @@ from sqlalchemy import Connection
 from backend.regression.decisions import decides, possible_actions
 from backend.regression.regression_events import PersonDecided
 from backend.regression.regression_state import Action, TrackedRegression
+from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, Scope
 from backend.services.judging import judging
 from backend.services.judging.rejudging import publish_waiting, rejudge_series
 from backend.services.judging.replay import decide
 from backend.services.judging.state_cache import save_states, state_of
+from backend.services.people import audit
+from backend.services.people.audit import Did
 from backend.services.regressions import apply
 from backend.services.sessions import request as sessions
 from backend.services.triage.views import RegressionDetail, get_regression
@@ -24,6 +28,26 @@ from backend.store.regressions import regressions as store
 
 NEEDS_REASON = frozenset({Action.EXPECTED, Action.INVALID})
 MAX_TEXT = 2_000
+
+
+def act(
+    c: Connection,
+    by: Principal,
+    regression_id: int,
+    action: str,
+    *,
+    now: datetime,
+    reason: str | None = None,
+    note: str | None = None,
+    owner: str | None = None,
+) -> RegressionDetail:
+    """Do what who asks says, if they may, and note it in the audit trail."""
+    require_of(c, by, Scope.WRITE, "regression", str(regression_id))
+    found = triage(c, regression_id, action, by.name, now=now, reason=reason, note=note, owner=owner)
+    did = f"{Did.DECIDED}{action}"
+    subject, project = f"R-{regression_id}", found.regression.project
+    audit.record(c, by, did, subject, now=now, project=project, reason=reason, note=note, owner=owner)
+    return found
 
 
 def triage(
@@ -41,6 +65,8 @@ def triage(
     not the actor."""
     before = _locked(c, regression_id)
     wanted, reason, note = _request(action, reason, note)
+    if owner is not None and wanted is not Action.ACKNOWLEDGE:
+        raise BadRequest.field("owner", owner, "somebody with the action acknowledge, and nobody with others")
     if wanted not in possible_actions(before):
         raise Conflict(
             f"regression {regression_id} is {before.state}: {wanted.value} is not possible; "

@@ -30,8 +30,13 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
+    """A session's person, with (project, role) of each membership; no project: every one."""
+
+    account_id: int
+    login: str
     name: str
     last_seen_at: datetime
+    roles: list[tuple[int | None, str]]
 
 
 TOKEN_COLUMNS = (
@@ -105,33 +110,42 @@ def revoke_token(c: Connection, token_id: int, now: datetime) -> bool:
     return c.execute(statement.values(revoked_at=now)).rowcount == 1
 
 
-def insert_link(c: Connection, hash: bytes, expires_at: datetime, now: datetime) -> None:
-    c.execute(insert(sign_in_link).values(hash=hash, expires_at=expires_at, created_at=now))
+def insert_link(c: Connection, hash: bytes, name: str, expires_at: datetime, now: datetime) -> None:
+    c.execute(insert(sign_in_link).values(hash=hash, name=name, expires_at=expires_at, created_at=now))
 
 
-def use_link(c: Connection, hash: bytes, now: datetime) -> bool:
-    """Mark the link as used. False when there is none that may still be used: two clicks at once win only once."""
+def use_link(c: Connection, hash: bytes, now: datetime) -> str | None:
+    """Mark the link as used; who it signs in. None where there is none that may still be used: two clicks at once win
+    only once."""
     statement = update(sign_in_link).where(
         sign_in_link.c.hash == hash, sign_in_link.c.used_at.is_(None), sign_in_link.c.expires_at > now
     )
-    return c.execute(statement.values(used_at=now)).rowcount == 1
+    return c.execute(statement.values(used_at=now).returning(sign_in_link.c.name)).scalar_one_or_none()
 
 
 def delete_links(c: Connection) -> None:
     c.execute(delete(sign_in_link))
 
 
-def insert_session(c: Connection, hash: bytes, name: str, expires_at: datetime, now: datetime) -> None:
-    c.execute(insert(web_session).values(hash=hash, name=name, expires_at=expires_at, created_at=now, last_seen_at=now))
+def insert_session(
+    c: Connection, hash: bytes, account_id: int, browser: str, expires_at: datetime, now: datetime
+) -> None:
+    values = {"hash": hash, "account_id": account_id, "browser": browser, "expires_at": expires_at}
+    c.execute(insert(web_session).values(**values, created_at=now, last_seen_at=now))
+
+
+_FIND_SESSION = text(
+    """SELECT a.id AS account_id, a.login, a.name, s.last_seen_at,
+         (SELECT coalesce(json_agg(json_build_array(m.project_id, m.role)), '[]') FROM member m
+          WHERE m.account_id = a.id) AS roles
+       FROM web_session s JOIN account a ON a.id = s.account_id
+       WHERE s.hash = :hash AND s.expires_at > :now AND s.last_seen_at > :since"""
+)
 
 
 def find_session(c: Connection, hash: bytes, now: datetime, *, seen_since: datetime) -> SessionRow | None:
-    row = c.execute(
-        select(web_session.c.name, web_session.c.last_seen_at).where(
-            web_session.c.hash == hash, web_session.c.expires_at > now, web_session.c.last_seen_at > seen_since
-        )
-    ).one_or_none()
-    return None if row is None else SessionRow(name=row.name, last_seen_at=row.last_seen_at)
+    row = c.execute(_FIND_SESSION, {"hash": hash, "now": now, "since": seen_since}).one_or_none()
+    return None if row is None else SessionRow(**row._mapping)
 
 
 def touch_sessions(c: Connection, used: Mapping[bytes, datetime]) -> None:
@@ -147,27 +161,38 @@ class SignedInRow:
 
     id: str
     name: str
+    login: str
+    browser: str
     signed_in_at: datetime
     last_used_at: datetime
     ends_at: datetime
 
 
-def list_sessions(c: Connection, now: datetime, *, seen_since: datetime) -> list[SignedInRow]:
+_LIST_SESSIONS = text(
+    """SELECT left(encode(sha256(s.hash), 'hex'), 16) AS id, coalesce(nullif(a.name, ''), a.login) AS name, a.login,
+         s.browser, s.created_at AS signed_in_at, s.last_seen_at AS last_used_at, s.expires_at AS ends_at
+       FROM web_session s JOIN account a ON a.id = s.account_id
+       WHERE s.expires_at > :now AND s.last_seen_at > :since
+         AND (CAST(:account AS integer) IS NULL OR a.id = :account)
+       ORDER BY s.created_at DESC"""
+)
+
+
+def list_sessions(c: Connection, now: datetime, *, seen_since: datetime, account_id: int | None) -> list[SignedInRow]:
     """Those that may still be used, the newest first."""
-    statement = text(
-        """SELECT left(encode(sha256(hash), 'hex'), 16) AS id, name, created_at AS signed_in_at,
-                  last_seen_at AS last_used_at, expires_at AS ends_at
-           FROM web_session WHERE expires_at > :now AND last_seen_at > :since ORDER BY created_at DESC"""
-    )
-    return [SignedInRow(**row._mapping) for row in c.execute(statement, {"now": now, "since": seen_since})]
+    found = c.execute(_LIST_SESSIONS, {"now": now, "since": seen_since, "account": account_id})
+    return [SignedInRow(**row._mapping) for row in found]
 
 
-def delete_sessions(c: Connection, session_id: str | None) -> int:
-    """End the session of this id, or all of them; how many there were."""
-    statement = text(
-        "DELETE FROM web_session WHERE CAST(:id AS text) IS NULL OR left(encode(sha256(hash), 'hex'), 16) = :id"
-    )
-    return c.execute(statement, {"id": session_id}).rowcount
+_DELETE_SESSIONS = text(
+    """DELETE FROM web_session WHERE (CAST(:account AS integer) IS NULL OR account_id = :account)
+         AND (CAST(:id AS text) IS NULL OR left(encode(sha256(hash), 'hex'), 16) = :id)"""
+)
+
+
+def delete_sessions(c: Connection, session_id: str | None, account_id: int | None) -> int:
+    """End the session of this id, or all of them; of this person, or of everybody. How many there were."""
+    return c.execute(_DELETE_SESSIONS, {"id": session_id, "account": account_id}).rowcount
 
 
 def delete_session(c: Connection, hash: bytes) -> None:

@@ -45,7 +45,7 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
        coalesce(c.manifest_error, c.skipped_reason)"""
 
 _PROJECT = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = :slug")
-_SLUGS = text("SELECT slug FROM project ORDER BY slug LIMIT 20")
+_SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
 # The default branch first, then the most recently updated; testbeds on which anything has run or is to run.
 _SURROUNDINGS = text(
     """SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,

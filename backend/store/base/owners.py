@@ -1,25 +1,56 @@
 """Whose a thing is: the project of a run, a series, a regression, by the key that stands in an address."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
+
+class Owner(NamedTuple):
+    """A project, as far as rights depend on it."""
+
+    id: int
+    private: bool
+
+
+def _of(table: str, key: str = "id") -> TextClause:
+    return text(f"SELECT p.id, p.private FROM {table} t JOIN project p ON p.id = t.project_id WHERE t.{key} = :key")
+
+
 OF: Mapping[str, TextClause] = {
-    "project": text("SELECT id FROM project WHERE slug = :key"),
-    "run": text("SELECT project_id FROM run WHERE id = :key"),
-    "series": text("SELECT project_id FROM series WHERE id = :key"),
-    "regression": text("SELECT project_id FROM regression WHERE id = :key"),
-    "session": text("SELECT project_id FROM session WHERE id = :key"),
-    "bisection": text("SELECT project_id FROM bisection WHERE id = :key"),
-    "backfill": text("SELECT project_id FROM backfill WHERE id = :key"),
-    "worker": text("SELECT project_id FROM worker WHERE name = :key AND project_id IS NOT NULL"),
+    "project": text("SELECT id, private FROM project WHERE slug = :key"),
+    "run": _of("run"),
+    "series": _of("series"),
+    "regression": _of("regression"),
+    "session": _of("session"),
+    "bisection": _of("bisection"),
+    "backfill": _of("backfill"),
+    "worker": _of("worker", "name"),
 }
 NUMBERED = frozenset({"series", "regression"})
+_BY_ID = text("SELECT id, private FROM project WHERE id = :id")
+_HIDDEN = text("SELECT EXISTS (SELECT FROM project WHERE private AND id <> ALL(:seen))")
+_VISIBLE = text("SELECT id FROM project WHERE (:open AND NOT private) OR id = ANY(:seen)")
 
 
-def project_of(c: Connection, kind: str, key: str) -> int | None:
-    """The project's id; None: there is no such thing, or it is no project's."""
+def owner_of(c: Connection, kind: str, key: str) -> Owner | None:
+    """The project of a thing; None: there is no such thing, or it is no project's."""
     if kind in NUMBERED and not (key.isascii() and key.isdigit() and int(key) < 2**31):
         return None
-    found = c.execute(OF[kind], {"key": int(key) if kind in NUMBERED else key}).scalar_one_or_none()
-    return None if found is None else int(found)
+    found = c.execute(OF[kind], {"key": int(key) if kind in NUMBERED else key}).one_or_none()
+    return None if found is None else Owner(*found)
+
+
+def project_by_id(c: Connection, project_id: int) -> Owner | None:
+    found = c.execute(_BY_ID, {"id": project_id}).one_or_none()
+    return None if found is None else Owner(*found)
+
+
+def is_any_hidden(c: Connection, seen: list[int]) -> bool:
+    """Whether there is a private project besides those `seen`."""
+    return bool(c.execute(_HIDDEN, {"seen": seen}).scalar_one())
+
+
+def visible(c: Connection, *, open: bool, seen: list[int]) -> frozenset[int]:
+    """The projects that are not private, where these are `open` to who asks, and those `seen`."""
+    return frozenset(c.execute(_VISIBLE, {"open": open, "seen": seen}).scalars())

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables.core import project
-from backend.store.tables.regressions import regression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +18,7 @@ class ProjectRow:
     default_branch: str
     repository_url: str | None
     trusted: bool
+    private: bool
     policy: dict[str, Any]
     settings: dict[str, Any]
     sync_requested_at: datetime | None
@@ -32,6 +32,7 @@ PROJECTS = select(
     project.c.default_branch,
     project.c.repository_url,
     project.c.trusted,
+    project.c.private,
     project.c.policy,
     project.c.settings,
     project.c.sync_requested_at,
@@ -77,12 +78,9 @@ def forget_installation(c: Connection, installation_id: int) -> int:
 
 
 def slugs(c: Connection, limit: int) -> list[str]:
-    return list(c.execute(select(project.c.slug).order_by(project.c.slug).limit(limit)).scalars())
-
-
-def project_of_regression(c: Connection, regression_id: int) -> int | None:
-    found = c.execute(select(regression.c.project_id).where(regression.c.id == regression_id)).scalar_one_or_none()
-    return None if found is None else int(found)
+    """Of projects whose name is no secret."""
+    named = select(project.c.slug).where(~project.c.private)
+    return list(c.execute(named.order_by(project.c.slug).limit(limit)).scalars())
 
 
 def save(c: Connection, slug: str, values: Mapping[str, Any], now: datetime) -> tuple[int, bool]:

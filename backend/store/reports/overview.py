@@ -12,6 +12,7 @@ class ProjectSummaryRow(NamedTuple):
     repository_url: str | None
     default_branch: str
     trusted: bool
+    private: bool
     created_at: datetime
     synced_at: datetime | None
     sync_error: str | None
@@ -86,7 +87,8 @@ class SilentRow(NamedTuple):
 
 
 _PROJECTS = text(
-    """SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.created_at, p.synced_at, p.sync_error,
+    """SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.private, p.created_at, p.synced_at,
+         p.sync_error,
          g.open, g.unowned, g.suspects,
          (SELECT count(*) FROM run r WHERE r.project_id = p.id AND r.state IN ('queued', 'leased', 'running')),
          (SELECT max(newest.received_at) FROM testbed t CROSS JOIN LATERAL (

@@ -1,17 +1,64 @@
-"""The tables of who may do what: tokens, sign-in links and the sessions of browsers."""
+"""The tables of who may do what: people and roles, tokens, sign-in links, sessions of browsers, the audit trail."""
 
 from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
     Column,
     ForeignKey,
     Identity,
+    Index,
     Integer,
     LargeBinary,
     Table,
     Text,
+    UniqueConstraint,
+    text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from backend.store.tables.core import TIMESTAMP, at, metadata
+from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
+
+account = Table(
+    "account",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("provider", Text, nullable=False),  # who vouches for it; local: this machine's own sign-in links
+    Column("subject", Text),  # the provider's own id; null: named as a member, and has not signed in yet
+    Column("login", Text, nullable=False),  # in lower case: a GitHub login, or a verified address
+    Column("name", Text, nullable=False, server_default=""),
+    at("created_at", default=True),
+    Column("last_signed_in_at", TIMESTAMP),
+    UniqueConstraint("provider", "subject"),
+    UniqueConstraint("provider", "login"),
+    CheckConstraint("provider IN ('local', 'github', 'openid')", name="provider"),
+)
+
+member = Table(
+    "member",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), index=True),  # null: of every project
+    Column("role", Text, nullable=False),
+    at("added_at", default=True),
+    UniqueConstraint("account_id", "project_id", postgresql_nulls_not_distinct=True),
+    CheckConstraint("role IN ('viewer', 'submitter', 'triager', 'admin')", name="role"),
+)
+
+# Append-only: a trigger refuses every change. It names projects by what they were called, and outlives them.
+audit_event = Table(
+    "audit_event",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    at("at", default=True),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("project", Text),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False, server_default=""),
+    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    Index("ix_audit_event_project", "project", text("id DESC")),
+)
 
 api_token = Table(
     "api_token",
@@ -32,6 +79,7 @@ sign_in_link = Table(
     "sign_in_link",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
+    Column("name", Text, nullable=False, server_default=""),  # who it signs in
     at("created_at", default=True),
     at("expires_at"),
     Column("used_at", TIMESTAMP),
@@ -41,7 +89,9 @@ web_session = Table(
     "web_session",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
-    Column("name", Text, nullable=False, server_default=""),
+    Column("name", Text, nullable=False, server_default=""),  # of who signed in before there were accounts
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE")),
+    Column("browser", Text, nullable=False, server_default=""),  # what it calls itself
     at("created_at", default=True),
     at("last_seen_at", default=True),
     at("expires_at"),

@@ -61,6 +61,7 @@ project = Table(
     Column("trusted", Boolean, nullable=False, server_default=text("false")),  # its commits may run without isolation
     Column("policy", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # overrides of backend.regression.policy
     Column("settings", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    Column("private", Boolean, nullable=False, server_default=text("false")),  # seen by its members and tokens alone
     Column("webhook_secret", Text),  # signs GitHub's deliveries for this project alone; never answered
     Column("sync_requested_at", TIMESTAMP),
     Column("synced_at", TIMESTAMP),

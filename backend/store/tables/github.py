@@ -20,7 +20,7 @@ webhook_delivery = Table(
     metadata,
     Column("delivery_id", Text, primary_key=True),
     Column("event", Text, nullable=False),
-    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE")),
     at("received_at", default=True),
     Column("outcome", Text, nullable=False, server_default=""),
 )

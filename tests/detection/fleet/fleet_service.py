@@ -17,7 +17,7 @@ from fleet_synthetic import Fleet
 from sqlalchemy import Connection, text
 
 from backend.contract import parse_run
-from backend.services.base.access import Principal, Via
+from backend.services.base.principal import Principal, Via
 from backend.services.ingest.record import record_run
 from backend.services.ingest.session_round import deliver_round
 from backend.services.joint.detector import JointDetectors

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.services.base import projects
-from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, WantedRun
 from tests.backend.api.conftest import run_document

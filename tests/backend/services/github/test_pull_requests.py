@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Engine, text
 
 from backend.contract import new_run_id, parse_run
 from backend.services.base import projects
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict
+from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.github import pull_requests
 from backend.services.ingest.record import record_run
 from backend.services.plans import backfill, compare_setups
@@ -27,7 +27,7 @@ from tests.backend.services.repository.test_sync import Repository
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 MANIFEST = '[suite.gpt]\ncommand = "true"\ntestbeds = ["cpu"]\npaths = ["src/**"]\n'
-MAINTAINER = Principal(name="ada", via=Via.TOKEN, scopes=frozenset({Scope.WRITE, Scope.APPROVE}))
+MAINTAINER = Principal(name="ada", via=Via.TOKEN, scopes=IMPLIED[Scope.WRITE] | {Scope.APPROVE})
 
 
 @pytest.fixture

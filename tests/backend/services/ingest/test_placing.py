@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from backend.importers import Context
-from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.ingest.imports import ImportAnswer, import_file
 from backend.services.ingest.placing import Dated, merged
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from backend.regression.confirmation import most_rounds
 from backend.regression.joint.terms import Ask
 from backend.regression.policy import Policy
-from backend.services.base.access import Principal, Via
 from backend.services.base.errors import BadRequest, Conflict
+from backend.services.base.principal import Principal, Via
 from backend.services.ingest import session_round as rounds
 from backend.services.joint.questions import Questions
 from backend.services.joint.status import joint_status

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from backend.regression.policy import Policy
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.errors import BadRequest, Forbidden
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
 from tidemark.machine.processes import wait_until

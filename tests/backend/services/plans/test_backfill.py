@@ -15,9 +15,9 @@ from sqlalchemy import Engine, event, text
 
 from backend.contract import parse_run
 from backend.services.base import projects
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.ingest.record import record_run
 from backend.services.plans import backfill
 from backend.services.plans.backfill import AHEAD, BackfillWish

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend.regression.policy import Policy
-from backend.services.base.access import Principal, Scope, Via
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.judging import policy_change as policies
 from backend.services.policy import versions as policy_versions
 from backend.services.reports.explanations import explain_point

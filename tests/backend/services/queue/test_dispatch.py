@@ -15,9 +15,9 @@ from celery import Celery
 from sqlalchemy import Connection, Engine, text
 
 from backend.services import housekeeping
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict, NotFound, Outdated, ServiceError
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 from backend.services.queue.publishing import CeleryBroker, Nudge

@@ -13,9 +13,9 @@ from sqlalchemy import Engine, text
 
 from backend.services import housekeeping
 from backend.services.base import projects
-from backend.services.base.access import Principal, Scope, Via
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.repository import requests
 from backend.services.repository.requests import RunRequest
 from backend.services.repository.sync import Synced

@@ -1,0 +1,1 @@
+"""Who vouches for people: an OpenID provider, or GitHub."""

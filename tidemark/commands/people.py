@@ -1,0 +1,95 @@
+"""Commands about people: members and their roles, the audit trail."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tidemark.commands.options import Json, Token, Url, commands, say
+
+member_app = commands("member", "Members: who has which role, in a project or in every one.")
+app = commands()
+
+Project = Annotated[str | None, typer.Option("--project", help="The project (without: every project).")]
+Login = Annotated[str, typer.Argument(metavar="LOGIN", help="A GitHub login, or an address at the OpenID provider.")]
+
+
+class RoleName(StrEnum):
+    viewer = "viewer"
+    submitter = "submitter"
+    triager = "triager"
+    admin = "admin"
+
+
+class AuditFormat(StrEnum):
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+@member_app.command("list")
+def member_list(project: Project = None, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List who has which role."""
+    from tidemark.connected import people, remote
+
+    answer = people.members(remote.service(url, token), project)
+    print(json.dumps(answer["items"])) if as_json else say(people.describe_members(answer))
+
+
+@member_app.command("add")
+def member_add(
+    login: Login,
+    role: Annotated[RoleName, typer.Option(help="What they may do.")],
+    project: Project = None,
+    provider: Annotated[
+        str | None, typer.Option(help="openid, github or local, where the login alone does not tell.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Give a person a role, or another one. Who has not signed in yet has it when they do.
+
+    A viewer sees; a submitter delivers results and asks for measurements, too; a triager decides about regressions,
+    too; an admin changes policy, members and tokens and approves forks, too. An admin of every project administers
+    the service.
+    """
+    from tidemark.connected import people, remote
+
+    people.set_role(remote.service(url, token), project, login, role.value, provider)
+    say(f"{login} is {role.value} of {project or 'every project'}")
+
+
+@member_app.command("remove")
+def member_remove(login: Login, project: Project = None, url: Url = None, token: Token = None) -> None:
+    """Take a person's role back."""
+    from tidemark.connected import people, remote
+
+    people.remove_role(remote.service(url, token), project, login)
+    say(f"{login} has no role in {project or 'every project'} any more")
+
+
+@app.command()
+def audit(
+    project: Annotated[str | None, typer.Option(help="Of this project alone.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Whose name holds this.")] = None,
+    action: Annotated[str | None, typer.Option(help="What was done, or how that begins, e.g. token.")] = None,
+    since: Annotated[str | None, typer.Option(help="From this moment on (RFC 3339).")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many (csv and jsonl hold all).")] = 50,
+    format: Annotated[AuditFormat, typer.Option(help="text, json, jsonl or csv.")] = AuditFormat.text,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Print who triaged, changed a policy, made a token, approved a fork, changed members: the newest first."""
+    from tidemark.connected import people, remote
+
+    service = remote.service(url, token)
+    wanted = {"project": project, "actor": actor, "action": action, "since": since}
+    if format in (AuditFormat.csv, AuditFormat.jsonl):
+        print(people.exported_audit(service, format.value, **wanted), end="")
+        return
+    items = people.audit(service, limit=limit, **wanted)
+    print(json.dumps(items)) if format is AuditFormat.json else say(people.describe_audit(items))
