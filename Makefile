@@ -59,7 +59,7 @@ lock: $(VENV)/installed-dev  ## write requirements/ anew: the newest versions th
 	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --constraint requirements/dev.txt --output-file requirements/server.txt
 	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra otel --constraint requirements/dev.txt --output-file requirements/otel.txt
 
-docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings)
+docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings, speed)
 	@$(PYTHON) docs/generate.py
 
 screenshots: $(VENV)/installed-dev  ## docs/images anew, from a running `make up` (URL=http://127.0.0.1:8000)

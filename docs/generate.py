@@ -1,4 +1,4 @@
-"""Writes the documents that can be generated: the rule, the command line, the settings, licences of third parties.
+"""Writes the documents that can be generated: rule, command line, settings, speed, licences of third parties.
 
 make docs        writes them; a test says when they are stale
 """
@@ -90,6 +90,35 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+def performance() -> str:
+    """The figures of the last bench that was kept, with what they were taken on."""
+    said = json.loads((HERE / "results" / "performance.json").read_text())
+    loads = [figure["load"] for figure in said["figures"]]
+    lines = [
+        NOTE,
+        "# How fast it is\n",
+        f"Taken on {said['at'][:10]} on {said['machine']}, with {said['measurements']:,} judged measurements in the",
+        f"store; growth is counted from {said['small']:,}. `make bench` takes all figures anew; those below are what",
+        "was kept of it with `--json`. Ratios are to a yardstick of the same minute: `bare` is an empty endpoint of",
+        "the same server through the same client. All of this was measured on CPUs, and is the speed of the service;",
+        "it says nothing about a GPU.\n",
+    ]
+    if not said["quiet"]:
+        lines.append(
+            f"**The machine was not quiet**: {min(loads):.1f} to {max(loads):.1f} processes ran or waited meanwhile. "
+            "Milliseconds, and what is near its budget, say little.\n"
+        )
+    lines += ["| what | ratio | budget | growth | | ms | note |", "|---|--:|--:|--:|---|--:|---|"]
+    for figure in said["figures"]:
+        growth = "" if figure["growth"] is None else f"{figure['growth']:.2f}×"
+        verdict = {True: "holds", False: "**missed**", None: ""}[figure["holds"]]
+        lines.append(
+            f"| {figure['what']} | {figure['ratio']:.2f}× {figure['yardstick']} | {figure['budget']} | {growth} "
+            f"| {verdict} | {figure['value_ms']:.2f} | {figure['note']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def third_parties() -> str:
     """Name, licence and address of every package that an installation brings, as the packages themselves state them."""
     lines = [
@@ -132,6 +161,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "rule.md": rule,
     "commands.md": commands,
     "settings.md": settings,
+    "performance.md": performance,
     "../THIRD_PARTY.md": third_parties,
 }
 

@@ -217,6 +217,23 @@ def fill(connection: Connection, shape: Shape) -> Filled:
     return Filled(shape, values["project"], values["testbed"], values["branch"], values["first_series"], str(head))
 
 
+def found(connection: Connection, shape: Shape) -> Filled | None:
+    """What an earlier `fill` of this shape wrote; None where there is none."""
+    row = connection.execute(
+        text(
+            """SELECT p.id, t.id, b.id, min(s.id), b.head_sha, count(s.id), (
+                 SELECT max(position) + 1 FROM branch_commit WHERE branch_id = b.id)
+               FROM project p JOIN branch b ON b.project_id = p.id JOIN series s ON s.project_id = p.id
+               JOIN testbed t ON t.id = s.testbed_id
+               WHERE p.slug = :slug AND t.name = :testbed GROUP BY p.id, t.id, b.id"""
+        ),
+        {"slug": shape.project, "testbed": shape.testbed},
+    ).one_or_none()
+    if row is None or (row[5], row[6]) != (shape.series, shape.commits):
+        return None
+    return Filled(shape, *row[:5])
+
+
 @contextmanager
 def _without_indexes(connection: Connection, table: Table) -> Iterator[None]:
     """Write first, then build the indexes in one go: half the time. (Keys stay as they are.)"""

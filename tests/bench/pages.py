@@ -44,10 +44,10 @@ SUSTAINED = 3  # runs that must agree before a cell is red
 PATIENCE_MS = 20_000
 
 
-@row("html pages")
-def html_pages(stage: Stage) -> Iterable[Figure]:
-    """Each page of the large project, compressed as browsers ask for it."""
-    filled, pages_port, bare_port = stage.filled, stage.pages_port, stage.bare_port
+def page_paths(stage: Stage) -> dict[str, str]:
+    """The pages of the large project. A series is asked for a week of it: by itself a page shows three months, which
+    the small store has not lived yet."""
+    filled = stage.filled
     with stage.connect() as connection:
         run = connection.scalar(
             text("SELECT id FROM run WHERE project_id = :project ORDER BY id DESC LIMIT 1"),
@@ -63,16 +63,23 @@ def html_pages(stage: Stage) -> Iterable[Figure]:
         number = connection.scalar(
             text("SELECT max(id) FROM regression WHERE project_id = :project"), {"project": filled.project_id}
         )
-        assert number is not None, "a store of 200,000 measurements and more has a regression; ask for as many"
-    pages = {
+        assert number is not None, "a store of 10,000 measurements and more has a regression; ask for as many"
+    return {
         "board, 200 series × 50 commits": BOARD,
+        "overview": f"/?{PROJECT}&range=7d",
         "regressions": f"/regressions?{PROJECT}",
         "a regression": f"/regressions/{number}",
-        "a series": f"/series/{filled.first_series_id + 9}",
+        "a series": f"/series/{filled.first_series_id + 9}?range=7d",
         "a suite": f"/suites/suite1?{PROJECT}",
         "a run": f"/runs/{run}",
         "compare": f"/compare?{PROJECT}&base={base}&head={filled.head}",
     }
+
+
+@row("html pages", is_read=True)
+def html_pages(stage: Stage) -> Iterable[Figure]:
+    """Each page of the large project, compressed as browsers ask for it."""
+    pages, pages_port, bare_port = page_paths(stage), stage.pages_port, stage.bare_port
     for name, path in pages.items():
         # New connections for each: servers close those that were idle meanwhile.
         asked = {"accept-encoding": "gzip", "accept": "text/html"}

@@ -21,7 +21,7 @@ RAW_BOARD = text(
 )
 
 
-@row("board")
+@row("board", is_read=True)
 def board(stage: Stage) -> Iterable[Figure]:
     """200 series × 50 commits."""
     filled = stage.filled
@@ -53,7 +53,7 @@ def board(stage: Stage) -> Iterable[Figure]:
     )
 
 
-@row("history")
+@row("history", is_read=True)
 def history(stage: Stage) -> Iterable[Figure]:
     """500 points of a series with change points."""
     filled = stage.filled
@@ -67,7 +67,7 @@ def history(stage: Stage) -> Iterable[Figure]:
     )
 
 
-@row("compare")
+@row("compare", is_read=True)
 def compare(stage: Stage) -> Iterable[Figure]:
     """Two commits × 200 series, by one client and by eight."""
     filled = stage.filled

@@ -1,21 +1,34 @@
 """`make bench`: every budget as a ratio to its yardstick of the same minute, and which of them miss.
 
-`python -m tests.bench.run [--only WORD …] [--measurements N] [--processes N] [--commit-delay-ms MS] [--json FILE]`;
-exit 1: one is missed.
+`python -m tests.bench.run [--only WORD …] [--measurements N] [--small N] [--keep DIR] [--json FILE]`; exit 1: one is
+missed. Reads are measured in a store of 100,000 measurements and in one of 10 million; what they grow by is a budget
+too. Filling the large one takes some minutes and 12 GB: `--measurements 1000000` is for a first look, `--keep` for a
+second.
 """
 
 import argparse
+import os
+import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 
-from tests.bench import analysis, detection, pages, reads, rejudge, writes  # noqa: F401 -- they register their rows
+from tests.bench import analysis, cold, detection, pages, reads, rejudge, size, writes  # noqa: F401 -- they register their rows
 from tests.bench.registry import REGISTRY, Figure, Row
 from tests.bench.stage import MOST_DELAY_MS, set_stage
 
-DEFAULT_MEASUREMENTS = 1_000_000
+DEFAULT_MEASUREMENTS = 10_000_000
+SMALL_MEASUREMENTS = 100_000
+QUIET_LOAD = 0.25
+"""Of each core, before anything is measured."""
+NOT_QUIET = """\
+THIS MACHINE WAS NOT QUIET: up to {:.1f} processes ran or waited on {} cores. Ratios to a yardstick of the same minute
+say something all the same; milliseconds and what is near its budget do not.
+"""
 MODEL = """\
 A MODEL, not a measurement: PostgreSQL held up every flush of its log for {:g} ms, that of an INSERT and that of a PUT
 alike, as if the disk were slower than it is. What these ratios would be on a machine with such a disk can be guessed
@@ -29,39 +42,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print(f"no budget is called {' or '.join(options.only)}; known: {', '.join(r.name for r in REGISTRY.rows)}")
         return 2
-    figures = measured(rows, options.measurements, options.processes, options.commit_delay_ms)
+    quiet = _is_quiet()
+    small = options.small if options.small < options.measurements else None
+    began = datetime.now(UTC)
+    figures = measured(
+        rows, options.measurements, options.processes, options.commit_delay_ms, small=small, keep=options.keep
+    )
     if options.commit_delay_ms:
         print(MODEL.format(options.commit_delay_ms))
+    if not quiet:
+        print(NOT_QUIET.format(max(figure.load for figure in figures), os.cpu_count()))
     print(table(figures))
     missed = [figure.what for figure in figures if figure.holds is False]
     print(f"\n{len(missed)} missed: {'; '.join(missed)}" if missed else "\nevery budget holds")
     if options.json:
-        said = [
-            {"what": f.what, "ratio": f.ratio, "budget": f.budget, "value_ms": f.value_ms, "yardstick": f.yardstick,
-             "yardstick_ms": f.yardstick_ms, "holds": f.holds, "note": f.note,
-             "modelled_commit_delay_ms": options.commit_delay_ms} for f in figures
-        ]  # fmt: skip
-        options.json.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
+        said = {
+            "at": began.isoformat(timespec="minutes"), "command": "make bench", "machine": machine(), "quiet": quiet,
+            "measurements": options.measurements, "small": small, "modelled_commit_delay_ms": options.commit_delay_ms,
+            "figures": [
+                {"what": f.what, "ratio": f.ratio, "budget": f.budget, "value_ms": f.value_ms, "growth": f.growth,
+                 "yardstick": f.yardstick, "yardstick_ms": f.yardstick_ms, "holds": f.holds, "note": f.note,
+                 "load": f.load} for f in figures
+            ],
+        }  # fmt: skip
+        options.json.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return 1 if missed else 0
 
 
-def measured(rows: Sequence[Row], measurements: int, processes: int = 1, commit_delay_ms: float = 0.0) -> list[Figure]:
+def measured(
+    rows: Sequence[Row],
+    measurements: int,
+    processes: int = 1,
+    commit_delay_ms: float = 0.0,
+    *,
+    small: int | None = None,
+    keep: Path | None = None,
+) -> list[Figure]:
+    """Every figure in a store of so many measurements; of reads also by how much they grew from a small one."""
     figures: list[Figure] = []
-    with set_stage(measurements, _say, processes=processes, commit_delay_ms=commit_delay_ms) as stage:
+    with set_stage(measurements, _say, processes=processes, commit_delay_ms=commit_delay_ms, keep=keep) as stage:
+        little = None if small is None else stage.beside(small)
         for row in rows:
+            load = os.getloadavg()[0]
             _say(f"measuring {row.name} …")
-            figures += row.measure(stage)
+            _ = stage.filled
+            before = {} if little is None or not row.is_read else {each.what: each for each in row.measure(little)}
+            for each in row.measure(stage):
+                known = before.get(each.what)
+                growth = each.ratio / known.ratio if known is not None and known.yardstick == "bare" else None
+                figures.append(replace(each, growth=growth, load=load))
     return figures
 
 
 def table(figures: Sequence[Figure]) -> str:
     """One line a figure: what, its ratio, what is allowed, the milliseconds behind it."""
-    head = ("what", "ratio", "budget", "", "ms", "yardstick", "ms", "")
+    head = ("what", "ratio", "budget", "growth", "", "ms", "yardstick", "ms", "")
     lines = [head] + [
         (
             figure.what,
             f"{figure.ratio:.2f}×",
             figure.budget,
+            "" if figure.growth is None else f"{figure.growth:.2f}×",
             {True: "holds", False: "MISSED", None: ""}[figure.holds],
             f"{figure.value_ms:.2f}",
             figure.yardstick,
@@ -79,6 +120,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only budgets with this word")
     parser.add_argument("--measurements", type=int, default=DEFAULT_MEASUREMENTS, help="how many the store holds")
+    parser.add_argument(
+        "--small", type=int, default=SMALL_MEASUREMENTS, help="how many the store holds that growth is counted from"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the filled stores here, and use those that are there already"
+    )
     parser.add_argument("--processes", type=int, default=1, help="processes of the API, as in `serve --workers`")
     parser.add_argument(
         "--commit-delay-ms",
@@ -89,6 +136,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     return parser.parse_args(arguments)
+
+
+def _is_quiet() -> bool:
+    return os.getloadavg()[0] <= QUIET_LOAD * (os.cpu_count() or 1)
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
 def _delay(said: str) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 
 from backend.api import create_api
+from backend.api.admission import Lanes
 from backend.api.edge.memory import settle_memory
 from backend.api.edge.serving import Server, make_server
 from backend.services.base.config import ServiceConfig
@@ -29,6 +30,7 @@ def bare() -> FastAPI:
         return Response(b"{}", media_type="application/json")
 
     app.state.hub = Quiet()
+    app.state.lanes = Lanes(unhurried("", Path()))
     return app
 
 

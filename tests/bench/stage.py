@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from backend.store.base import schema
-from tests.bench.dataset import Filled, Shape, fill, settle
+from tests.bench.dataset import Filled, Shape, fill, found, settle
 from tests.conftest import running_postgres, scratch_directory
 from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
@@ -115,15 +115,29 @@ class Stage:
         """A database with the schema, and nothing in it yet."""
         admin = create_engine(self.postgres.url_of("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
         with admin.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {self.name}"))
+            if not connection.scalar(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": self.name}):
+                connection.execute(text(f"CREATE DATABASE {self.name}"))
         url = self.postgres.url_of(self.name)
         with create_engine(url, poolclass=NullPool).begin() as connection:
             schema.upgrade(connection)
         return url
 
-    def beside(self, measurements: int, name: str) -> Stage:
+    def beside(self, measurements: int, name: str | None = None) -> Stage:
         """Another store and API on the same server, of another size."""
+        name = name or f"bench_{measurements}"
         return Stage(self.postgres, self.stack, self.directory, measurements, self.say, name, self.processes)
+
+    def forget_what_was_read(self) -> None:
+        """As after a restart of PostgreSQL: nothing in its memory. (What the machine itself keeps of files stays.)"""
+        with self.engine.connect() as connection:
+            connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_buffercache"))
+            connection.commit()
+            connection.execute(text("SELECT pg_buffercache_evict_all()"))
+            connection.commit()
+
+    def serve_pages_anew(self) -> int:
+        """The port of a further process with pages, whose connections are new as well."""
+        return self._serve("pages", self.database_url, str(self.directory))
 
     @cached_property
     def engine(self) -> Engine:
@@ -135,6 +149,10 @@ class Stage:
     def filled(self) -> Filled:
         """The large project."""
         shape = Shape(commits=self.measurements // Shape().series)
+        with self.engine.connect() as connection:
+            there = found(connection, shape)
+        if there is not None:
+            return there
         self.say(f"filling the store with {shape.measurements:,} judged measurements …")
         began = time.perf_counter()
         with self.engine.begin() as connection:
@@ -218,18 +236,31 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def set_stage(
-    measurements: int, say: Callable[[str], None], *, processes: int = 1, commit_delay_ms: float = 0.0
+    measurements: int,
+    say: Callable[[str], None],
+    *,
+    processes: int = 1,
+    commit_delay_ms: float = 0.0,
+    keep: Path | None = None,
 ) -> Iterator[Stage]:
-    """A stage with a server that keeps what it says it keeps (fsync on), taken down at the end."""
+    """A stage with a server that keeps what it says it keeps (fsync on), taken down at the end. What lies in `keep`
+    stays, and is used again by the next stage there."""
     with (
-        scratch_directory() as directory,
+        scratch_directory() if keep is None else nullcontext(_open_to_the_server(keep)) as directory,
         running_postgres(directory, durable=True) as postgres,
         tempfile.TemporaryDirectory(prefix="tidemark-bench-") as data,
         ExitStack() as stack,
     ):
         if commit_delay_ms:
             _hold_up(postgres, commit_delay_ms)
-        yield Stage(postgres, stack, Path(data), measurements, say, processes=processes)
+        yield Stage(postgres, stack, Path(data), measurements, say, f"bench_{measurements}", processes)
+
+
+def _open_to_the_server(directory: Path) -> Path:
+    """Its account may be another one than ours."""
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o711)
+    return directory.absolute()
 
 
 def _hold_up(postgres: EmbeddedPostgres, delay_ms: float) -> None:
