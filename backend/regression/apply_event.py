@@ -38,6 +38,13 @@ ONE_ALARM = 30
 
 def apply(regression: TrackedRegression, points: Sequence[KnownPoint], event: Event) -> Applied:
     """Apply an event to a regression. `points` are its change points as they are now. Raises `StepRefused`."""
+    applied = _applied(regression, points, event)
+    after = applied.regression
+    held_back = after.state is S.SUSPECT and any(point.state == ChangeState.CONFIRMED for point in points)
+    return applied if held_back == after.held_back else replace(applied, regression=replace(after, held_back=held_back))
+
+
+def _applied(regression: TrackedRegression, points: Sequence[KnownPoint], event: Event) -> Applied:
     match event:
         case ChangeSeen():
             return _weigh(regression, points, event)

@@ -123,6 +123,8 @@ class TrackedRegression:
     lead_change_low: float | None = None
     lead_change_high: float | None = None
     still_bad: bool = True
+    held_back: bool = False
+    """A change of it is sure, but the code is not to blame: nobody is told that the code got slower."""
     owner: str | None = None
     reason: str | None = None
     is_proved: bool = False

@@ -39,7 +39,8 @@ def lock(c: Connection, project_id: int) -> None:
 _COMMIT_AT = "(SELECT commit_id FROM branch_commit WHERE branch_id = :branch AND position = {})"
 _TRACKED = """
 SELECT g.id, g.testbed_id, g.state, g.kind, g.cause, g.evidence, g.first_bad_position, g.last_good_position,
-       g.lead_series_id, g.lead_change, g.lead_change_low, g.lead_change_high, g.still_bad, g.owner, g.reason,
+       g.lead_series_id, g.lead_change, g.lead_change_low, g.lead_change_high, g.still_bad, g.held_back,
+       g.owner, g.reason,
        coalesce((SELECT e.kind = 'confirmed' FROM regression_event e WHERE e.regression_id = g.id
                  AND (e.kind = 'confirmed' OR e.detail ? 'taken_back') ORDER BY e.id DESC LIMIT 1), false) AS is_proved,
        EXISTS (SELECT FROM regression_event e WHERE e.regression_id = g.id AND e.kind = 'infra_alarm') AS is_alarm,
@@ -73,8 +74,8 @@ _SAVE_EVIDENCE = text(
 )
 # On the right hand stands what was stored before.
 _SAVE_STATE = text(
-    f"""UPDATE regression SET state = :state, still_bad = :still_bad, owner = :owner, reason = :reason,
-          updated_at = :now,
+    f"""UPDATE regression SET state = :state, still_bad = :still_bad, held_back = :held_back,
+          owner = :owner, reason = :reason, updated_at = :now,
           confirmed_at = CASE WHEN :state = 'confirmed' THEN coalesce(confirmed_at, :now) ELSE confirmed_at END,
           closed_at = CASE WHEN :is_open THEN NULL WHEN still_bad AND NOT :still_bad THEN CAST(:now AS timestamptz)
                            ELSE coalesce(closed_at, :now) END,
@@ -126,6 +127,7 @@ def save(c: Connection, branch_id: int, applied: Applied, now: datetime) -> None
         "state": after.state.value,
         "is_open": after.is_open,
         "still_bad": after.still_bad,
+        "held_back": after.held_back,
         "owner": after.owner,
         "reason": after.reason,
         "fixed": applied.fixed_position,

@@ -23,7 +23,7 @@ SELECT g.id, p.slug AS project, p.id AS project_id, t.name AS testbed, t.id AS t
        {_COMMIT_COLUMNS.format("bad", "bad")}, {_COMMIT_COLUMNS.format("good", "good")},
        {_COMMIT_COLUMNS.format("fix", "fix")}, b.id AS branch_id,
        (SELECT position FROM branch_commit WHERE branch_id = b.id AND commit_id = g.fixed_commit_id) AS fix_position,
-       lead.before, lead.after, members.series, members.held_back,
+       lead.before, lead.after, members.series, g.held_back,
        coalesce(members.testbeds, ARRAY[t.name]) AS testbeds
 FROM regression g
 JOIN project p ON p.id = g.project_id
@@ -36,7 +36,6 @@ LEFT JOIN commit fix ON fix.id = g.fixed_commit_id
 LEFT JOIN LATERAL (SELECT before, after FROM change_point WHERE regression_id = g.id AND series_id = g.lead_series_id
                    ORDER BY id DESC LIMIT 1) AS lead ON true
 CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
-                           g.state = 'suspect' AND bool_or(state = 'confirmed') IS TRUE AS held_back,
                            (SELECT array_agg(DISTINCT bed.name ORDER BY bed.name)
                             FROM change_point x JOIN series y ON y.id = x.series_id
                             JOIN testbed bed ON bed.id = y.testbed_id WHERE x.regression_id = g.id) AS testbeds

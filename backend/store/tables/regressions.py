@@ -38,6 +38,7 @@ regression = Table(
     Column("lead_change_low", REAL),
     Column("lead_change_high", REAL),
     Column("still_bad", Boolean, nullable=False, server_default=text("true")),
+    Column("held_back", Boolean, nullable=False, server_default=text("false")),  # sure, not the code's
     Column("owner", Text),
     Column("reason", Text),  # given with `expected` and `invalid`
     Column("fixed_commit_id", ForeignKey("commit.id")),
