@@ -1,7 +1,7 @@
 """Whether a regression is held back is stored by what changes it, and nobody who reads it has to find out
 
-Revision ID: 0026
-Revises: 0025
+Revision ID: 0027
+Revises: 0026
 
 Reads the suspects and their change points once.
 """
@@ -9,8 +9,8 @@ Reads the suspects and their change points once.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0026"
-down_revision = "0025"
+revision = "0027"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 
