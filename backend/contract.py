@@ -17,11 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 from statistics import median
 from typing import Any, Final
 
-from backend import contract_quick as quick
 from backend.contract_problems import ContractProblem, Invalid, Path, Problems, Unquoted
 from backend.contract_rules import (
     BooleanField,
@@ -38,7 +36,6 @@ from backend.contract_rules import (
     Scalar,
     Text,
     Whole,
-    described,
     rule,
     written,
 )
@@ -245,36 +242,6 @@ class Measurement(Part):
                 (path, "samples_taken"), list(self.samples_taken), f"one count per list of samples: {len(self.samples)}"
             )
 
-    @classmethod
-    def quickly(cls, value: dict[str, Any]) -> Measurement | None:
-        """A measurement that nothing is wrong with; None where the rules must look."""
-        head = _HEADS.of(value)
-        processes: Any = value.get("processes")
-        stated, samples = value.get("value"), value.get("samples")
-        if (
-            head is None
-            or len(value) != (6 if samples is None else 7)
-            or not quick.USUAL.issuperset(value)
-            or type(stated) is not float
-            or not quick.positive(processes, LEAST_SIZE, MOST_SIZE)
-            or len(processes) > MAX_PROCESSES
-        ):
-            return None
-        middle = quick.middle(processes)
-        if not LEAST_SIZE <= stated <= MOST_SIZE or abs(stated - middle) > MEDIAN_TOLERANCE * max(middle, stated):
-            return None
-        if samples is not None and not quick.sampled(samples, len(processes), MAX_SAMPLES):
-            return None
-        return cls(
-            metric=head[0],
-            unit=head[1],
-            direction=head[2],
-            role=head[3],
-            value=stated,
-            processes=tuple(processes),
-            samples=tuple(map(tuple, samples or ())),
-        )
-
     def _check_sizes(self, path: Path, problems: Problems) -> None:
         """Ratios and squares of what is judged must be numbers too."""
         accepted = f"0, or a number from {LEAST_SIZE:g} to {MOST_SIZE:g} in size"
@@ -307,16 +274,6 @@ class Measurement(Part):
             problems.add(
                 (path, "value"), self.value, f"the median of `processes`, {middle:g}, to within {MEDIAN_TOLERANCE:.1%}"
             )
-
-
-def _read_head(value: Mapping[str, Any]) -> quick.Head | None:
-    problems = Problems()
-    rules = islice(described(Measurement), 4)
-    read = {name: by.read(value.get(name), (None, name), problems) for name, by, *_ in rules}
-    return None if problems.found else (read["metric"], read["unit"], read["direction"], read["role"])
-
-
-_HEADS: Final = quick.Heads(_read_head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,11 +304,6 @@ class Part:
     def check(self, path: Path, problems: Problems) -> None:
         """Check rules across fields; called once all fields are read."""
 
-    @classmethod
-    def quickly(cls, value: dict[str, Any]) -> Part | None:
-        """The part that this value obviously states; None where the rules must look."""
-        return None
-
 
 _UNDESCRIBED: Final = ("extra", "stated")
 
@@ -332,9 +327,6 @@ class Object:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         if type(value) is not dict:
             return problems.add(path, value, "an object")
-        obvious = self.kind.quickly(value)
-        if obvious is not None:
-            return obvious
         known: dict[str, Any] = {}
         stated: list[str] = []
         sound = True
