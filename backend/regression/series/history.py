@@ -17,7 +17,7 @@ from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_all
-from backend.regression.series.noisy import REPLICATED_RUNS, assumed_noise, learn_within
+from backend.regression.series.noisy import REPLICATED_RUNS, learn_within
 from backend.regression.series.verdicts import events_of
 from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
 
@@ -26,31 +26,49 @@ TOLD = (ChangeState.CONFIRMED, ChangeState.FIXED)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The points of one series, as a detector of any policy is to see them."""
+    """The points of one series, as a detector of any policy is to see them: N runs."""
 
-    points: Sequence[Point]
     kind: SeriesKind
+    size: int
+    points: Sequence[Point]
+    """Left out where the rest says it all: they are many times as large."""
     costs: Floats
-    """Log costs; none where the series is judged point by point."""
+    """Log costs (N)."""
     places: Ints
-    spreads: Sequence[tuple[float, int, int]]
-    """Of the processes of each run: what was usual by then, in how many runs; and their number."""
+    squares: Floats
+    """Of the usual relative spread of processes, by each run (N)."""
+    processes: Ints
+    replicated_from: int
+    """The first run by which that spread is known."""
 
 
 def enter(points: Sequence[Point], kind: SeriesKind) -> History:
     """A history, to be replayed; raises ValueError where a value has no relative change."""
-    costs: list[float] = []
-    spreads: list[tuple[float, int, int]] = []
+    costs, squares, processes = [], [], []
+    within, runs, replicated_from = 0.0, 0, len(points)
     # Counters cost little; a worker that joins later is calibrated run by run.
-    if not kind.exact and len({point.worker for point in points}) == 1:
-        within, runs = 0.0, 0
-        for point in points:
-            raw = log_costs(point.values, kind.direction)
-            within, runs = learn_within(within, runs, raw)
-            costs.append(typical(raw))
-            spreads.append((within, runs, len(raw)))
-    places = np.array([point.position for point in points], dtype=np.int64)
-    return History(points, kind, np.array(costs).astype(np.float32).astype(np.float64), places, spreads)
+    if kind.exact or len({point.worker for point in points}) > 1:
+        nothing = np.empty(0)
+        none = nothing.astype(np.int64)
+        return History(kind, len(points), points, nothing, none, nothing, none, 0)
+    for number, point in enumerate(points):
+        raw = log_costs(point.values, kind.direction)
+        within, runs = learn_within(within, runs, raw)
+        if runs >= REPLICATED_RUNS:
+            replicated_from = min(replicated_from, number)
+        costs.append(typical(raw))
+        squares.append(within**2)
+        processes.append(len(raw))
+    return History(
+        kind=kind,
+        size=len(points),
+        points=(),
+        costs=np.array(costs).astype(np.float32).astype(np.float64),
+        places=np.array([point.position for point in points], dtype=np.int64),
+        squares=np.array(squares),
+        processes=np.array(processes),
+        replicated_from=replicated_from,
+    )
 
 
 def replay(history: History, policy: Policy) -> list[ChangePoint]:
@@ -64,12 +82,17 @@ def replay(history: History, policy: Policy) -> list[ChangePoint]:
 
 
 def _changes(history: History, policy: Policy) -> list[Change]:
-    noises = np.array([assumed_noise(within, runs, count, policy) for within, runs, count in history.spreads])
-    known = (runs >= REPLICATED_RUNS for _, runs, _ in history.spreads)
-    replicated_from = next((number for number, is_known in enumerate(known) if is_known), len(noises))
-    detector = Detector()
+    detector = Detector(assumed_noise=policy.prior_noise)
     found: list[Change] = []
-    for replicated, part in ((False, slice(0, replicated_from)), (True, slice(replicated_from, None))):
+    young, known = slice(0, history.replicated_from), slice(history.replicated_from, None)
+    for replicated, part in ((False, young), (True, known)):
         detector.replicated = replicated
-        found += detector.feed(history.costs[part], history.places[part], policy, noises[part])
+        costs, places = history.costs[part], history.places[part]
+        found += detector.feed(costs, places, policy, _noises(history, part, policy) if replicated else None)
     return found
+
+
+def _noises(history: History, part: slice, policy: Policy) -> Floats:
+    """What `assumed_noise` says of each of these runs."""
+    noises: Floats = np.sqrt(history.squares[part] / history.processes[part] + (0.5 * policy.prior_noise) ** 2)
+    return noises

@@ -19,12 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backend.regression.policy import Policy, PolicyBook, PolicyError, PolicyRow, parse_overrides, require_threshold
 from backend.regression.series import history
+from backend.regression.series.history import History
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services.base import live, projects
 from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Unavailable
 from backend.services.base.principal import Principal, Scope
 from backend.services.judging import rejudging
+from backend.services.judging.entered_histories import HISTORIES
 from backend.services.judging.replay import POINTS_BEFORE, replay
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.people import audit
@@ -44,8 +46,9 @@ PREVIEW_DAYS = 90
 NEAR = 3
 """Onsets within so many commits are the same regression under two policies."""
 SHOWN = 100
-MOST_PREVIEWED = 100_000
-"""Points that one preview judges by each policy, some seconds of work; where there are more, a sample of the series."""
+MOST_PREVIEWED = 200_000
+"""Points that one preview judges by each policy, two or three seconds of work at first, and one while they are at hand;
+where there are more, a sample of the series."""
 LOAD_DAYS = 7
 AT_A_TIME = 20
 """Series that are looked up at once while judging again."""
@@ -196,14 +199,14 @@ def _compared(
     told_now: list[tuple[Watched, ChangePoint]] = []
     told_then: list[tuple[Watched, ChangePoint]] = []
     judged, room = 0, MOST_PREVIEWED
-    for w, points, decisions in _histories(c, project.id, since, affected):
-        if judged and room < len(points):
+    for w, entered, decisions in _histories(c, project.id, now, days, affected):
+        if judged and room < entered.size:
             break
-        before, after = _told_by_each(w, points, decisions, policies[w.series.id])
+        before, after = _told_by_each(c, w, entered, decisions, policies[w.series.id])
         told_now += [(w, event) for event in before]
         told_then += [(w, event) for event in after]
         judged += 1
-        room -= len(points)
+        room -= entered.size
     added, removed = _without(told_then, told_now), _without(told_now, told_then)
     names = store.shas(c, project.id, sorted({event.onset_position for _, event in (*added, *removed)}))
     return Preview(
@@ -220,19 +223,34 @@ def _compared(
 
 
 def _histories(
-    c: Connection, project_id: int, since: datetime, affected: Sequence[Gate]
-) -> Iterator[tuple[Watched, list[series_store.StoredPoint], list[regression_store.DecisionRow]]]:
-    """The points of the affected series since then, and what was decided of them. However many are taken of these, they
-    are an even sample: in an order that has nothing to do with what they are, and the same whenever it is asked for."""
+    c: Connection, project_id: int, now: datetime, days: int, affected: Sequence[Gate]
+) -> Iterator[tuple[Watched, History, list[regression_store.DecisionRow]]]:
+    """The histories of the affected series in the last days, and what was decided of them. However many are taken of
+    these, they are an even sample: in an order that has nothing to do with what they are, and the same whenever it is
+    asked for."""
     ids = [it.series.id for it in affected]
     Random(project_id).shuffle(ids)
+    known = HISTORIES.of(c, project_id, now, days)
     for start in range(0, len(ids), AT_A_TIME):
         batch = ids[start : start + AT_A_TIME]
         decisions = regression_store.decisions(c, batch)
-        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=batch)}
-        for w in (watched[series_id] for series_id in batch if series_id in watched):
-            points = series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)
-            yield w, points[w.series.id], [decision for decision in decisions if decision.series_id == w.series.id]
+        missing = [series_id for series_id in batch if series_id not in known]
+        since = now - timedelta(days=days)
+        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=missing)} if missing else {}
+        for series_id in batch:
+            if series_id in watched:
+                known[series_id] = watched[series_id], _entered(c, watched[series_id])
+            if series_id in known:
+                yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
+
+
+def _entered(c: Connection, w: Watched) -> History:
+    points = [point.as_point(w.series.suite_version) for point in _points(c, w)]
+    return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
+
+
+def _points(c: Connection, w: Watched) -> Sequence[series_store.StoredPoint]:
+    return series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)[w.series.id]
 
 
 def _policy_of(it: Gate, book: PolicyBook) -> Policy:
@@ -240,18 +258,18 @@ def _policy_of(it: Gate, book: PolicyBook) -> Policy:
 
 
 def _told_by_each(
+    c: Connection,
     w: Watched,
-    stored: Sequence[series_store.StoredPoint],
+    entered: History,
     decisions: Sequence[regression_store.DecisionRow],
     asked: Sequence[Policy],
 ) -> list[list[ChangePoint]]:
     """The regressions of the stretch that each of these policies confirms."""
-    if decisions:
-        judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
-        return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
-    points = [point.as_point(w.series.suite_version) for point in stored]
-    entered = history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
-    return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
+    if not decisions:
+        return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
+    stored = _points(c, w)
+    judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
+    return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
 
 
 def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:

@@ -1,0 +1,39 @@
+"""Histories that a preview has entered stay at hand for a moment: whoever drags a slider asks again at once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from threading import Lock
+
+from sqlalchemy import Connection
+
+from backend.regression.series.history import History
+from backend.store.base import live
+from backend.store.policy.policies import Watched
+
+SECONDS = 60
+
+Known = dict[int, tuple[Watched, History]]
+"""Histories by their series."""
+_Key = tuple[str, int, int, int, int]
+
+
+class EnteredHistories:
+    """Those of the last preview: of one project and stretch of time, until anything happens or a minute has passed."""
+
+    def __init__(self) -> None:
+        self._key: _Key | None = None
+        self._known: Known = {}
+        self._lock = Lock()
+
+    def of(self, c: Connection, project_id: int, now: datetime, days: int) -> Known:
+        """What is known of this project by now; the caller adds what it enters."""
+        minute = int(now.timestamp() // SECONDS)
+        key = str(c.engine.url), project_id, minute, days, live.newest_event(c)
+        with self._lock:
+            if key != self._key:
+                self._key, self._known = key, {}
+            return self._known
+
+
+HISTORIES = EnteredHistories()
