@@ -1,52 +1,120 @@
-"""A whole project judged again, as after a change of its policy: read, judged, told, stored; one series a transaction.
+"""A whole project at once: judged again after a change of its policy, previewed before one, imported from a file.
 
-The yardstick is the budget of the analysis itself (`analysis.py`), which reads and stores nothing: numpy's medians of
-the same number of points.
+What is counted is our CPU, of one core; PostgreSQL's share stands in the notes. The yardsticks are seconds: what a
+person who waits, or works beside it, can be asked to bear.
 """
 
+import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import islice
 
-import numpy as np
 import orjson
 
 from backend.contract import parse_run
+from backend.importers import Context
 from backend.services.base.principal import Principal, Scope, Via
+from backend.services.ingest.imports import import_file
 from backend.services.ingest.record import record_run
 from backend.services.judging import policy_change as policies
-from tests.bench.analysis import OTAVA_TO_MEDIANS, POINTS, cpu_in_turns, histories
+from tests.bench.analysis import POINTS
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Stage
 from tests.bench.writes import METRICS, RESULTS, bodies
 
 OPERATOR = Principal(name="bench", scopes=frozenset({Scope.ADMIN}), project_id=None, via=Via.TOKEN)
+AGAIN_S, PREVIEW_S, IMPORT_S = 3, 1, 15
+IMPORTED_RUNS, IMPORTED_RESULTS = 1_000, 20
+DRAGGED = (0.06, 0.07, 0.04)
+"""Smallest regressions that are previewed, one after the other."""
 
 
 @row("judged again")
 def judged_again(stage: Stage) -> Iterable[Figure]:
-    """500 runs of 200 series through ingest, then another smallest regression, and the background judges them all."""
-    stage.say(f"delivering {POINTS} runs of {RESULTS * METRICS} series …")
+    """500 runs of 200 series through ingest; previews of other policies; one is chosen, and all is judged again."""
+    series = RESULTS * METRICS
+    stage.say(f"delivering {POINTS} runs of {series} series …")
     for delivery in islice(bodies("bench/again", results=RESULTS, metrics=METRICS), POINTS):
         with stage.engine.begin() as c:
             record_run(c, parse_run(delivery.body), delivery.body, now=datetime.now(UTC))
     project = orjson.loads(delivery.body)["project"]
     now = datetime.now(UTC)
+
+    def preview(min_change: float) -> None:
+        with stage.engine.begin() as c:
+            found = policies.preview(c, project, {"min_change": min_change}, now=now)
+        assert found.judged == series, "every series is previewed"
+
+    for number, min_change in enumerate(DRAGGED):
+        spent = cpu_and_wall_s(lambda size=min_change: preview(size))
+        which = "the first" if number == 0 else "while the slider is dragged"
+        yield figure(f"preview of {series} series × {POINTS} points, {which}", spent, PREVIEW_S, 2 * POINTS * series)
+
     with stage.engine.begin() as c:
         policies.change(c, project, {"min_change": 0.06}, by=OPERATOR, now=now)
-    began, cpu_began = time.perf_counter(), time.process_time()
-    judged = policies.rejudge_due(stage.engine, lambda: now)
-    cpu_ms, wall_ms = (time.process_time() - cpu_began) * 1e3, (time.perf_counter() - began) * 1e3
-    assert len(judged) == RESULTS * METRICS, "every series is judged again"
-    costs = histories()
-    medians_ms, _ = cpu_in_turns(lambda: np.median(costs, axis=1), lambda: None)
-    points = POINTS * RESULTS * METRICS
-    yield Figure(
-        what=f"{RESULTS * METRICS} series × {POINTS} points judged again by the service, CPU",
-        value_ms=cpu_ms,
-        yardstick="numpy medians",
-        yardstick_ms=medians_ms,
-        at_most=OTAVA_TO_MEDIANS,
-        note=f"{1e3 * cpu_ms / points:.0f} µs of CPU a point; {wall_ms / 1e3:.1f} s in all, with PostgreSQL's share",
+    judged: list[int] = []
+    spent = cpu_and_wall_s(lambda: judged.extend(policies.rejudge_due(stage.engine, lambda: now)))
+    assert len(judged) == series, "every series is judged again"
+    yield figure(f"{series} series × {POINTS} points judged again and stored", spent, AGAIN_S, POINTS * series)
+
+
+@row("import")
+def imported(stage: Stage) -> Iterable[Figure]:
+    """A history of 20,000 results from a file of another tool, in one transaction."""
+    results = IMPORTED_RUNS * IMPORTED_RESULTS
+    data, context = history_file(), Context(project="bench/imported", testbed="bench-cpu")
+
+    def take() -> None:
+        with stage.engine.begin() as c:
+            answer = import_file(
+                c,
+                "data.js",
+                data,
+                context,
+                format_name="auto",
+                dry_run=False,
+                principal=OPERATOR,
+                now=datetime.now(UTC),
+            )
+        assert answer.records.stored == results, "all of it is stored"
+
+    _, wall_s = spent = cpu_and_wall_s(take)
+    yield figure(f"import of {results:,} results, until it is stored", (wall_s, spent[0]), IMPORT_S, results, "CPU")
+
+
+def history_file() -> bytes:
+    """A data.js as github-action-benchmark writes it: commits eight an hour, every tenth benchmark slower halfway."""
+    chance = random.Random(1)
+    began = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    entries = []
+    for run in range(IMPORTED_RUNS):
+        at = datetime.fromtimestamp(began + 450 * run, UTC)
+        benches = []
+        for number in range(IMPORTED_RESULTS):
+            slower = 1.1 if number % 10 == 0 and run >= IMPORTED_RUNS // 2 else 1.0
+            value = (10 + number) * slower * (1 + chance.gauss(0, 0.006))
+            benches.append({"name": f"bench-{number}", "value": value, "unit": "ms"})
+        commit = {"id": f"{run:040x}", "timestamp": at.isoformat(), "message": f"Commit {run}"}
+        entries.append({"commit": commit, "date": 1000 * int(at.timestamp()), "benches": benches})
+    content = {"repoUrl": "https://github.com/bench/imported", "entries": {"Benchmark": entries}}
+    return b"window.BENCHMARK_DATA = " + orjson.dumps(content)
+
+
+def figure(what: str, spent: tuple[float, float], at_most_s: float, points: int, also: str = "in all") -> Figure:
+    """Seconds beside the seconds that they may be; `also` is what the second number of `spent` is."""
+    return Figure(
+        what=what,
+        value_ms=1e3 * spent[0],
+        yardstick=f"{at_most_s} s",
+        yardstick_ms=1e3 * at_most_s,
+        at_most=1,
+        note=f"{1e6 * spent[0] / points:.1f} µs a point; {also} {spent[1]:.1f} s",
     )
+
+
+def cpu_and_wall_s(act: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of this process's CPU that an act takes, and seconds until it is over."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    act()
+    return time.process_time() - cpu_began, time.perf_counter() - began

@@ -9,7 +9,7 @@ from backend.regression.detector import close_look
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.evidence import backwards, calm
 from backend.regression.detector.memory import Opened
-from tests.backend.regression.detector.test_detector_rules import (
+from tests.backend.regression.detector.test_detector import (
     MODEL,
     NOISE,
     NONE,
