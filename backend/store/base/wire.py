@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
+from itertools import groupby
 from struct import Struct, pack
 from struct import error as StructError
 from typing import Any, TypeVar, cast
@@ -301,12 +302,20 @@ def _ints(values: Sequence[int | None]) -> bytes:
 
 def _packed(values: Sequence[float | None], oid: int, size: int, kind: str) -> bytes:
     count = len(values)
-    sized: list[Any] = [size] * (2 * count)
-    sized[1::2] = values
     try:
-        return _array_head(count, oid) + _numbers(count, kind).pack(*sized)
+        return _array_head(count, oid) + _sized(values, size, kind)
     except StructError:  # some are None, or out of range
-        return _array([None if value is None else pack(f">{kind}", value) for value in values], oid)
+        parts = [_array_head(count, oid, nulls=True)]
+        for missing, some in groupby(values, key=lambda value: value is None):
+            stretch = list(some)
+            parts.append(_NULL * len(stretch) if missing else _sized(stretch, size, kind))
+        return b"".join(parts)
+
+
+def _sized(values: Sequence[float | None], size: int, kind: str) -> bytes:
+    sized: list[Any] = [size] * (2 * len(values))
+    sized[1::2] = values
+    return _numbers(len(values), kind).pack(*sized)
 
 
 @lru_cache(maxsize=256)

@@ -135,8 +135,8 @@ def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
     if said.since_position:
         detail["since_position"] = said.since_position
     if said.numbers:
-        detail["numbers"] = dict(said.numbers)
-    return {**detail, **more}
+        detail["numbers"] = said.numbers
+    return {**detail, **more} if more else detail
 
 
 def said_by(row: Any, commit: str) -> Judgement:
