@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from backend.services.judging import policy_change as policies
 from backend.services.judging.entered_histories import HISTORIES, EnteredHistories
 from backend.store.judging import series as series_store
-from tests.backend.services.ingesting.conftest import Loom
+from tests.backend.services.loom import Loom
 
 PROJECT = "northsea/loom"
 
