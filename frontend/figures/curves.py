@@ -18,9 +18,12 @@ from frontend.figures.references import Published
 from frontend.links import link
 from frontend.render import visible
 
-COLOURS = ("--c-line", "--c-comm", "--imp-line", "--c-data", "--qua-line", "--c-other", "--sus-line", "--c-bwd")
+COLOURS = ("--v1", "--v2", "--v3", "--v4", "--v5", "--v6")
+PATTERNS = ("", "/", ".", "x")  # of bars, where there are more variants than colours
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon", "star")
 DASHES = ("solid", "dash", "dot", "dashdot")
+OUTLINE_PX = 2.5
+MARK_SHARE = 0.008  # of the tallest bar: how thick the mark of a baseline is
 WIDE_RANGE = 8  # largest over smallest place from which the axis doubles instead of adding
 TITLES = {"size_bytes": "message size", "ranks": "ranks", "length": "sequence length", "sequence": "sequence length"}
 METRICS = {
@@ -102,34 +105,47 @@ def _measured(curve: Curve, sweep: Sweep, index: int, show: Callable[[float], st
         "hoverinfo": "text",
         "links": [link(f"/series/{point.series_id}", commit=point.sha) for point in curve.points],
     }
-    worse = ["--reg" if point.verdict == "regression" else colour for point in curve.points]
+    # The fill names the variant, the outline tells the verdict: neither hides the other.
+    worse = [point.verdict == "regression" for point in curve.points]
+    outline = {"color": ["--reg" if each else colour for each in worse], "width": [OUTLINE_PX * each for each in worse]}
     if sweep.named:
         shown = [_short(point.value) for point in curve.points]
         outside = {"text": shown, "textposition": "outside", "textfont": {"color": "--ink-2"}, "cliponaxis": False}
-        return common | outside | {"type": "bar", "marker": {"color": worse, "line": {"width": 0}}}
+        pattern = {"shape": PATTERNS[index // len(COLOURS) % len(PATTERNS)]}
+        marker = {"color": colour, "line": outline, "pattern": pattern}
+        return common | outside | {"type": "bar", "offsetgroup": str(index), "marker": marker}
     return common | {
         "type": "scatter",
         "mode": "lines+markers",
         "line": {"width": 1.8, "color": colour, "dash": DASHES[index // len(COLOURS) % len(DASHES)]},
-        "marker": {"size": 8, "color": worse, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+        "marker": {"size": 8, "color": colour, "line": outline, "symbol": SYMBOLS[index % len(SYMBOLS)]},
     }
 
 
 def _before(curve: Curve, sweep: Sweep, index: int) -> dict[str, Any]:
-    """Where the same variants stood before: a hollow mark each."""
+    """Where the same variants stood before: a mark each, across its own bar or around its own point."""
     known = [point for point in curve.points if point.baseline is not None]
-    return {
-        "name": f"{curve_name(curve, sweep)}, baseline",
+    common: dict[str, Any] = {"name": f"{curve_name(curve, sweep)}, baseline", "hoverinfo": "skip", "showlegend": False}
+    if sweep.named:
+        # A mark of a scatter would stand in the middle of the group; a flat bar stands where its bar stands.
+        flat = MARK_SHARE * max((point.value for each in sweep.curves for point in each.points), default=0.0)
+        return common | {
+            "type": "bar",
+            "offsetgroup": str(index),
+            "x": [point.x for point in known],
+            "y": [flat for _ in known],
+            "base": [(point.baseline or 0.0) - flat / 2 for point in known],
+            "marker": {"color": "--ink", "line": {"color": "--surface", "width": 1}},
+        }
+    return common | {
         "type": "scatter",
         "mode": "markers",
         "x": [point.x for point in known],
         "y": [point.baseline for point in known],
-        "hoverinfo": "skip",
-        "showlegend": False,
         "marker": {
             "size": 11,
-            "symbol": "line-ew-open" if sweep.named else f"{SYMBOLS[index % len(SYMBOLS)]}-open",
-            "color": "--ink" if sweep.named else COLOURS[index % len(COLOURS)],
+            "symbol": f"{SYMBOLS[index % len(SYMBOLS)]}-open",
+            "color": COLOURS[index % len(COLOURS)],
             "line": {"width": 1.6},
         },
     }

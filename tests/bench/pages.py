@@ -32,7 +32,7 @@ FRAMES = 3
 MOST_PATIENCE_MS = 180_000  # of a static page on a busy machine
 MOST_BYTES = 150_000
 PROJECT = "project=bench%2Flarge"
-BOARD = f"/board?{PROJECT}&lens=all"
+BOARD = f"/board?{PROJECT}&lens=all&changed=0"
 CHARTS, POINTS = 200, 50
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM_FLAGS = (
@@ -66,6 +66,7 @@ def page_paths(stage: Stage) -> dict[str, str]:
         assert number is not None, "a store of 10,000 measurements and more has a regression; ask for as many"
     return {
         "board, 200 series × 50 commits": BOARD,
+        "board as it opens": f"/board?{PROJECT}",
         "overview": f"/?{PROJECT}&range=7d",
         "regressions": f"/regressions?{PROJECT}",
         "a regression": f"/regressions/{number}",

@@ -20,7 +20,7 @@ PROJECT = "northsea/loom"
 Enter = Callable[..., Any]
 
 
-def rows_of_every_state(mode: CellMode, largest: float | None) -> str:
+def rows_of_every_state(mode: CellMode, largest: float | None, *, stem: bool = False) -> str:
     """A row of the board that has a cell in each state, as the board writes it."""
     column = Column(
         key="moe/layer", suite="moe", benchmark="layer", variant={}, label="layer", preset="cpu", series=(7,)
@@ -30,7 +30,7 @@ def rows_of_every_state(mode: CellMode, largest: float | None) -> str:
         pull_request=None, benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
     )  # fmt: skip
     known = {"change": 0.07, "value": 26.0, "unit": "ms", "series_id": 7, "run_id": "r1", "have": 2, "need": 5}
-    faces = [face_of(Cell(0, state, **known), column, row, mode, largest) for state in CellState]  # type: ignore[arg-type]
+    faces = [face_of(Cell(0, state, **known), column, row, mode, largest, stem=stem) for state in CellState]  # type: ignore[arg-type]
     return "<tr>" + "".join(
         f'<td class="{face.css} c vc" aria-label="{face.label}">'
         + (f'<a href="{face.href}">{face.html}</a>' if face.loud and face.href else face.html)
@@ -41,17 +41,19 @@ def rows_of_every_state(mode: CellMode, largest: float | None) -> str:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_cells_of_every_state_can_be_read_in_both_themes(loom: Site, visit: Enter, theme: str) -> None:
     page = visit(loom).open(f"/board?project={PROJECT}&theme={theme}")
-    narrow = "".join(rows_of_every_state(mode, None) for mode in CellMode)
+    narrow = rows_of_every_state(CellMode.VERDICT, None) + rows_of_every_state(CellMode.VERDICT, None, stem=True)
+    figures = "".join(rows_of_every_state(mode, None) for mode in CellMode if mode is not CellMode.VERDICT)
     wide = rows_of_every_state(CellMode.VERDICT, 30.0)
     page.evaluate(
-        """([narrow, wide]) => {
+        """([narrow, figures, wide]) => {
           const table = (css, rows) => `<div class="gw"><table class="grid ${css}" style="--n:14">
             <caption class="vh">${css}</caption><tbody>${rows}</table></div>`;
-          document.querySelector("main").innerHTML = table("mid", narrow) + table("few", wide);
+          const all = [table("mid", narrow), table("mid figures", figures), table("few", wide)];
+          document.querySelector("main").innerHTML = all.join("");
         }""",
-        [narrow, wide],
+        [narrow, figures, wide],
     )
-    assert page.locator("main td.c").count() == len(CellState) * (len(CellMode) + 1)
+    assert page.locator("main td.c").count() == len(CellState) * (len(CellMode) + 2)
     checked = Axe().run(page, options={"runOnly": ["color-contrast"]}).response
     texts = [
         (node["html"][:160], node["any"][0]["message"]) for each in checked["violations"] for node in each["nodes"]

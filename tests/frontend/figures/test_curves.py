@@ -9,7 +9,7 @@ from plotly import graph_objects
 
 from backend.services.reports.suites import Sweep, in_common, sweeps_of
 from backend.store.reports.suites import SeriesStatus
-from frontend.figures.curves import Ceiling, curves_figure
+from frontend.figures.curves import OUTLINE_PX, Ceiling, curves_figure
 from frontend.figures.references import PUBLISHED, beside
 
 
@@ -51,7 +51,7 @@ def test_a_ladder_is_bars_in_the_order_of_its_rungs() -> None:
     sweep = only(ladder)
     assert sweep.named
     traces = drawn(curves_figure(sweep))
-    (bars,) = (trace for trace in traces.values() if trace["type"] == "bar")
+    (bars,) = (trace for name, trace in traces.items() if trace["type"] == "bar" and "baseline" not in name)
     assert bars["x"] == ["r00_fp32", "r07_flash", "r10_largest_batch"]
     assert bars["y"] == [5e4, 1e5 / 3, 1e5]
     assert "×0.667 of r00" in bars["hovertext"][1]
@@ -138,13 +138,29 @@ def test_a_lone_variant_makes_no_curve() -> None:
     assert sweeps_of([standing("gpt.train", {"dtype": "bf16"}, "tokens_per_s", 1.0)]) == []
 
 
-def test_what_regressed_is_red_on_its_curve() -> None:
+def test_what_regressed_is_outlined_in_red_and_keeps_its_colour() -> None:
     every = [
         standing("a.b", {"n": n}, "step_ms", 5.0 + n, unit="ms", role="gate", verdict=verdict)
         for n, verdict in ((1, "unchanged"), (2, "regression"))
     ]
     (trace,) = (t for t in curves_figure(only(every))["data"] if "baseline" not in t["name"])
-    assert trace["marker"]["color"] == ["--c-line", "--reg"]
+    assert trace["marker"]["color"] == "--v1"
+    assert trace["marker"]["line"] == {"color": ["--v1", "--reg"], "width": [0.0, OUTLINE_PX]}
+
+
+def test_a_baseline_lies_across_the_bar_of_its_own_variant() -> None:
+    every = [
+        standing("gpt.ladder", {"rung": rung, "mode": mode}, "tokens_per_s", 1e5)
+        for rung in ("r00_fp32", "r01_bf16")
+        for mode in ("compile", "eager")
+    ]
+    traces = drawn(curves_figure(only(every)))
+    bars = {name: trace["offsetgroup"] for name, trace in traces.items() if "baseline" not in name}
+    assert len(set(bars.values())) == 2
+    for name, group in bars.items():
+        mark = traces[f"{name}, baseline"]
+        assert mark["offsetgroup"] == group
+        assert [low + size / 2 for low, size in zip(mark["base"], mark["y"], strict=True)] == [9e4, 9e4]
 
 
 def test_names_from_a_commit_are_text_on_the_axis() -> None:
