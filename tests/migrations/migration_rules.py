@@ -30,7 +30,7 @@ GROWS = (
 FOR_ALL = {
     "adding-field-with-default", "adding-not-nullable-field", "adding-required-field", "ban-char-field",
     "ban-drop-column", "ban-drop-database", "ban-drop-table", "ban-truncate-cascade", "changing-column-type",
-    "prefer-timestamp-tz", "renaming-column", "renaming-table",
+    "prefer-timestamp-tz", "renaming-column", "renaming-table", "syntax-error",
 }  # fmt: skip
 # Time that grows with the table, while writing waits.
 FOR_WHAT_GROWS = {

@@ -60,6 +60,7 @@ def test_every_new_migration_keeps_the_rules(committing_engine: Engine) -> None:
         ("constraint-missing-not-valid", "ALTER TABLE run ADD CONSTRAINT ck CHECK (attempt > 0)"),
         ("whole-table-write", "UPDATE judgement SET red = false"),
         ("whole-table-write", "DELETE FROM run"),
+        ("syntax-error", "ALTER TABEL run ADD COLUMN x int"),
     ],
 )
 def test_what_would_stop_the_version_before_is_found(rule: str, statement: str) -> None:

@@ -120,7 +120,8 @@ def _series(number: str) -> tuple[str, ...]:
 def _permissions(c: Connection) -> Iterator[Finding]:
     row = c.execute(
         text(
-            """SELECT current_user AS role, has_schema_privilege(current_user, 'public', 'CREATE') AS may_create,
+            """SELECT current_user AS role, has_schema_privilege(current_user, 'public', 'CREATE')
+                      AND has_database_privilege(current_user, current_database(), 'CREATE') AS may_create,
                       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
                       (SELECT count(*) FROM pg_class k WHERE k.relnamespace = 'public'::regnamespace
                        AND k.relkind IN ('r', 'p') AND NOT pg_has_role(k.relowner, 'MEMBER')) AS not_ours"""
@@ -130,9 +131,10 @@ def _permissions(c: Connection) -> Iterator[Finding]:
         "database role",
         row.may_create and not row.not_ours,
         f"{row.role}{' (a superuser)' if row.superuser else ''}"
-        + ("" if row.may_create else ", may not create tables in the schema public")
+        + ("" if row.may_create else ", may not create tables and extensions here")
         + (f", {row.not_ours} tables belong to somebody else" if row.not_ours else ""),
-        f'it makes partitions and migrates: GRANT CREATE ON SCHEMA public TO "{row.role}"; ALTER TABLE … OWNER TO it',
+        f'it makes partitions and migrates: GRANT CREATE ON SCHEMA public, and ON DATABASE, TO "{row.role}"; '
+        "ALTER TABLE … OWNER TO it",
     )
 
 

@@ -117,3 +117,19 @@ def test_a_public_address_without_tls_is_found(look: Look) -> None:
 
 def test_without_a_deployment_nothing_is_asked(tmp_path: Path) -> None:
     assert list(deployment.deployment(Settings(data_dir=tmp_path))) == []
+
+
+def test_a_role_that_may_not_migrate_is_named_with_what_it_needs(
+    look: Look, live_server: LiveServer, postgres: EmbeddedPostgres, administer: Callable[[str], None]
+) -> None:
+    administer("CREATE ROLE reader LOGIN PASSWORD 'of-the-tests'")
+    try:
+        with live_server.engine.begin() as c:
+            c.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+        name = live_server.config.database_url.rpartition("/")[2]
+        found = look(database_url=f"postgresql://reader:of-the-tests@127.0.0.1:{postgres.port}/{name}")["database role"]
+        assert not found.good and "may not create" in found.found and 'TO "reader"' in found.mend
+    finally:
+        with live_server.engine.begin() as c:
+            c.execute(text("DROP OWNED BY reader"))
+        administer("DROP ROLE reader")
