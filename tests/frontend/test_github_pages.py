@@ -62,7 +62,7 @@ def test_a_fork_waits_with_a_button_and_is_approved_at_exactly_the_commit_that_w
     assert other.status_code == 409 and row(site).approved_sha is None
     answer = form(owner, site, "/pull-requests/7/approve", project=SLUG, commit=HEAD)
     assert answer.status_code == 200 and re.search(r"approved by (<[^>]+>)?owner", answer.text), answer.text
-    assert (row(site).approved_sha, row(site).approved_by) == (HEAD, "owner")
+    assert (row(site).approved_sha, row(site).approved_by) == (HEAD, "administrator")
 
 
 def test_nobody_else_approves(site: Site, owner: httpx.Client) -> None:

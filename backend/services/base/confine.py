@@ -47,7 +47,9 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
         if principal.project_id is not None:
             raise Forbidden(f"token {principal.name!r} belongs to one project, and {shown(key)} is not plain digits")
-        raise NotFound.of(kind, key)
+        if any(character.isdigit() for character in key):
+            raise NotFound.of(kind, key)
+        return  # it names nothing, which the route says in its own words
     if sees_all(principal) and principal.may(scope):
         return
     owner = owners.owner_of(c, kind, key)
