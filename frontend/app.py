@@ -1,5 +1,7 @@
 """Puts the pages into the service's application: routes, static files, and how errors look to a person."""
 
+import threading
+
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from sqlalchemy import Engine
@@ -27,7 +29,7 @@ from frontend.pages import (
     workers,
 )
 from frontend.pages.errors import problem_page
-from frontend.render import CONTENT_SECURITY_POLICY
+from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
 
 def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
@@ -36,6 +38,8 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.engine = engine
     app.state.problem_page = problem_page
     assets.load_assets()
+    # A quarter of a second of CPU, which whoever looks at a page first need not wait for.
+    threading.Thread(target=compile_templates, name="tidemark-templates", daemon=True).start()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
     for page in (
         welcome,

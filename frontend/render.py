@@ -102,6 +102,12 @@ def change_mark(change: float | None, *, firm: bool = True) -> Markup:
     return html('<span class="{} nw">{} {}</span>', css, glyph, numbers.percent(change))
 
 
+def compile_templates() -> None:
+    """Read and compile every template, so that no page has to when it is first asked for."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
 @cache
 def environment() -> Environment:
     """The one Jinja environment. `StrictUndefined`: a misspelt name fails in a test, not silently on a page."""
