@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import exp, sqrt
 from statistics import NormalDist, median
 from typing import Any
@@ -14,6 +15,7 @@ from backend.contract import variant_key
 from backend.regression.compare import CONFIDENCE
 from backend.regression.policy import PolicyBook
 from backend.services.policy.resolve import policy_book
+from backend.services.regressions import ledger
 from backend.services.reports import overview
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
 from backend.services.runs.steadiness import Steadiness, steadiness
@@ -183,6 +185,20 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     )
 
 
+def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
+    """Store what the runs of a commit off the default branch agree on, so that board, API and report say the same."""
+    verdict = commit_verdict(c, project.slug, sha)
+    book = policy_book(c, project.slug)
+    for place in dict.fromkeys(map(_place, verdict.runs)):
+        run_ids = [run.run_id for run in verdict.runs if _place(run) == place]
+        by_series: dict[int, list[Any]] = {}
+        for run_id in run_ids:
+            for row in judgements.of_run(c, run_id):
+                by_series.setdefault(row.series_id, []).append(row)
+        agreed = [id_ for id_, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))]
+        ledger.restate_agreed(c, run_ids, agreed, now)
+
+
 def runs_needed(book: PolicyBook, place: tuple[str, str], judged: Iterable[Any]) -> int:
     """So many runs of a suite on a testbed must say the same before anybody is told for sure: the most that the
     policies of these judgements' series ask for, or what the suite's asks for where there is none."""
@@ -210,7 +226,6 @@ def _line(
     run: CommitRun, row: Any, same: Sequence[Any], needed: int, sources: Mapping[tuple[str, str], str]
 ) -> MetricLine:
     """A series of the commit; `same` are its judgements in all runs of the commit, `row` the newest."""
-    sustained = is_sustained(same, needed)
     change = median(known) if (known := [it.change for it in same if it.change is not None]) else None
     noise, known_runs = row.detail.get("noise"), row.detail.get("n_baseline") or 0
     low = high = None
@@ -227,8 +242,8 @@ def _line(
         direction=row.direction,
         role=row.role,
         exact=row.exact,
-        verdict="regression" if sustained else row.verdict,
-        red=row.red or (sustained and row.role == "gate"),  # what the store has not borne out yet
+        verdict=row.verdict,
+        red=row.red,
         change=change,
         low=low,
         high=high,

@@ -22,10 +22,10 @@ from backend.services.base import live
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import NotFound
 from backend.services.base.projects import find_project
-from backend.services.github import comment_commands, pull_requests
+from backend.services.github import comment_commands
 from backend.services.github import text as github_text
 from backend.services.github.comment_commands import Answered, Asked
-from backend.services.github.commit_report import CommitReport, load_report
+from backend.services.github.commit_report import CommitReport, load_report, settle
 from backend.services.github.issue import Issue, issue
 from backend.services.github.text import Annotation, WasRed
 from backend.services.triage.views import RegressionDetail, get_regression
@@ -204,8 +204,8 @@ def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str,
         sha = pull_request.head_sha if pull_request is not None and pull_request.state == "open" else None
     if sha is None:
         return None
-    pull_requests.settle(c, project, sha, now)
     try:
+        settle(c, project, sha, now)
         return load_report(c, project, sha, public_url)
     except NotFound:
         return None  # the commit is not in the store (any more): nothing is known of it

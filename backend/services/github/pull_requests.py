@@ -251,13 +251,6 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
     return requested
 
 
-def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
-    """Bring the store up to what the runs of this head agree on, before anybody is told of it."""
-    for found in store.doubtful(c, sha):
-        if found.project_id == project.id:
-            _settle(c, project, found, now)
-
-
 def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) -> bool:
     """Confirm regressions that enough runs agree on, so that board, API and check say the same.
 
@@ -274,7 +267,9 @@ def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) 
     sure = [
         series_id for series_id, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))
     ]
-    ledger.restate_agreed(c, found.runs, sure, now)
+    restated = ledger.restate_agreed(c, found.runs, sure, now)
+    if restated:
+        github_outbox.want(c, restated)
     return True
 
 

@@ -19,7 +19,6 @@ from backend.regression.regression_events import Applied, Event, Notification
 from backend.regression.regression_state import TrackedRegression
 from backend.regression.restatements import Restatement
 from backend.services.base import live
-from backend.store.github import outbox as github_outbox
 from backend.store.judging import judgements as judgement_store
 from backend.store.judging import series as series_store
 from backend.store.judging.series import SeriesRow
@@ -105,9 +104,6 @@ def restate(c: Connection, restatements: Sequence[Restatement], now: datetime) -
 def restate_agreed(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
     """Make regressions of the suspects of these runs, which are of one commit off the default branch and agree.
 
-    Returns the runs restated; GitHub is to be told of them.
+    Returns the runs restated.
     """
-    restated = judgement_store.restate_agreed(c, run_ids, series_ids, now) if series_ids else []
-    if restated:
-        github_outbox.want(c, restated)
-    return restated
+    return judgement_store.restate_agreed(c, run_ids, series_ids, now) if series_ids else []

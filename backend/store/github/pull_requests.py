@@ -145,7 +145,7 @@ _DOUBTFUL = text(
        JOIN run r ON r.commit_id = k.id AND r.pull_request = p.number AND r.kind IN ('pull_request', 'confirm')
          AND r.state NOT IN ('cancelled', 'superseded')
        JOIN testbed t ON t.id = r.testbed_id
-       WHERE p.state = 'open' AND p.prepared_sha = p.head_sha AND (CAST(:sha AS text) IS NULL OR p.head_sha = :sha)
+       WHERE p.state = 'open' AND p.prepared_sha = p.head_sha
        GROUP BY p.project_id, p.number, k.id, r.suite, t.name
        HAVING bool_and(r.state = 'done') AND bool_and(EXISTS (
          SELECT FROM judgement j JOIN series s ON s.id = j.series_id
@@ -156,9 +156,9 @@ _DOUBTFUL = text(
 )
 
 
-def doubtful(c: Connection, sha: str | None = None) -> list[Doubtful]:
-    """Of every pull request, or of the one whose head this commit is."""
-    return [Doubtful(*row) for row in c.execute(_DOUBTFUL, {"sha": sha})]
+def doubtful(c: Connection) -> list[Doubtful]:
+    """Of every open pull request, the runs of its head of which each has a suspect."""
+    return [Doubtful(*row) for row in c.execute(_DOUBTFUL)]
 
 
 def number_of_head(c: Connection, project_id: int, sha: str) -> int | None:

@@ -20,7 +20,7 @@ from backend import contract
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.github import outbox as github_outbox
-from backend.services.github.commit_report import load_report
+from backend.services.github.commit_report import load_report, settle
 from backend.services.github.outbox import MOST_ATTEMPTS, GitHubSender
 from backend.services.github.pull_requests import confirm_all
 from backend.services.github.text import check, comment, plain, red_of
@@ -143,6 +143,7 @@ def test_the_comment_reads_as_it_was_written(house: House) -> None:
     """After a wanted change: TIDEMARK_WRITE_GOLDEN=1 make test ARGS="-k reads_as", and read the difference."""
     house.pull_request(HEAD, sha(HISTORY - 1), 1.15)
     with house.engine.begin() as c:
+        settle(c, house.project, HEAD, house.now)
         written = comment(load_report(c, house.project, HEAD, "https://tidemark.example"))
     # How fine the detector sees is its own affair, and tested there.
     written = re.sub(r"seen \d\.\d %", "seen 1.9 %", written)
