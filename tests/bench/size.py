@@ -40,3 +40,25 @@ def bytes_of_a_measurement(stage: Stage) -> Iterable[Figure]:
         at_most=1.3,
         note="bytes, not milliseconds; indexes included",
     )
+
+
+_PER_ROW = text(
+    """SELECT sum(pg_total_relation_size(p.oid)) / (SELECT count(*) FROM judgement)
+       FROM pg_partition_tree('judgement') t JOIN pg_class p ON p.oid = t.relid"""
+)
+_PER_BUCKET = text("SELECT CAST(pg_total_relation_size('rollup') AS float8) / count(*) FROM rollup")
+
+
+@row("bytes of what is judged")
+def bytes_of_a_judgement(stage: Stage) -> Iterable[Figure]:
+    """Tables and indexes of `judgement` and of `rollup`, a row; beside the one float that each is about."""
+    _ = stage.filled
+    with stage.connect() as connection:
+        for what, statement in (("a judgement", _PER_ROW), ("a bucket of a roll-up", _PER_BUCKET)):
+            yield Figure(
+                what=f"bytes of {what}",
+                value_ms=float(connection.scalar(statement) or 0.0),
+                yardstick="its value",
+                yardstick_ms=FLOAT_BYTES,
+                note="bytes, not milliseconds; indexes included",
+            )
