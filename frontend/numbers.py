@@ -131,6 +131,15 @@ def signed_percent(fraction: float | None) -> str:
     return f"{sign}{size}{THIN}%"
 
 
+def cost_change(fraction: float | None) -> str:
+    """A change of cost with the sign of every page: ▼ 7.4 % is worse, ▲ 6.0 % better, whichever way a metric points."""
+    if fraction is None or math.isnan(fraction):
+        return DASH
+    size = bare_percent(fraction)
+    sign = "" if float(size.replace(THIN, "")) == 0 else "▼ " if fraction > 0 else "▲ "
+    return f"{sign}{size}{THIN}%"
+
+
 def signed(value: float, figures: int = 3) -> str:
     """+1.37, −0.21."""
     text = significant(abs(value), figures)

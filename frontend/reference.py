@@ -53,5 +53,5 @@ def since(reference: ChosenReference, points: SeriesPoints) -> str:
     change = (newest / value if points.series.direction == "lower" else value / newest) - 1
     return (
         f"{numbers.quantity(newest, unit, 4)} now, {numbers.quantity(value, unit, 4)} there: "
-        f"{numbers.signed_percent(change)} of cost, by one run of each."
+        f"{numbers.cost_change(change)} of cost, by one run of each."
     )

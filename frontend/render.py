@@ -122,6 +122,7 @@ def environment() -> Environment:
     env.filters |= {
         "percent": numbers.percent,
         "signed_percent": numbers.signed_percent,
+        "cost_change": numbers.cost_change,
         "quantity": numbers.quantity,
         "significant": numbers.significant,
         "signed": numbers.signed,

@@ -132,7 +132,7 @@ def gates(why: Explanation) -> list[tuple[bool, str]]:
     if why.change is not None and gate is not None:
         reached = why.change >= gate
         rows.append(
-            (reached, f"{numbers.signed_percent(why.change)} {'≥' if reached else '<'} {numbers.threshold(gate)} gate")
+            (reached, f"{numbers.cost_change(why.change)} {'≥' if reached else '<'} {numbers.threshold(gate)} gate")
         )
     if why.change is not None and why.noise:
         times = abs(why.change) / why.noise

@@ -90,7 +90,7 @@ def hovers_of(points: SeriesPoints, moments: list[datetime]) -> list[str]:
     values: list[float] = np.asarray(points.value, dtype=float).tolist()
     changes: list[float] = np.asarray(points.change, dtype=float).tolist() or [float("nan")] * len(values)
     verdicts = [
-        verdict if change != change else f"{verdict}, {numbers.signed_percent(change)} of cost"  # noqa: PLR0124
+        verdict if change != change else f"{verdict}, {numbers.cost_change(change)} of cost"  # noqa: PLR0124
         for verdict, change in zip(points.verdict, changes, strict=True)
     ]
     shown = [numbers.quantity(value, unit, 4) for value in values]

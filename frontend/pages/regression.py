@@ -287,7 +287,7 @@ def latest(face: AffectedSeries | None) -> str:
     """Where the series stands now."""
     if face is None or face.latest_change is None:
         return ""
-    return f"{numbers.signed_percent(face.latest_change)} in the latest run"
+    return f"{numbers.cost_change(face.latest_change)} in the latest run"
 
 
 def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Markup, str]:
@@ -421,7 +421,7 @@ STEP_LOOKS = {
 def step_mark(step: BisectionStep) -> Markup:
     """The mark of a bisection step: good, bad or open."""
     look, words = STEP_LOOKS.get(step.state, (("s", ""), step.state))
-    said = f" {numbers.signed_percent(step.change)}" if step.change is not None else ""
+    said = f" {numbers.cost_change(step.change)}" if step.change is not None else ""
     mark = tag(look, f"{words}{said}")
     if step.run_id:
         mark = html('<a href="/runs/{}">{}</a>', step.run_id, mark)

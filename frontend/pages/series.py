@@ -154,7 +154,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         rows=rows_of(points, chosen),
         why=why,
         gates=gates(why) if why else [],
-        signed=numbers.signed_percent(why.change) if why else "",
+        signed=numbers.cost_change(why.change) if why else "",
         interval=numbers.interval(why.low, why.high) if why else "",
         would_not=would_not(why, series.direction, series.unit),
         samples=samples,
@@ -221,7 +221,7 @@ def rows_of(points: SeriesPoints, chosen: str | None) -> list[PointRow]:
                 message=points.message[index].split("\n")[0],
                 at=moment_of(points.committed_at[index]),
                 value=numbers.quantity(float(points.value[index]), points.series.unit, 4),
-                change="" if change != change else numbers.signed_percent(change),  # noqa: PLR0124 (not a number)
+                change="" if change != change else numbers.cost_change(change),  # noqa: PLR0124 (not a number)
                 verdict=point_tag(verdict, onset=onset, gained=gained.get(points.sha[index])),
                 css="bad b" if verdict == "regression" else "good" if verdict == "improvement" else "mut",
                 chosen=chosen is not None and points.sha[index].startswith(chosen),

@@ -207,7 +207,7 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
     return MetricRow(
         it=it,
         variant=", ".join(own) or it.benchmark.rpartition(".")[2],
-        change=numbers.signed_percent(it.change),
+        change=numbers.cost_change(it.change),
         interval=interval,
         forest=forest(
             it.change,

@@ -139,4 +139,4 @@ def test_a_step_of_a_bisection_is_text_and_leads_to_its_run() -> None:
     mark = str(step_mark(step))
     assert 'href="/runs/R1"' in mark
     assert "&lt;b&gt;no&lt;/b&gt; wheel" in mark
-    assert "+7.4" in step_mark(replace(step, state="bad", change=0.074, reason=""))
+    assert "▼ 7.4" in step_mark(replace(step, state="bad", change=0.074, reason=""))

@@ -98,3 +98,12 @@ def test_time_left_is_written_like_the_guess_it_is() -> None:
 def test_a_narrow_interval_of_a_large_change_keeps_its_width() -> None:
     assert numbers.interval(0.176, 0.184) == "17.6 … 18.4\u202f%"
     assert numbers.interval(0.068, 0.081) == "6.8 … 8.1\u202f%"
+
+
+def test_a_change_of_cost_has_the_sign_that_says_where_performance_went() -> None:
+    assert [numbers.cost_change(each) for each in (0.074, -0.06, 0.0001, None)] == [
+        "▼ 7.4\u202f%",
+        "▲ 6.0\u202f%",
+        "0.0\u202f%",
+        "–",
+    ]
