@@ -9,12 +9,9 @@ from sqlalchemy import Engine
 from backend.services.base.config import ServiceConfig
 from frontend import assets
 from frontend.pages import (
-    account,
-    audit,
     board,
     compare,
     measuring,
-    members,
     overview,
     pull_requests,
     regression,
@@ -25,10 +22,10 @@ from frontend.pages import (
     series,
     settings,
     suites,
-    welcome,
     workers,
 )
 from frontend.pages.errors import problem_page
+from frontend.pages.people import account, audit, members, welcome
 from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
 

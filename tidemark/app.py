@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from backend.services.base.config import ServiceConfig
-    from tidemark.logs import Format
+    from tidemark.monitoring.logs import Format
     from worker.config import WorkerConfig
 
 
@@ -64,14 +64,14 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
         return
     from backend.api.edge.memory import settle_memory
     from backend.api.edge.serving import make_server
-    from tidemark.logs import log_to_stdout
+    from tidemark.monitoring.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)
     config = service_config(settings)
     engine = make_engine(config)
     app = make_app(config, engine)
     if settings.otlp_endpoint is not None:
-        from tidemark.tracing import trace
+        from tidemark.monitoring.tracing import trace
 
         trace(app, engine, settings.otlp_endpoint)
     server = make_server(app, host=settings.host, port=settings.port)
@@ -83,7 +83,7 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
 def beat(settings: Settings) -> None:
     """Runs the housekeeping loop until told to stop."""
     from backend.services import housekeeping
-    from tidemark.logs import log_to_stdout
+    from tidemark.monitoring.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)
     config = service_config(settings)
@@ -143,7 +143,7 @@ def worker_name(testbed: str) -> str:
 
 def work(config: WorkerConfig, log_format: Format = "text") -> int:
     """Runs one worker until told to stop; its exit status."""
-    from tidemark.logs import log_to_stdout
+    from tidemark.monitoring.logs import log_to_stdout
     from worker.main import run
 
     log_to_stdout(log_format)

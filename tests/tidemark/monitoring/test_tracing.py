@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from backend.api import create_api
 from backend.services.base.config import ServiceConfig
 from tests.conftest import ServeApp
-from tidemark.tracing import trace
+from tidemark.monitoring.tracing import trace
 
 RUN = "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8"
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.contextvars import bound_contextvars
 
 from tests.conftest import LiveServer
-from tidemark.logs import json_lines, plain_lines
+from tidemark.monitoring.logs import json_lines, plain_lines
 
 RUN = "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8"
 

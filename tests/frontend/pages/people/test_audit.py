@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from backend.services.people import audit
 from backend.services.people.audit import Did
-from frontend.pages.audit import details_of
+from frontend.pages.people.audit import details_of
 from tests.backend.people_of_tests import ROOT
 
 

@@ -1,0 +1,1 @@
+"""Pages about people: signing in, one's own account, members of a project, and who did what."""
