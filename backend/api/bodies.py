@@ -214,6 +214,15 @@ class MemberBody(RequestBody):
     )
 
 
+class SplitBody(RequestBody):
+    onset: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    """Position at which the other one began: `onset_position` of its series."""
+
+
+class MergeBody(RequestBody):
+    into: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class TriageBody(RequestBody):
     action: Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=PLAIN)]
     assignee: Login | None = Field(default=None, description="with `acknowledge`: who takes it, if not the caller")

@@ -24,6 +24,7 @@ from backend.regression.regression_events import (
     IncidentChanged,
     Notification,
     PersonDecided,
+    PersonRegrouped,
     SessionDecided,
     ShownAgain,
 )
@@ -56,6 +57,8 @@ def _applied(regression: TrackedRegression, points: Sequence[KnownPoint], event:
             return Applied(regression=regression, notifications=(note,))
         case PersonDecided():
             return decisions.decide(regression, points, event)
+        case PersonRegrouped():
+            return _regroup(regression, points, event)
         case AlarmEnded():
             after = replace(regression, state=state_after(regression, Step.END_ALARM), still_bad=False)
             note = Notification(kind="withdrawn", state=after.state, detail={"note": event.note})
@@ -240,3 +243,29 @@ def _reopen(regression: TrackedRegression, event: ShownAgain) -> Applied:
         kind = "infra_alarm"
         detail |= {"cause": event.cause.cause.value, "evidence": list(event.cause.evidence)}
     return Applied(regression=after, notifications=(Notification(kind=kind, state=after.state, detail=detail),))
+
+
+def _regroup(regression: TrackedRegression, points: Sequence[KnownPoint], event: PersonRegrouped) -> Applied:
+    """Weigh a regression anew that a person has moved change points to, or away from."""
+    after, told = regression, []
+    if not any(point.is_gate and point.is_live for point in points):
+        after = replace(after, state=state_after(after, Step.MERGE), still_bad=False)
+    else:
+        after = replace(after, state=state_after(after, Step.REGROUP), still_bad=True)
+    found = leading(after, points)
+    if found is not None:
+        cause = regression.known_cause
+        assert cause is not None  # each had one when it was opened
+        if event.is_proved and after.state is S.SUSPECT and not cause.suppress:
+            after = replace(after, state=state_after(after, Step.PROVE))
+            place = {"change": found.magnitude, "position": found.onset_position, "series": len(found.members)}
+            proof = {"cause": cause.cause.value, **place}
+            told = [Notification(kind="confirmed", state=after.state, detail=proof)]
+        after = _with_evidence(after, found, cause, found.lead.noise)
+    detail: dict[str, Any] = {"moved": dict(event.moved)}
+    if event.undoes is not None:
+        detail["event"] = event.undoes
+    if event.is_undoable_here:
+        detail |= {"was": decisions.decision_of(regression), "became": decisions.decision_of(after)}
+    said = Notification(kind=event.kind, state=after.state, actor=event.actor, detail=detail)
+    return Applied(regression=after, notifications=(said, *told), is_located=found is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from backend.regression.cause.attribution import CauseName
 from backend.regression.grouping import SeriesChange
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
 
@@ -44,6 +45,11 @@ class KnownPoint:
     metric: str
     role: str
     exact: bool
+    noise: float | None = None
+    """Relative spread between runs of its series; None: not known."""
+    is_placed: bool = False
+    """A person said which regression it belongs to."""
+    regression_cause: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -91,6 +97,8 @@ class KnownPoint:
             Role(self.role),
             self.as_change_point(),
             exact=self.exact,
+            # Machines and software reach series at different runs: what they do is not told apart by commits.
+            noise=self.noise if self.regression_cause in (None, CauseName.CODE) else None,
         )
 
 

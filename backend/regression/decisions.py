@@ -58,7 +58,7 @@ def decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: P
         raise StepRefused(regression.state, event.action)
     decision = decides(regression, event.action)
     after = _as_decided(regression, event)
-    detail: dict[str, Any] = {"was": _decision_of(regression), "became": _decision_of(after)}
+    detail: dict[str, Any] = {"was": decision_of(regression), "became": decision_of(after)}
     if event.action is Action.UNDO:
         assert regression.undoable is not None  # it would not have been possible
         detail = {"event": regression.undoable.event_id}
@@ -100,5 +100,5 @@ def _as_decided(regression: TrackedRegression, event: PersonDecided) -> TrackedR
             return replace(regression, state=state_after(regression, Step(event.action)), reason=event.reason)
 
 
-def _decision_of(regression: TrackedRegression) -> dict[str, Any]:
+def decision_of(regression: TrackedRegression) -> dict[str, Any]:
     return {"state": regression.state.value, "owner": regression.owner, "reason": regression.reason}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from backend.regression.terms import ChangePoint, Role
+from backend.regression.terms import ChangeKind, ChangePoint, Role
 
 NEAR = 3
 """Onsets this many commits apart may be one: locating is not sharper than that in noisy series."""
+SHARP = 6.0
+"""A step of so many times the noise is located to the run: good and bad runs lie three deviations from the middle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,16 @@ class SeriesChange:
     """How much users feel this metric: a step time more than one of its phases."""
     exact: bool = False
     """Whether its metric is a counter, which no machine moves."""
+    noise: float | None = None
+    """Relative spread between runs; None: not known."""
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether its onset is located to the run: it began after the last good one, and by the first bad one."""
+        if self.exact:
+            return True
+        known = self.noise is not None and self.change.kind is ChangeKind.STEP
+        return known and abs(self.change.magnitude) >= SHARP * (self.noise or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,22 @@ class Group:
 _WEIGHT = {Role.GATE: 1.0, Role.WATCH: 0.5, Role.DERIVED: 0.4, Role.PHASE: 0.2}
 
 
-def same_onset(a: ChangePoint, b: ChangePoint) -> bool:
-    """True when two change points may be one event of the code: same direction, ranges that meet or onsets nearby."""
-    if a.direction is not b.direction:
+def same_onset(a: SeriesChange, b: SeriesChange) -> bool:
+    """True when two change points may be one event of the code: same direction, and ranges that meet; where one of them
+    is not located to the run, onsets nearby."""
+    if a.change.direction is not b.change.direction:
         return False
-    meet = a.range_start <= b.range_end and b.range_start <= a.range_end
-    return meet or abs(a.onset_position - b.onset_position) <= NEAR
+    near = abs(a.change.onset_position - b.change.onset_position) <= NEAR
+    return _meet(a, b) or (near and not (a.is_sharp and b.is_sharp))
+
+
+def _meet(a: SeriesChange, b: SeriesChange) -> bool:
+    return a.change.range_start <= b.change.range_end and b.change.range_start <= a.change.range_end
+
+
+def _is_another(members: Iterable[SeriesChange], change: SeriesChange) -> bool:
+    """Whether a member began at another commit than the change: both are located to the run."""
+    return change.is_sharp and any(member.is_sharp and not _meet(member, change) for member in members)
 
 
 def lead_of(members: Iterable[SeriesChange]) -> SeriesChange:
@@ -110,11 +132,17 @@ def lead_of(members: Iterable[SeriesChange]) -> SeriesChange:
 def group(changes: Sequence[SeriesChange]) -> list[Group]:
     """Groups of one onset, oldest first. Sharp change points found groups; blurred ones join the nearest."""
     by_sharpness = sorted(
-        changes, key=lambda c: (c.change.range_end - c.change.range_start, -abs(c.change.magnitude), c.series_id)
+        changes,
+        key=lambda c: (
+            not c.is_sharp,
+            c.change.range_end - c.change.range_start,
+            -abs(c.change.magnitude),
+            c.series_id,
+        ),
     )
     founded: list[list[SeriesChange]] = []
     for change in by_sharpness:
-        near = [g for g in founded if same_onset(g[0].change, change.change)]
+        near = [g for g in founded if same_onset(g[0], change) and not _is_another(g, change)]
         if near:
             nearest = min(near, key=lambda g: abs(g[0].change.onset_position - change.change.onset_position))
             nearest.append(change)
@@ -126,4 +154,4 @@ def group(changes: Sequence[SeriesChange]) -> list[Group]:
 
 def belongs(found: Group, change: SeriesChange) -> bool:
     """True when a later change point belongs to a group that is already known."""
-    return any(same_onset(member.change, change.change) for member in found.members)
+    return any(same_onset(member, change) for member in found.members) and not _is_another(found.members, change)

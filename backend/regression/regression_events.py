@@ -80,7 +80,23 @@ class AlarmEnded:
     note: str
 
 
-Event = ChangeSeen | ShownAgain | SessionDecided | PersonDecided | AlarmEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRegrouped:
+    """A person has split a regression or merged two: change points went from one to another, and this is either."""
+
+    kind: str
+    """`split`, `merged`, or `undone`."""
+    actor: str
+    moved: Mapping[str, Any]
+    """The change `points` that went `from` one regression `to` another."""
+    is_proved: bool = False
+    """The regression they come from was confirmed by evidence."""
+    undoes: int | None = None
+    """The event that is taken back with it."""
+    is_undoable_here: bool = False
+
+
+Event = ChangeSeen | ShownAgain | SessionDecided | PersonDecided | PersonRegrouped | AlarmEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,8 @@ class Step(enum.StrEnum):
     INVALID = "invalid"
     REOPEN = "reopen"
     UNDO = "undo"
+    MERGE = "merge"  # a person says that it is part of another
+    REGROUP = "regroup"  # a person has moved change points to it, or some of its own away
 
 
 class Target(enum.StrEnum):
@@ -81,6 +83,8 @@ TRANSITIONS: Mapping[Step, Mapping[RegressionState, RegressionState | Target]] =
     Step.INVALID: dict.fromkeys(OPEN, S.INVALID),
     Step.REOPEN: dict.fromkeys(DECIDED, Target.UNDECIDED),
     Step.UNDO: dict.fromkeys(OPEN | DECIDED, Target.AS_IT_WAS),
+    Step.MERGE: dict.fromkeys(OPEN, S.WITHDRAWN),
+    Step.REGROUP: {**{state: state for state in OPEN}, S.WITHDRAWN: Target.UNDECIDED},
 }
 """Every step, the states it is possible in, and where it leads. What is not here is refused."""
 
@@ -102,6 +106,8 @@ class UndoableAction:
     """`state`, `owner` and `reason` before it …"""
     became: Mapping[str, Any]
     """… and after it."""
+    moved: Mapping[str, Any] | None = None
+    """Of a split or a merge: the change `points` that went `from` one regression `to` another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """One regression: do I believe it, who caused it, what do I do?"""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,7 @@ from backend.services.plans.bisection_views import BisectionStep, BisectionView,
 from backend.services.reports import explanations, history
 from backend.services.runs import profiles
 from backend.services.sessions.request import sessions_of_regression
+from backend.services.triage import regroup
 from backend.services.triage import views as service
 from backend.services.triage.views import (
     AffectedSeries,
@@ -61,6 +63,17 @@ class RangeCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Onset:
+    """Where gates of a regression began to show it: one place, else it may be two cases."""
+
+    position: int
+    name: str
+    series: int
+    is_its_own: bool
+    """Where the regression as a whole is said to begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLine:
     at: datetime
     actor: str
@@ -87,16 +100,40 @@ def bisect_action(
     return RedirectResponse(f"/regressions/{regression_id}#commits", status_code=303)
 
 
+@router.post("/regressions/{regression_id}/split")
+def split(
+    visit: Visiting,
+    regression_id: int,
+    onset: Annotated[int, Form(ge=0, le=2**31 - 1)],
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Make what began at another commit a case of its own."""
+    visit.check_action(csrf_token, Scope.WRITE, regressions=[regression_id])
+    regroup.act_split(visit.c, visit.principal, regression_id, onset, visit.now)
+    return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
+
+
+@router.post("/regressions/{regression_id}/merge")
+def merge(
+    visit: Visiting,
+    regression_id: int,
+    into: Annotated[int, Form(ge=1, le=2**31 - 1)],
+    csrf_token: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Make it part of another case, whose page has the way back."""
+    visit.check_action(csrf_token, Scope.WRITE, regressions=[regression_id, into])
+    regroup.act_merge(visit.c, visit.principal, regression_id, into, visit.now)
+    return RedirectResponse(f"/regressions/{into}", status_code=303)
+
+
 @router.get("/regressions/{regression_id}")
 def regression_page(visit: Visiting, regression_id: int) -> Response:
     detail = service.get_regression(visit.c, regression_id)
     it = detail.regression
-    neighbours = [
-        each.id
-        for each in service.list_regressions(
-            visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)
-        ).items
-    ]
+    open_ones = service.list_regressions(
+        visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)
+    ).items
+    neighbours = [each.id for each in open_ones]
     place = neighbours.index(it.id) if it.id in neighbours else None
     face = face_of(detail)
     figure, label = trend(visit, it, face)
@@ -104,7 +141,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     bisected = bisection_of_regression(visit.c, it.id)
     repository = visit.repository_url(it.project)
     good, bad = it.last_good, it.first_bad
-    sentence = sentence_of(it, detail.affected)
+    sentence = merged_sentence(it, detail.events) or sentence_of(it, detail.affected)
     return visit.page(
         "regression.html",
         page="regressions",
@@ -141,6 +178,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         issue=issue_url(visit, it),
         affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
         detail_series=len(detail.affected),
+        onsets=onsets_of(detail),
+        mergeable=mergeable(it, open_ones),
         counted_early=counted_early(detail),
         beside=[each for each in detail.affected if each.role != "gate"]
         if any(each.role == "gate" for each in detail.affected)
@@ -220,6 +259,15 @@ def sentence_of(it: Regression, affected: tuple[AffectedSeries, ...]) -> Markup:
     return html("{} {}{}{}{}", visible(name_of(it)), sizes_of(it, affected), drift, since, ending(it))
 
 
+def merged_sentence(it: Regression, events: Sequence[RegressionEvent]) -> Markup:
+    """Of a regression that became part of another: which; else nothing."""
+    last = events[-1].detail if events else {}
+    into = last.get("part_of", last.get("moved", {}).get("to"))
+    if it.state != "withdrawn" or into is None:
+        return EMPTY
+    return html('{0} is part of <a href="/regressions/{1}">R-{1}</a>.', visible(name_of(it)), into)
+
+
 DECIDED = {
     "expected": ", which was accepted as expected.",
     "invalid": ", but somebody found that it is not real.",
@@ -275,6 +323,37 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
         ("Where", ", ".join(it.testbeds), ""),
         ("Affected", plural(len(detail.affected), "series", "series"), suites),
     ]
+
+
+MERGE_CHOICES = 30
+
+
+def onsets_of(detail: RegressionDetail) -> list[Onset]:
+    """The onsets of the gates that still show it, the oldest first."""
+    counts = Counter(each.onset_position for each in detail.affected if each.role == "gate" and each.state in LIVE)
+    shas = {commit.position: commit.sha[:7] for commit in detail.suspects}
+    bad = detail.regression.first_bad
+    own = None if bad is None else bad.position
+    if bad is not None and own is not None:
+        shas[own] = bad.sha[:7]
+    return [
+        Onset(position=at, name=shas.get(at, f"position {at}"), series=count, is_its_own=at == own)
+        for at, count in sorted(counts.items())
+    ]
+
+
+def mergeable(it: Regression, open_ones: Sequence[Regression]) -> list[tuple[int, str]]:
+    """Other open regressions it may be part of, the nearest onset first."""
+    here = it.first_bad.position if it.first_bad and it.first_bad.position is not None else None
+    if it.state not in OPEN or here is None:
+        return []
+    others = [
+        (abs(each.first_bad.position - here), each)
+        for each in open_ones
+        if each.id != it.id and each.first_bad is not None and each.first_bad.position is not None
+    ]
+    others.sort(key=lambda pair: (pair[0], pair[1].id))
+    return [(each.id, f"R-{each.id} {visible(name_of(each))}") for _, each in others[:MERGE_CHOICES]]
 
 
 def since(at: datetime | None, now: datetime) -> str:
@@ -468,11 +547,22 @@ EVENT_WORDS = {
     "invalid": "Called not real",
     "reopened": "Reopened",
     "undone": "The last decision was undone",
+    "split": "Split",
+    "merged": "Merged",
     "session": "Base and head measured in turn",
     "bisecting": "Bisection begun",
     "bisected": "Bisected",
     "note": "",
 }
+
+
+def moved_of(event: RegressionEvent) -> Markup:
+    """The way that change points went in a split or a merge."""
+    moved = event.detail.get("moved")
+    if moved is None:
+        return EMPTY
+    ends = [html('<a href="/regressions/{0}">R-{0}</a>', moved[end]) for end in ("from", "to")]
+    return html(": {} from {} to {}", plural(len(moved["points"]), "change"), *ends)
 
 
 def line_of(event: RegressionEvent) -> HistoryLine:
@@ -488,6 +578,7 @@ def line_of(event: RegressionEvent) -> HistoryLine:
     owner = (event.detail.get("became") or {}).get("owner")
     if event.kind == "acknowledged" and owner not in (None, event.actor):
         text += html(" for <bdi>{}</bdi>", visible(owner))
+    text += moved_of(event)
     if event.note:
         text += html(" <bdi>“{}”</bdi>", visible(event.note))
     person = event.actor not in ("", "tidemark", "Tidemark")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from backend.api.bodies import RowId, Slug, TriageBody
+from backend.api.bodies import MergeBody, RowId, Slug, SplitBody, TriageBody
 from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
@@ -15,7 +15,7 @@ from backend.services.github import upstream_report
 from backend.services.people.members import name_of_assignee
 from backend.services.reports import comparison
 from backend.services.reports.comparison import CommitComparison
-from backend.services.triage import triage
+from backend.services.triage import regroup, triage
 from backend.services.triage import views as regressions
 from backend.services.triage.views import Page, Regression, RegressionDetail, RegressionFilter
 
@@ -101,6 +101,27 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
     return Json(
         triage.act(c, caller, regression_id, body.action, now=now, reason=body.reason, note=body.note, owner=owner)
     )
+
+
+@router.post(
+    "/regressions/{regression_id}/split",
+    response_model=None,
+    status_code=201,
+    responses=answer(RegressionDetail, "The new one", status=201),
+)
+def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, caller: Writer) -> Any:
+    """What began at another position becomes a regression of its own; `undo` on this one joins them again."""
+    child = regroup.act_split(c, caller, regression_id, body.onset, now)
+    return Json(regressions.get_regression(c, child), status_code=201)
+
+
+@router.post(
+    "/regressions/{regression_id}/merge", response_model=None, responses=answer(RegressionDetail, "The other, with it")
+)
+def merge(regression_id: RowId, body: MergeBody, c: Transaction, now: Now, caller: Writer) -> Any:
+    """It becomes part of another regression of its project; `undo` on that one parts them again."""
+    regroup.act_merge(c, caller, regression_id, body.into, now)
+    return Json(regressions.get_regression(c, body.into))
 
 
 @router.get("/compare", response_model=None, responses=answer(CommitComparison, "The comparison"))

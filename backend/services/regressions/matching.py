@@ -12,7 +12,7 @@ from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import NEAR, Group, belongs, group, lead_of
 from backend.regression.incidents import LOOKS_BACK, ReportedIncident, matching_incident
 from backend.regression.regression_events import ShownAgain
-from backend.regression.regression_state import DECIDED, RegressionState, Step, is_possible
+from backend.regression.regression_state import DECIDED, OPEN, RegressionState, Step, is_possible
 from backend.services.regressions import ledger
 from backend.services.regressions.causes import Causes
 from backend.services.regressions.ledger import AlarmContext
@@ -43,6 +43,7 @@ class Matching:
     def attach(self, fresh: Sequence[KnownPoint]) -> None:
         """Each change point joins the regression of its incident or its onset, or founds one with others of that
         onset."""
+        fresh = self._without_placed(fresh)
         if not fresh:
             return
         changes = {point.id: point.as_series_change() for point in self._without_incident(fresh)}
@@ -75,6 +76,14 @@ class Matching:
             self._bring_together(incident, matching)
         elif incident.regression_id is not None:
             self.touched.add(incident.regression_id)
+
+    def _without_placed(self, points: Sequence[KnownPoint]) -> list[KnownPoint]:
+        """What a person has placed in a regression stays in it while that is open."""
+        placed = {
+            point.id: point.regression_id for point in points if point.is_placed and point.regression_state in OPEN
+        }
+        self.touched |= {number for number in placed.values() if number is not None}
+        return [point for point in points if point.id not in placed]
 
     def _join(self, regression_id: int, point_ids: Iterable[int]) -> None:
         point_store.attach(self._c, regression_id, point_ids, self._context.now)
@@ -110,8 +119,9 @@ class Matching:
         return row is not None and row.is_decided
 
     def _bring_together(self, incident: ReportedIncident, points: Sequence[KnownPoint]) -> None:
-        """One regression for all change points that an incident is about."""
-        if self._is_decided(incident):
+        """One regression for all change points that an incident is about, but for those that a person has placed."""
+        points = self._without_placed(points)
+        if not points or self._is_decided(incident):
             return
         ids = [point.id for point in points]
         donors = {point.regression_id for point in points if point.regression_id is not None}

@@ -21,6 +21,7 @@ from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.services.regressions import apply
 from backend.services.sessions import request as sessions
+from backend.services.triage import regroup
 from backend.services.triage.views import RegressionDetail, get_regression
 from backend.store.judging import series as series_store
 from backend.store.regressions import points as point_store
@@ -73,6 +74,9 @@ def triage(
             f"possible: {', '.join(possible_actions(before))}",
             state=before.state.value,
         )
+    if wanted is Action.UNDO and before.undoable is not None and before.undoable.moved is not None:
+        regroup.undo(c, regression_id, actor, now)
+        return get_regression(c, regression_id)
     decision = decides(before, wanted)
     positions = {} if decision is None else _decide_series(c, regression_id, decision.value)
     said = PersonDecided(action=wanted, actor=actor, reason=reason, note=note, owner=owner, positions=positions)

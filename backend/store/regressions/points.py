@@ -13,7 +13,8 @@ from backend.store.base import wire
 
 _POINT_COLUMNS = """p.id, p.series_id, s.testbed_id, p.regression_id, g.state AS regression_state, p.kind, p.direction,
        p.state, p.onset_position, p.last_good_position, p.detected_position, p.fixed_position, p.change, p.before,
-       p.after, s.benchmark, s.metric, s.role, s.exact"""
+       p.after, s.benchmark, s.metric, s.role, s.exact, CAST(s.profile ->> 'noise' AS double precision) AS noise,
+       p.is_placed, g.cause AS regression_cause"""
 _POINTS = f"""
 SELECT {_POINT_COLUMNS} FROM change_point p JOIN series s ON s.id = p.series_id
 LEFT JOIN regression g ON g.id = p.regression_id
@@ -118,6 +119,10 @@ def update(c: Connection, branch_id: int, point: KnownPoint, now: datetime) -> N
 
 _END = text("UPDATE change_point SET state = :state, fixed_position = :fixed, updated_at = :now WHERE id = :id")
 _ATTACH = text("UPDATE change_point SET regression_id = :regression, updated_at = :now WHERE id = ANY(:points)")
+_PLACE = text(
+    """UPDATE change_point SET regression_id = :regression, is_placed = :placed, updated_at = :now
+       WHERE id = ANY(:points)"""
+)
 _COUNT_ALARMS = text(
     """UPDATE series SET alarms_confirmed = alarms_confirmed + :confirmed,
          alarms_withdrawn = alarms_withdrawn + :withdrawn
@@ -132,6 +137,12 @@ def end(c: Connection, point: KnownPoint, now: datetime) -> None:
 
 def attach(c: Connection, regression_id: int, point_ids: Iterable[int], now: datetime) -> None:
     c.execute(_ATTACH, {"regression": regression_id, "points": list(point_ids), "now": now})
+
+
+def place(c: Connection, regression_id: int, point_ids: Iterable[int], now: datetime, *, by_person: bool) -> None:
+    """Move change points to a regression; those that a person has placed stay there."""
+    values = {"regression": regression_id, "points": list(point_ids), "now": now, "placed": by_person}
+    c.execute(_PLACE, values)
 
 
 def count_alarms(c: Connection, series_ids: Iterable[int], *, confirmed: int = 0, withdrawn: int = 0) -> None:

@@ -44,7 +44,8 @@ SELECT g.id, g.testbed_id, g.state, g.kind, g.cause, g.evidence, g.first_bad_pos
        coalesce((SELECT e.kind = 'confirmed' FROM regression_event e WHERE e.regression_id = g.id
                  AND (e.kind = 'confirmed' OR e.detail ? 'taken_back') ORDER BY e.id DESC LIMIT 1), false) AS is_proved,
        EXISTS (SELECT FROM regression_event e WHERE e.regression_id = g.id AND e.kind = 'infra_alarm') AS is_alarm,
-       (SELECT jsonb_build_object('event_id', e.id, 'was', e.detail -> 'was', 'became', e.detail -> 'became')
+       (SELECT jsonb_build_object('event_id', e.id, 'was', e.detail -> 'was', 'became', e.detail -> 'became',
+                                  'moved', nullif(e.detail -> 'moved', 'null'))
         FROM regression_event e WHERE e.regression_id = g.id AND e.detail ? 'was'
           AND NOT EXISTS (SELECT FROM regression_event u WHERE u.regression_id = g.id AND u.kind = 'undone'
                           AND CAST(u.detail ->> 'event' AS bigint) = e.id)

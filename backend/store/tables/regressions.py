@@ -73,6 +73,7 @@ change_point = Table(
     Column("change_high", REAL),
     Column("before", Double),
     Column("after", Double),
+    Column("is_placed", Boolean, nullable=False, server_default=text("false")),  # in its regression by a person
     at("created_at", default=True),
     at("updated_at", default=True),
     CheckConstraint("kind IN ('step', 'drift')", name="kind"),

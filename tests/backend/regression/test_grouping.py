@@ -1,8 +1,12 @@
+from dataclasses import replace
+
+import pytest
+
 from backend.regression.grouping import SeriesChange, belongs, group, same_onset
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
 
 
-def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, weight=1.0):
+def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, weight=1.0, noise=None, exact=False):
     point = ChangePoint(
         kind=ChangeKind.STEP,
         direction=ChangeDirection.REGRESSION if size > 0 else ChangeDirection.IMPROVEMENT,
@@ -17,7 +21,7 @@ def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, wei
         baseline=1.0,
         level=1.0 + size,
     )
-    return SeriesChange(series, "cpu", "moe.layer", series, role, point, weight)
+    return SeriesChange(series, "cpu", "moe.layer", series, role, point, weight, exact, noise)
 
 
 def test_changes_of_one_onset_are_one_group_led_by_what_users_feel_most():
@@ -41,7 +45,7 @@ def test_a_blurred_change_joins_the_sharp_one_inside_its_range():
 
 def test_a_regression_and_an_improvement_of_one_commit_are_two_groups():
     assert len(group([change("a", 50, 0.2), change("b", 50, -0.2)])) == 2
-    assert not same_onset(change("a", 50, 0.2).change, change("b", 50, -0.2).change)
+    assert not same_onset(change("a", 50, 0.2), change("b", 50, -0.2))
 
 
 def test_only_a_gate_past_its_policy_opens_a_regression():
@@ -53,6 +57,36 @@ def test_only_a_gate_past_its_policy_opens_a_regression():
 def test_a_later_change_belongs_to_the_group_of_its_onset():
     (found,) = group([change("a", 50)])
     assert belongs(found, change("b", 52)) and not belongs(found, change("b", 60))
+
+
+@pytest.mark.parametrize("apart", range(1, 6))
+def test_two_causes_located_to_the_run_are_two_groups_however_near(apart):
+    first, second = change("gpt", 50, 0.2, noise=0.01), change("llama", 50 + apart, 0.15, noise=0.01)
+    assert [found.onset_position for found in group([second, first])] == [50, 50 + apart]
+    assert not belongs(group([first])[0], second)
+
+
+def test_six_times_the_noise_locates_a_step_to_the_run_and_five_times_does_not():
+    sharp = change("gpt", 50, 0.2, noise=0.01)
+    assert len(group([sharp, change("b", 52, 0.061, noise=0.01)])) == 2
+    assert len(group([sharp, change("b", 52, 0.059, noise=0.01)])) == 1
+
+
+def test_a_counter_is_located_to_the_run_by_itself():
+    assert len(group([change("syncs", 50, exact=True), change("breaks", 51, exact=True)])) == 2
+
+
+def test_a_gap_in_one_series_does_not_part_it_from_the_onset_within():
+    late = change("b", 52, noise=0.01)
+    late = replace(late, change=replace(late.change, range_start=50))
+    assert len(group([change("a", 50, noise=0.01), late])) == 1
+
+
+def test_a_blurred_change_between_two_onsets_does_not_join_them():
+    first, second = change("a", 50, noise=0.01), change("b", 53, noise=0.01)
+    (found, other) = group([first, second, change("blurred", 51, 0.1)])
+    assert {member.series_id for member in found.members} == {"a", "blurred"} and len(other.members) == 1
+    assert not belongs(found, change("c", 53, noise=0.01))
 
 
 def test_nothing_makes_no_group():
