@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services.base.errors import BadRequest
+from backend.services.base.projects import DEMO
 from backend.services.board import board as boards
 from backend.services.board.cells import CODE_OF, STATES, CellState
 from backend.services.board.model import Board, BoardQuery
@@ -148,6 +149,7 @@ def board_page(visit: Visiting) -> Response:
         modes=[(label, visit.here(cells=mode.value), layout.mode is mode) for label, mode in MODES],
         ribbon=ribbon(board, sheet),
         quiet=quiet,
+        demo=board.project == DEMO and board.summary.running + board.summary.queued > 0,
         grid="" if quiet else grid_html(board, sheet, layout, visit.here, visit.now, repository),
         keys=keys_of(board, layout),
         states=orjson.dumps({look.css: look.words for look in LOOKS.values()}).decode(),

@@ -12,7 +12,7 @@ from backend.services.base.errors import NotFound
 from backend.store.base import projects as store
 from tidemark.demo import repository
 
-SLUG = "demo/tinygpt"
+SLUG = projects.DEMO
 
 
 def ensure_demo_project(connection: Connection, data_dir: Path) -> str | None:

@@ -16,6 +16,8 @@ from backend.store.base import live as live_store
 from backend.store.base import projects as store
 from backend.store.base.projects import ProjectRow
 
+DEMO = "demo/tinygpt"
+"""The project that `tidemark up` makes at its first start."""
 SHOWN = 20
 # git's "user@host:path" form of ssh.
 SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z][0-9A-Za-z.-]*:(?!//)[^\x00-\x20]+\Z")
