@@ -69,14 +69,18 @@ def choose(
 
 
 def cases_of(benchmark: Benchmark, preset: Preset, *, plugged_in: bool = False) -> tuple[Selected, ...]:
-    """The cases of a benchmark; those that an implementation stands in, without the keys it makes meaningless, once."""
+    """The cases of a benchmark; those that an implementation stands in, without the keys it makes meaningless, once.
+
+    A case that an implementation cannot be asked for is not applicable to one.
+    """
     cases = [Selected(benchmark, case) for case in benchmark.cases(preset)]
     if not plugged_in:
         return tuple(cases)
     own: dict[str, Selected] = {}
     for one in sorted(cases, key=lambda one: one.case.not_applicable is not None):
         variant = {key: value for key, value in one.case.variant.items() if key not in benchmark.chooses}
-        case = Selected(benchmark, replace(one.case, variant=variant))
+        reason = one.case.built_in_only or one.case.not_applicable
+        case = Selected(benchmark, replace(one.case, variant=variant, not_applicable=reason))
         own.setdefault(case.name, case)
     return tuple(own.values())
 

@@ -63,6 +63,8 @@ class Case:
     world_size: int = 1
     not_applicable: str | None = None
     """Why this machine class can never run it, known before anything starts."""
+    built_in_only: str | None = None
+    """Why nothing that is plugged in can run this case; None where an implementation may stand in."""
     timeout_s: float = 300.0
     processes: int | None = None
     """Fresh processes, where this case is content with fewer than its preset; an explicit `--processes` wins."""

@@ -69,6 +69,8 @@ class Differentiable(ABC):
 
     forward_only = False
     compiles = False
+    flushes = False
+    """Whether the device's cache is emptied before each timed step: where in use other work comes in between."""
     work: Work
 
     def __init__(self, job: Job) -> None:

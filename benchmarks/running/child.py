@@ -279,7 +279,7 @@ def _time_on_device(workload: Any, job: Any, report: dict[str, Any]) -> None:
     from benchmarks.harness.timing import events
 
     budget = events.StepBudget.smoke() if job.preset == "smoke" else events.StepBudget()
-    times = events.measure_steps(workload.step, budget)
+    times = events.measure_steps(workload.step, budget, flush=getattr(workload, "flushes", False))
     problem = workload.after()
     if problem:
         report |= {"status": Status.FAILED, "error": problem}

@@ -199,6 +199,13 @@ def _captured(function: Any, sample: Any) -> Any:
     return replayed
 
 
+class _Graph:
+    """A graph whose capture runs what it captures; nothing is left to replay."""
+
+    def replay(self) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def fake_gpu(monkeypatch: Any) -> Iterator[HostReads]:
     """Within it torch says that there is one H200, and tensors can be made there."""
@@ -226,6 +233,8 @@ def fake_gpu(monkeypatch: Any) -> Iterator[HostReads]:
         patch.setattr(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ()))
         # What would be compiled or captured runs as it is written.
         patch.setattr(torch.cuda, "make_graphed_callables", _captured)
+        patch.setattr(torch.cuda, "CUDAGraph", _Graph)
+        patch.setattr(torch.cuda, "graph", contextlib.nullcontext)
         patch.setattr(torch, "compile", lambda function=None, **_: function or (lambda wrapped: wrapped))
         with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), FirstGpu(), HostReads() as reads:
             yield reads

@@ -120,6 +120,35 @@ def test_a_cuda_variant_is_built_checked_and_stepped_without_a_mixture_of_device
         assert set(waits) <= ({"nonzero"} if case.config.get("impl") == "loop" else set()), "the host waits in a step"
 
 
+L2_OF_AN_H200 = 60 * 2**20
+DECODING = ("attn.decode", "attn.mla_decode", "attn.paged")
+
+
+@pytest.mark.parametrize("name", DECODING)
+def test_a_step_of_decoding_finds_nothing_of_the_cache_near(monkeypatch, name):
+    """Small caches stay in the L2 from one step to the next, and its speed was taken for the memory's."""
+    case = next(case for case in BY_ID[name].cases(Preset.SMOKE))
+    with fake_gpu(monkeypatch):
+        workload = workload_of(BY_ID[name], case)
+        assert workload.flushes
+        assert workload.work.bytes > 4 * L2_OF_AN_H200, "where one case stands for all, memory must decide"
+
+
+def test_a_graph_of_decoding_is_captured_once_and_asks_for_nothing_more(monkeypatch):
+    case = next(case for case in BY_ID["attn.decode"].cases(Preset.SMOKE) if case.variant.get("launch") == "graph")
+    calls = []
+    with fake_gpu(monkeypatch):
+        workload = workload_of(BY_ID["attn.decode"], replace(case, config=shrunk(dict(case.config))))
+        function = workload.function
+        monkeypatch.setattr(workload, "function", lambda tensors: calls.append(1) or function(tensors))
+        workload.prepare()
+        captured, output = len(calls), workload.output
+        workload.step(NoMarks())
+        assert captured == 2, "one call to warm up, one that is captured"
+        assert len(calls) == captured
+        assert workload.output is output and output.is_cuda
+
+
 @pytest.mark.parametrize("load", ["uniform", "zipf", "hot"])
 def test_a_load_is_drawn_on_the_device_that_routes(monkeypatch, load):
     """A tensor of ones without a device failed every uniform case on a GPU."""

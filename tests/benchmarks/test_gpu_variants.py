@@ -59,6 +59,7 @@ def test_masks_shapes_loads_and_formats_of_the_table_are_registered():
     assert values("attn.train", "mask") == {"full", "causal", "window", "document"}
     assert values("attn.train", "head_dim") == {64, 128, 256}
     assert values("attn.decode", "backend") == {None, "flex"}
+    assert values("attn.decode", "launch") == {None, "graph"}
     assert values("moe.layer", "load") == {"uniform", "zipf", "hot"}
     assert values("moe.layer", "shape") == {"mixtral", "olmoe", "deepseek_v3"}
     assert values("llama.block", "dtype") == {"bf16", "fp8"}

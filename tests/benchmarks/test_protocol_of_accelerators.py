@@ -121,6 +121,38 @@ def test_a_device_that_never_settles_is_measured_and_said_not_to_have_converged(
     assert gate["converged"] is False
 
 
+def test_a_flushed_step_reads_from_memory_and_the_flush_is_no_part_of_its_time():
+    def found(*, flush):
+        device = SimulatedDevice()
+        read = functools.partial(device.work, 3e-4, buffer="cache of keys", size=2**25)
+
+        def step(marks):
+            marks.enter("forward")
+            read()
+
+        return events.measure_steps(step, events.StepBudget.smoke(), device, flush=flush)
+
+    flushed, warm = found(flush=True), found(flush=False)
+    assert flushed.step_s == pytest.approx([3e-4] * len(flushed.step_s), rel=0.01)
+    assert warm.step_s[1:] == pytest.approx([1e-4] * len(warm.step_s[1:]), rel=0.02), "33 MB stay in the cache"
+    assert flushed.events_over_wall == pytest.approx(1.0, abs=0.01), "the clocks are compared with the flushes in"
+
+
+def test_what_queued_calls_take_has_nothing_of_the_host_in_it():
+    device = SimulatedDevice()
+    each, refills = 1e-6, []
+
+    def alone():
+        start = device.record()
+        device.work(each)
+        return device.seconds(start, device.record())
+
+    assert alone() > 4e-6, "asking for it takes the host longer than the call"
+    queued = events.queued_seconds(lambda: device.work(each), lambda: refills.append(1), samples=10, device=device)
+    assert queued == pytest.approx([each] * 10, rel=0.1)
+    assert len(refills) == 10
+
+
 def test_steady_state_begins_only_when_nothing_is_compiled_any_more():
     device, compiled_at = SimulatedDevice(), 14
     add_one = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)

@@ -175,4 +175,14 @@ def test_a_case_of_a_plugin_is_one_that_can_run_here_where_there_is_one():
     (plain,), _ = choose(["attn.train/causal-512-64"], Preset.CPU, {}, plugged_in=True)
     assert plain.case.not_applicable is None
     (document,), _ = choose(["attn.train/document-*"], Preset.CPU, {}, plugged_in=True)
-    assert "FlexAttention" in document.case.not_applicable
+    assert "cannot be asked for the document mask" in document.case.not_applicable
+
+
+@pytest.mark.parametrize("mask", ["window", "document"])
+def test_a_mask_that_a_plugin_is_not_told_of_is_not_run_as_a_plain_one_on_a_gpu(mask):
+    (built_in,), _ = choose([f"attn.train/flex-{mask}-8192-128"], Preset.FULL, {})
+    assert built_in.case.not_applicable is None
+    (plugged_in,), _ = choose([f"attn.train/{mask}-8192-128"], Preset.FULL, {}, plugged_in=True)
+    assert plugged_in.case.not_applicable is not None
+    (full,), _ = choose(["attn.train/full-8192-128"], Preset.FULL, {}, plugged_in=True)
+    assert full.case.not_applicable is None, "causal=False says all of it"

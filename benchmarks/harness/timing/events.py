@@ -22,6 +22,9 @@ SHORT_KERNEL_S = 50e-6
 CALLS_IN_GRAPH = 20
 MOST_ROTATED = 256
 SLEEP_CYCLES_PER_CALL = 40_000
+CALLS_IN_QUEUE = 20
+SLEEP_CYCLES_PER_QUEUED_CALL = 150_000
+"""Some 80 µs: what the host may take to ask for one collective."""
 
 Call = Callable[[], object]
 
@@ -61,14 +64,19 @@ class StepTimes:
     host_s: float = 0.0
 
 
-def measure_steps(step: Callable[[Marks], None], budget: StepBudget, device: Device | None = None) -> StepTimes:
-    """Warms up until steady, then times steps back to back; the device never waits for a reading."""
+def measure_steps(
+    step: Callable[[Marks], None], budget: StepBudget, device: Device | None = None, *, flush: bool = False
+) -> StepTimes:
+    """Warms up until steady, then times steps back to back; the device never waits for a reading.
+
+    With `flush` the cache is emptied before each step, outside of its time.
+    """
     device, times = device or CudaDevice(), StepTimes()
-    typical_s = _warm_up(step, budget, times, device)
+    typical_s = _warm_up(step, budget, times, device, flush=flush)
     gc.collect()
     gc.disable()
     try:
-        _timed_steps(step, steps_to_time(budget, typical_s), times, device)
+        _timed_steps(step, steps_to_time(budget, typical_s), times, device, flush=flush)
     finally:
         gc.enable()
     return times
@@ -88,7 +96,9 @@ def steps_to_time(budget: StepBudget, typical_s: float) -> int:
     return max(budget.least_steps, min(wanted, budget.most_steps))
 
 
-def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes, device: Device) -> float:
+def _warm_up(
+    step: Callable[[Marks], None], budget: StepBudget, times: StepTimes, device: Device, *, flush: bool
+) -> float:
     """Steps until enough of them agree; a step in which something was compiled starts the warm-up anew, its clock too.
 
     Returns what a step took in the end.
@@ -97,6 +107,8 @@ def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes
     graphs = graphs_compiled()
     since_compiled: list[float] = []
     while True:
+        if flush:
+            device.flush()
         start = device.record()
         step(NoMarks())
         end = device.record()
@@ -113,24 +125,27 @@ def _warm_up(step: Callable[[Marks], None], budget: StepBudget, times: StepTimes
             return median(since_compiled[-5:]) if since_compiled else device.seconds(start, end)
 
 
-def _timed_steps(step: Callable[[Marks], None], count: int, times: StepTimes, device: Device) -> None:
-    marks: list[EventMarks] = []
+def _timed_steps(step: Callable[[Marks], None], count: int, times: StepTimes, device: Device, *, flush: bool) -> None:
+    steps: list[tuple[object, EventMarks, object]] = []
     device.synchronize()
     began = device.now()
-    boundaries = [device.record()]
+    first = end = device.record()
     for _ in range(count):
-        marks.append(EventMarks(device))
-        step(marks[-1])
-        boundaries.append(device.record())
+        if flush:
+            device.flush()
+        start = device.record() if flush else end
+        marks = EventMarks(device)
+        step(marks)
+        end = device.record()
+        steps.append((start, marks, end))
     times.host_s = device.now() - began
     device.synchronize()
     wall = device.now() - began
-    for number, mark in enumerate(marks):
-        whole = device.seconds(boundaries[number], boundaries[number + 1])
-        phases = mark.seconds(boundaries[number + 1])
+    for start, marks, end in steps:
+        whole, phases = device.seconds(start, end), marks.seconds(end)
         times.step_s.append(whole)
         times.phases_s.append({"other": max(0.0, whole - sum(phases.values())), **phases})
-    times.events_over_wall = sum(times.step_s) / wall
+    times.events_over_wall = device.seconds(first, end) / wall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +218,26 @@ def _single_calls(calls: Sequence[Call], samples: int, device: Device, *, flush:
         pairs.append((start, device.record()))
     device.synchronize()
     return [device.seconds(start, end) for start, end in pairs]
+
+
+def queued_seconds(
+    call: Call, before: Call, *, samples: int = LEAST_KERNEL_SAMPLES, device: Device | None = None
+) -> list[float]:
+    """Seconds of a call without what the host takes to ask for it: the mean of many that wait in the queue.
+
+    A sleeping kernel holds the queue until the host has put all of them there. `before` is called before each sample.
+    """
+    device, found = device or CudaDevice(), []
+    for _ in range(samples):
+        before()
+        device.sleep(SLEEP_CYCLES_PER_QUEUED_CALL * CALLS_IN_QUEUE)
+        start = device.record()
+        for _ in range(CALLS_IN_QUEUE):
+            call()
+        end = device.record()
+        device.synchronize()
+        found.append(device.seconds(start, end) / CALLS_IN_QUEUE)
+    return found
 
 
 def _graph_of_calls(calls: Sequence[Call], samples: int, device: Device) -> list[float]:

@@ -54,7 +54,8 @@ class Slowed:
             return median(found)
         from benchmarks.harness.timing import events
 
-        return median(events.measure_steps(self._workload.step, events.StepBudget.smoke()).step_s)
+        flush = getattr(self._workload, "flushes", False)
+        return median(events.measure_steps(self._workload.step, events.StepBudget.smoke(), flush=flush).step_s)
 
 
 def _spin(seconds: float) -> None:

@@ -19,6 +19,8 @@ from benchmarks.harness.check import Correctness
 from benchmarks.harness.counters import count_operations
 from benchmarks.harness.differentiable import DTYPES, Differentiable, Scene, Tensors, with_learned
 from benchmarks.harness.plugin import load_plugin
+from benchmarks.harness.timing.device import CudaDevice
+from benchmarks.harness.timing.marks import Marks
 from benchmarks.harness.workload import Job, NotApplicable, Work
 
 CHECK_LENGTHS = {"cpu": 96, "cuda": 512}
@@ -261,7 +263,7 @@ class AttentionTraining(Differentiable):
 class AttentionDecoding(Differentiable):
     """`attn.decode`: one new query per sequence against its cache of keys and values; only memory traffic counts."""
 
-    forward_only = True
+    forward_only = flushes = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -269,7 +271,7 @@ class AttentionDecoding(Differentiable):
         self.B, self.H, self.G, self.S, self.D = (
             int(config[key]) for key in ("batch_size", "heads", "kv_heads", "length", "head_dim")
         )
-        self.backend = str(config["backend"])
+        self.backend, self.launch = str(config["backend"]), str(config["launch"])
         self._flex = FlexAttention(self.device, gqa=self.H != self.G)
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         self.compiles = self.backend == "flex" and self.device == "cuda" and self.plugin is None
@@ -293,6 +295,26 @@ class AttentionDecoding(Differentiable):
         lengths = torch.tensor([S - (S // 3) * (b % 3) // 2 for b in range(B)], device=self.device)
         allowed = torch.arange(S, device=self.device)[None, :] < lengths[:, None]
         return Tensors(drawn, {"allowed": allowed[:, None, None, :], "lengths": lengths})
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.replay = self._captured() if self.launch == "graph" and self.plugin is None else None
+
+    def _captured(self) -> Callable[[], None]:
+        """The call as a CUDA graph, whose every replay writes the same output."""
+
+        def call() -> None:
+            self.output = self.function(self.tensors)
+
+        with torch.no_grad():
+            return CudaDevice().graph([call])
+
+    def step(self, marks: Marks) -> None:
+        if self.replay is None:
+            super().step(marks)
+            return
+        marks.enter("forward")
+        self.replay()
 
     def function(self, tensors: Tensors) -> Tensor:
         q, k, v = tensors.learned.values()

@@ -96,7 +96,7 @@ class LatentTraining(Differentiable):
 class LatentDecoding(Differentiable):
     """`attn.mla_decode`: one new query of every head against one latent cache that all of them share."""
 
-    forward_only = True
+    forward_only = flushes = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

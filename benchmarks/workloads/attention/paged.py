@@ -28,7 +28,7 @@ def sequence_lengths(batch: int, longest: int) -> list[int]:
 class PagedDecoding(Differentiable):
     """`attn.paged`: one new query per sequence against pages that are scattered over a pool."""
 
-    forward_only = True
+    forward_only = flushes = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
