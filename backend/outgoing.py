@@ -102,9 +102,8 @@ def way_to(url: str, allowed: Sequence[str] = ()) -> Way:
     if target.host.rstrip(".").lower() in {name.lower() for name in allowed}:
         return Way({"http.followRedirects": "false"})
     found = _resolved(target)
-    networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
     for address in found:
-        if not _is_public(address) and not any(address in network for network in networks):
+        if not may_reach(address, allowed):
             raise AddressRefused(
                 f"{target.host} is {address}, an address that is not public; an operator may allow it with "
                 "TIDEMARK_PRIVATE_HOSTS"
@@ -136,6 +135,13 @@ def _resolved(target: RepositoryTarget) -> list[Address]:
         raise AddressRefused(f"{host} has no address: {failure}") from None
     found = dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in told)
     return [_plain(address) for address in found]
+
+
+def may_reach(address: Address, allowed: Sequence[str] = ()) -> bool:
+    """Whether this address is public, or in a network that is allowed."""
+    plain = _plain(address)
+    networks = [ipaddress.ip_network(text, strict=False) for text in allowed if _is_network(text)]
+    return _is_public(plain) or any(plain in network for network in networks)
 
 
 def _is_public(address: Address) -> bool:

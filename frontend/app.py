@@ -12,6 +12,7 @@ from frontend.pages import (
     board,
     compare,
     measuring,
+    notifications,
     overview,
     pull_requests,
     regression,
@@ -53,7 +54,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         search,
     ):
         app.include_router(page.router)
-    for page in (pull_requests, measuring, settings, members, audit, account):
+    for page in (pull_requests, measuring, settings, members, notifications, audit, account):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

@@ -8,9 +8,10 @@ from sqlalchemy.schema import SchemaItem
 from backend.store.tables import access as access_tables
 from backend.store.tables import github as github_tables
 from backend.store.tables import joint as fleet_tables
+from backend.store.tables import notify as notify_tables
 from backend.store.tables.core import metadata
 
-LAST_TABLES = (access_tables, fleet_tables, github_tables)  # with those that they import: all that is on `metadata`
+LAST_TABLES = (access_tables, fleet_tables, github_tables, notify_tables)  # with those they import: all on `metadata`
 PARTITIONED = ("measurement_", "judgement_")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidemark import __version__
-from tidemark.commands import administration, github, measuring, people, policy, results, running, verdicts
+from tidemark.commands import administration, github, measuring, notify, people, policy, results, running, verdicts
 from tidemark.commands.options import DataDir
 from tidemark.refusal import Refusal, printable
 
@@ -35,6 +35,7 @@ for group in (
     github.github_app,
     administration.project_app,
     policy.app,
+    notify.app,
     administration.token_app,
     people.member_app,
     people.app,

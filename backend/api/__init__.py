@@ -11,7 +11,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.gzip import GZipMiddleware
 
 from backend.api import health, openapi, problems, schema
-from backend.api.admin import audit, members, policies, projects, pull_requests, sign_in, tokens, webhooks
+from backend.api.admin import (
+    audit,
+    members,
+    notifications,
+    policies,
+    projects,
+    pull_requests,
+    sign_in,
+    tokens,
+    webhooks,
+)
 from backend.api.admission import Lanes, StreamPlaces
 from backend.api.edge.middleware import Edge
 from backend.api.metrics import API_PREFIX, Metrics
@@ -80,6 +90,7 @@ def _routes() -> APIRouter:
         workers,
         policies,  # these before projects, whose path takes everything that follows
         members,
+        notifications,
         audit,
         projects,
         pull_requests,

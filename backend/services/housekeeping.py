@@ -24,6 +24,7 @@ from backend.services.github import pull_requests
 from backend.services.github.outbox import GitHubSender
 from backend.services.joint.detector import JointDetectors
 from backend.services.judging import policy_change as policies
+from backend.services.notify.sender import NotifySender
 from backend.services.plans import measuring
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.publishing import Broker, CeleryBroker
@@ -32,6 +33,7 @@ from backend.services.triage import machine_alarms
 from backend.store.base import access, live, projects, schema
 from backend.store.github import deliveries
 from backend.store.github import outbox as github_outbox
+from backend.store.notify import outbox as notify_outbox
 from backend.store.queue import queue
 
 log = logging.getLogger("tidemark.housekeeping")
@@ -79,6 +81,10 @@ class _Keeper:
         self._github_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="github")
         self._github_sending: Future[None] | None = None
         self._github = GitHubSender(engine, config)
+        # So may whoever people want to be told by.
+        self._notify_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="notify")
+        self._notifying: Future[None] | None = None
+        self._notify = NotifySender(engine, config)
         # Judging months of history again may take minutes as well.
         self._rejudging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rejudge")
         self._rejudge: Future[None] | None = None
@@ -107,6 +113,7 @@ class _Keeper:
         self._connection.close()
         self._syncing.shutdown(wait=True, cancel_futures=True)
         self._github_thread.shutdown(wait=True, cancel_futures=True)
+        self._notify_thread.shutdown(wait=True, cancel_futures=True)
         self._rejudging.shutdown(wait=True, cancel_futures=True)
         self._joint_judges.shutdown(wait=True, cancel_futures=True)
         self._archiving.shutdown(wait=True, cancel_futures=True)
@@ -133,6 +140,8 @@ class _Keeper:
             self._sync = self._syncing.submit(self._sync_all)
         if self._github.is_configured and (self._github_sending is None or self._github_sending.done()):
             self._github_sending = self._github_thread.submit(self._send_to_github)
+        if self._notifying is None or self._notifying.done():
+            self._notifying = self._notify_thread.submit(self._tell_people)
         if self._rejudge is None or self._rejudge.done():
             self._rejudge = self._rejudging.submit(self._rejudge_due)
         if self._joint_judging is None or self._joint_judging.done():
@@ -146,6 +155,10 @@ class _Keeper:
     def _send_to_github(self) -> None:
         with _reported("telling GitHub"):
             self._github.send_due(utc_now, self._stop.is_set)
+
+    def _tell_people(self) -> None:
+        with _reported("telling people"):
+            self._notify.send_due(utc_now, self._stop.is_set)
 
     def _rejudge_due(self) -> None:
         with _reported("judging again"):
@@ -258,6 +271,7 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
         live.prune(c, now - timedelta(days=config.live_event_days))
         queue.prune_run_events(c, now - timedelta(days=config.run_event_days))
         github_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
+        notify_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
         deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))
     with _reported("pruning artifacts"), engine.begin() as c:
         artifacts.prune(c, config, now)

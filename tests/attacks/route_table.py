@@ -73,6 +73,7 @@ SEE_PRIVATE = (
 NAMES: Mapping[str, str] = {
     "project": MINE, "run_id": RUN, "session_id": ULID, "bisection_id": ULID, "backfill_id": ULID, "sha": sha(0),
     "format": "csv", "name": WORKER, "number": "7", "suite": "tinygpt", "secret": "invented", "token_id": "99999",
+    "rule_id": "99999",
     "version": "0", "path": "x", "sign_in_id": "0" * 16,
     "login": "somebody@example.org", "provider": "nowhere",
 }  # fmt: skip
@@ -88,7 +89,8 @@ OF_A_PROJECT = {
     "/api/v1/bisections", "/api/v1/backfills", "/api/v1/schedules", "/api/v1/queue", "/api/v1/pull-requests",
     "/api/v1/github/outbox", "/api/v1/import/{format}", "/board", "/board/patch", "/board/cell", "/regressions",
     "/regressions.atom", "/series", "/suites", "/suites/{suite:path}", "/compare", "/rule", "/search", "/pull-requests",
-    "/measuring", "/settings", "/settings/members", "/settings/audit", "/api/v1/audit", "/workers",
+    "/measuring", "/settings", "/settings/members", "/settings/notifications", "/settings/audit",
+    "/api/v1/audit", "/workers",
 }  # fmt: skip
 BODIES: Mapping[str, Any] = {
     "/api/v1/run-requests": {"project": MINE, "commit": "main"},
@@ -113,6 +115,8 @@ BODIES: Mapping[str, Any] = {
     "/api/v1/tokens": {"name": "x", "scopes": ["read"], "project": MINE},
     "/api/v1/members/{login}": {"role": "viewer"},
     "/api/v1/projects/{project:path}/members/{login}": {"role": "viewer"},
+    "/api/v1/projects/{project:path}/notifications": {"name": "x", "address": "mailto://example.org?to=a@example.org"},
+    "/api/v1/projects/{project:path}/notifications/{rule_id}": {"name": "x"},
 }
 FORMS: Mapping[str, dict[str, str]] = {
     "/regressions/triage": {"action": "acknowledge", "id": "{regression_id}"},
@@ -134,6 +138,9 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/settings/remove": {"project": MINE},
     "/settings/members": {"project": MINE, "login": "somebody@example.org", "role": "viewer"},
     "/settings/members/remove": {"project": MINE, "login": "nobody@example.org"},
+    "/settings/notifications": {"project": MINE, "name": "x", "address": "mailto://example.org?to=a@example.org"},
+    "/settings/notifications/test": {"project": MINE, "rule_id": "1"},
+    "/settings/notifications/remove": {"project": MINE, "rule_id": "1"},
     "/measuring/backfills": {"project": MINE, "suite": "tinygpt"},
     "/pull-requests/{number}/approve": {"project": MINE, "commit": "a" * 40},
     "/workers/{name}/state": {"state": "ok"},

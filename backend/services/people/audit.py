@@ -33,6 +33,7 @@ class Did(StrEnum):
     CHANGED_POLICY = "policy.change"
     APPROVED_FORK = "fork.approve"
     TOLD_WORKER = "worker.state"
+    CHANGED_NOTIFICATIONS = "notification.change"
     DECIDED = "regression."
 
 

@@ -121,6 +121,8 @@ class Manifest:
     policy: Mapping[str, Any] = field(default_factory=dict)
     branches: tuple[str, ...] = ()
     schedules: tuple[Schedule, ...] = ()
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Whose a benchmark is, by pattern."""
 
     def wants_branch(self, name: str, effort: Effort | None = None) -> bool:
         effort = effort or Effort()
@@ -151,7 +153,7 @@ def parse(text: str | bytes) -> Manifest:
 def _parse(text: str | bytes) -> Manifest:
     document = _document(text)
     reader = _Reader()
-    table = reader.known("", document, ("suite", "policy", "branches", "schedule"))
+    table = reader.known("", document, ("suite", "policy", "branches", "schedule", "owners"))
     suites = tuple(_suites(reader, table.get("suite", {})))
     schedules = schedule_manifest.read(table.get("schedule"), [suite.name for suite in suites], reader.wrong)
     manifest = Manifest(
@@ -161,6 +163,7 @@ def _parse(text: str | bytes) -> Manifest:
             "branches", table.get("branches"), "a list of branch names or patterns, like release/*"
         ),
         schedules=schedules,
+        owners=reader.owners("owners", table.get("owners")),
     )
     if reader.problems:
         raise ManifestInvalid(reader.problems)
@@ -349,6 +352,14 @@ class _Reader:
                 self.wrong(key, pattern, f"patterns of at most {MAX_PATTERN} characters with {MAX_WILDCARDS} wildcards")
                 return ()
         return found
+
+    def owners(self, key: str, value: Any) -> dict[str, tuple[str, ...]]:
+        accepted = 'names of owners by pattern of benchmark, like "moe.*" = ["@northsea/moe"]'
+        table = {} if value is None else value
+        if not isinstance(table, dict) or not all(BENCHMARK.match(pattern) for pattern in table):
+            self.wrong(key, value, accepted)
+            return {}
+        return {pattern: self.texts(f"{key}.{pattern}", names, accepted) for pattern, names in table.items()}
 
     def whole(self, key: str, value: Any, low: int, high: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -247,8 +247,10 @@ def standing_alarms(c: Connection) -> list[Any]:
 
 
 _EVENT = text(
-    """INSERT INTO regression_event (regression_id, at, kind, actor, note, detail)
-       VALUES (:regression, :now, :kind, :actor, :note, CAST(:detail AS jsonb)) RETURNING id"""
+    """WITH event AS (
+         INSERT INTO regression_event (regression_id, at, kind, actor, note, detail)
+         VALUES (:regression, :now, :kind, :actor, :note, CAST(:detail AS jsonb)) RETURNING id)
+       INSERT INTO unseen_event (event_id) SELECT id FROM event RETURNING event_id"""
 )
 
 

@@ -1,0 +1,169 @@
+"""The words of messages to people: as Markdown for chats, as HTML for mail. Pure.
+
+Names of benchmarks and messages of commits are strangers': nothing in them is markup, mentions somebody or is a link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from backend.services.base.metric_words import worse_word
+from backend.services.notify.concerns import TOLD
+from backend.services.triage.views import Regression, RegressionDetail
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+GOOD = frozenset({"fixed", "withdrawn", "expected", "invalid"})
+MARKUP = str.maketrans({"<": "‹", ">": "›", "@": "@\u200b", "[": "(", "]": ")", **dict.fromkeys("*`~|\\", " ")})
+MOST_LINES = 20
+BARE = re.compile(r"https?://", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A regression and the event that is told of it."""
+
+    event: str
+    detail: RegressionDetail
+    owners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSection:
+    """A headed list of a message."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    """Text and the address it leads to (or none)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenMessage:
+    """A message in both forms."""
+
+    title: str
+    markdown: str
+    html: str
+
+
+def of_test(project: str, rule: str, public_url: str) -> WrittenMessage:
+    lead = "This is a test: messages of this rule arrive here."
+    return _written(f"Tidemark: test of “{_line(rule)}”", lead, [("Project", project)], [], public_url, "Open Tidemark")
+
+
+def of_event(told: Told, public_url: str) -> WrittenMessage:
+    """One regression, with what a reader needs to decide whether to open it."""
+    it = told.detail.regression
+    commit = it.fixed_by if told.event == "fixed" and it.fixed_by else it.first_bad
+    facts = [
+        ("Change", _change(it)),
+        ("Suite", f"{it.suite or 'gone'} on {', '.join(it.testbeds)}"),
+        ("Cause", f"{it.cause or 'not known'}: {' '.join(told.detail.evidence)}" if told.detail.evidence else it.cause),
+        (
+            "Commit",
+            f"{commit.sha[:10]} {commit.message}" + (f" ({commit.author})" if commit.author else "")
+            if commit
+            else None,
+        ),
+        ("Suspects", f"{it.suspect_commits} commits" if (it.suspect_commits or 0) > 1 else None),
+        ("Affected", f"{it.series} series" if it.series > 1 else None),
+        ("Owners", ", ".join(told.owners) or None),
+        ("Reason", it.reason),
+    ]
+    title = f"{TOLD[told.event]}: {_line(it.title)} (R-{it.id}, {_line(it.project)})"
+    return _written(
+        title,
+        TOLD[told.event],
+        [(name, _line(value)) for name, value in facts if value],
+        [],
+        f"{public_url.rstrip('/')}/regressions/{it.id}",
+        f"Open R-{it.id}",
+        is_good=told.event in GOOD,
+        headline=_line(it.title),
+    )
+
+
+def of_events(project: str, several: Sequence[Told], public_url: str) -> WrittenMessage:
+    """Several at once, a line each."""
+    lines = tuple(
+        (f"{TOLD[told.event]}: {_summary(told.detail.regression)}", _url(told, public_url)) for told in several
+    )
+    title = f"{len(several)} changes in {_line(project)}"
+    section = MessageSection(title="Changes", lines=_shortened(lines))
+    return _written(title, title, [], [section], _list_url(project, public_url), "Open the list")
+
+
+def of_digest(project: str, period: str, sections: Sequence[MessageSection], public_url: str) -> WrittenMessage:
+    told = [MessageSection(title=each.title, lines=_shortened(each.lines)) for each in sections if each.lines]
+    lead = "What changed, and what is still bad." if told else "Nothing changed, and nothing is bad."
+    return _written(f"{_line(project)}: {period}", lead, [], told, _list_url(project, public_url), "Open the list")
+
+
+def line_of(regression: Regression, public_url: str) -> tuple[str, str]:
+    """A regression as a line of a list."""
+    return _summary(regression), f"{public_url.rstrip('/')}/regressions/{regression.id}"
+
+
+def _summary(it: Regression) -> str:
+    return f"R-{it.id} {_line(it.title)}, on {it.testbed}"
+
+
+def _url(told: Told, public_url: str) -> str:
+    return f"{public_url.rstrip('/')}/regressions/{told.detail.regression.id}"
+
+
+def _list_url(project: str, public_url: str) -> str:
+    return f"{public_url.rstrip('/')}/regressions?project={project}"
+
+
+def _shortened(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    left = len(lines) - MOST_LINES
+    return (*lines[:MOST_LINES], *([(f"and {left} more", "")] if left > 0 else []))
+
+
+def _change(it: Regression) -> str | None:
+    if it.change is None:
+        return None
+    values = (
+        f", from {it.before:.4g} to {it.after:.4g} {it.unit}" if it.before is not None and it.after is not None else ""
+    )
+    return f"{100 * it.change:+.1f} % ({worse_word(it.unit, it.direction)}){values}"
+
+
+def _line(text: str | None) -> str:
+    """One line of plain text that no chat takes for markup, a mention or a link."""
+    return BARE.sub("", " ".join((text or "").translate(MARKUP).split()))[:300]
+
+
+def _written(
+    title: str,
+    lead: str,
+    facts: Sequence[tuple[str, str]],
+    sections: Sequence[MessageSection],
+    url: str,
+    button: str,
+    *,
+    is_good: bool = False,
+    headline: str | None = None,
+) -> WrittenMessage:
+    lines = [f"**{headline}**" if headline else lead, *(f"{name}: {value}" for name, value in facts)]
+    for section in sections:
+        lines += ["", f"**{section.title}**"]
+        lines += [f"- [{text}]({to})" if to else f"- {text}" for text, to in section.lines]
+    html = TEMPLATES.get_template("mail.html").render(
+        title=title,
+        lead=lead,
+        headline=headline,
+        facts=facts,
+        sections=sections,
+        url=url,
+        button=button,
+        is_good=is_good,
+    )
+    return WrittenMessage(title=title, markdown="\n".join([*lines, "", f"[{button}]({url})"]), html=html)

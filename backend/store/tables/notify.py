@@ -1,0 +1,72 @@
+"""The tables of telling people: rules of projects, messages that follow from them, and what no rule has seen yet."""
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from backend.store.tables.core import TIMESTAMP, at, metadata
+
+NO_TEXTS = text("'{}'::text[]")
+
+# Events of regressions that were not yet held against the rules. A row comes with its event, in one transaction, so
+# none is missed whatever the order in which transactions commit.
+unseen_event = Table(
+    "unseen_event",
+    metadata,
+    Column("event_id", ForeignKey("regression_event.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+)
+
+notify_rule = Table(
+    "notify_rule",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("address", Text, nullable=False),  # an Apprise address with its secrets; leaves the service to be sent only
+    Column("shown_address", Text, nullable=False),  # the same without secrets
+    Column("suites", ARRAY(Text), nullable=False, server_default=NO_TEXTS),  # patterns; none: all
+    Column("causes", ARRAY(Text), nullable=False),
+    Column("states", ARRAY(Text), nullable=False),  # kinds of events that are told
+    Column("owners", ARRAY(Text), nullable=False, server_default=NO_TEXTS),  # none: whoever owns it
+    Column("min_change", REAL),  # of cost, as a fraction
+    Column("digest", Text),  # daily | weekly; null: each event at once
+    Column("time_zone", Text, nullable=False, server_default="UTC"),
+    Column("quiet_from", Text),  # hh:mm in that time zone
+    Column("quiet_until", Text),
+    at("created_at", default=True),
+    CheckConstraint("digest IN ('daily', 'weekly')", name="digest"),
+)
+
+notify_message = Table(
+    "notify_message",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("rule_id", ForeignKey("notify_rule.id", ondelete="CASCADE"), nullable=False),
+    Column("key", Text, nullable=False),  # what is told; a rule tells one thing once
+    Column("kind", Text, nullable=False),  # event | digest | test
+    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), index=True),
+    Column("event", Text),
+    # sending is written before the message goes out; who finds it later does not know whether it went, hence unknown
+    Column("state", Text, nullable=False, server_default="waiting"),
+    at("wanted_at", default=True),
+    Column("send_after", TIMESTAMP),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("error", Text),
+    Column("sent_at", TIMESTAMP),
+    CheckConstraint("kind IN ('event', 'digest', 'test')", name="kind"),
+    CheckConstraint("state IN ('waiting', 'sending', 'sent', 'gave_up', 'unknown')", name="state"),
+    UniqueConstraint("rule_id", "key", name="uq_notify_message_key"),
+    Index("ix_notify_message_waiting", "wanted_at", postgresql_where=text("state IN ('waiting', 'sending')")),
+)
