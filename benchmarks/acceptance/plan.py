@@ -69,7 +69,7 @@ SHAPES = (
     *(f"attn.train/{way}-causal-{length}-128" for length in (512, 8192) for way in ("flex", "best")),
     *(f"moe.layer/olmoe-16384-{how}-64-8-uniform-bf16" for how in ("loop", "capacity")),
     *(f"moe.layer/mixtral-16384-{how}-8-2-uniform-bf16" for how in ("grouped_mm", "loop", "capacity")),
-    *("attn.decode/8-8192", "attn.decode/8-8192-flex", "attn.decode/8-8192-graph"),
+    *("attn.decode/8-8192", "attn.decode/8-8192-flex"),
 )
 """Beside grouped products at OLMoE's shape, which are among what must be steady."""
 LACKING_S = 6.0
