@@ -13,7 +13,7 @@ from backend.services.triage.views import Regression
 from backend.store.notify.rules import NotifyRuleRow
 
 TOLD: Mapping[str, str] = {
-    "confirmed": "Slower since",
+    "confirmed": "Regression",
     "infra_alarm": "Not the code",
     "fixed": "Fixed",
     "withdrawn": "Withdrawn",

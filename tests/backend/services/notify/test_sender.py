@@ -79,7 +79,7 @@ def test_a_confirmed_regression_is_told_once(house: House, hook: Webhook) -> Non
     assert house.send() == 1
     assert house.send() == 0
     (told,) = hook.got
-    assert told["title"].startswith("Slower since: gpt.train rung=r03: step_ms costs")
+    assert told["title"].startswith("Regression: gpt.train rung=r03: step_ms costs")
     assert "+19.7 % (slower)" in told["message"] and "/regressions/1" in told["message"]
     with house.engine.begin() as c:  # the same event, seen again
         c.execute(text("INSERT INTO unseen_event SELECT id FROM regression_event WHERE kind = 'confirmed'"))
