@@ -21,7 +21,7 @@ from backend.services import housekeeping
 from backend.store.base import schema
 from tidemark import database
 from tidemark.checkup.finding import Finding
-from tidemark.machine.datadir import DataDirectory
+from tidemark.machine.datadir import DataDirectory, Running
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, version
 
@@ -39,8 +39,11 @@ QUIET_WEBHOOK = timedelta(days=7)
 
 def deployment(settings: Settings) -> Iterator[Finding]:
     """Every check of a deployment; none where neither a database is named nor `tidemark up` runs."""
-    if settings.database_url is None and not _runs_here(settings):
+    here = _running_here(settings)
+    if settings.database_url is None and here is None:
         return
+    # `up --port` is an option of that process alone; what runs has noted where it listens.
+    address = here.url if here is not None and settings.public_url is None else settings.address
     try:
         with database.engine_of(settings) as engine, engine.connect() as c:
             c.execute(text("SET statement_timeout = '10s'"))
@@ -49,20 +52,21 @@ def deployment(settings: Settings) -> Iterator[Finding]:
                 return
             for check in OF_DATABASE:
                 yield from check(c)
-            yield from _webhooks(c, settings)
+            yield from _webhooks(c, settings, address)
             yield from _disk(c, settings)
     except (OperationalError, Refusal) as failure:
         yield _finding("database", False, str(failure).splitlines()[0], "correct TIDEMARK_DATABASE_URL, or start it")
     yield from _broker(settings)
-    yield from _service(settings)
+    yield from _service(address)
 
 
-def _runs_here(settings: Settings) -> bool:
+def _running_here(settings: Settings) -> Running | None:
+    """What `tidemark up` runs here on a database of its own."""
     try:
         running = DataDirectory(settings.data_dir).running()
     except OSError:
-        return False
-    return running is not None and running.alive and "postgres" in running.ports
+        return None
+    return running if running is not None and running.alive and "postgres" in running.ports else None
 
 
 def _finding(name: str, good: bool, found: str, mend: str = "") -> Finding:
@@ -233,11 +237,11 @@ def _replicas(c: Connection) -> Iterator[Finding]:
         )
 
 
-def _webhooks(c: Connection, settings: Settings) -> Iterator[Finding]:
+def _webhooks(c: Connection, settings: Settings, at: str) -> Iterator[Finding]:
     """Whether deliveries would be taken at the public address, and when GitHub last sent one."""
     if settings.github_webhook_secret is None:
         return
-    address = f"{settings.address}/api/v1/webhooks/github"
+    address = f"{at}/api/v1/webhooks/github"
     try:
         unsigned = httpx.post(address, json={}, headers={"X-GitHub-Event": "ping"}, timeout=5.0).status_code
         found, good = f"{address} answers {unsigned} to an unsigned delivery", unsigned in (400, 401, 403)
@@ -292,9 +296,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _service(settings: Settings) -> Iterator[Finding]:
+def _service(address: str) -> Iterator[Finding]:
     """The service at its public address: does it answer, what is its version, its clock, its certificate."""
-    address = settings.address
     try:
         answer = httpx.get(f"{address}/readyz", timeout=5.0)
         alive = httpx.get(f"{address}/healthz", timeout=5.0)
