@@ -113,6 +113,8 @@ BENCHMARKS = tuple(
         cases=_cases_of(operation),
         meaning=f"{operation}: {_WHAT[operation]}. Each iteration starts at a barrier and lasts as long as its slowest "
         "rank; the value is the median over iterations, with the mean over ranks, as nccl-tests reports it, beside it. "
+        "latency_us, of the smallest size, has in it what the host takes to ask; latency_queued_us (GPUs) has not: the "
+        "mean of twenty calls that wait in the queue together. "
         "Payloads are whole numbers, distinct per rank, and compared exactly before anything is timed. On one rank "
         "nothing crosses a link: not applicable, never 0. The way is NCCL's own choice, or is named: NVLink SHARP on "
         "or off, or one of torch's kernels on symmetric memory (one shot, two shots, in the switch by multimem).",

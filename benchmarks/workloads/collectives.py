@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -26,6 +26,7 @@ from benchmarks.analysis.bandwidth import (
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.differentiable import DTYPES
 from benchmarks.harness.ranks import gpus_needed, require_gpus, run_ranks
+from benchmarks.harness.timing.events import queued_seconds
 from benchmarks.harness.values import Value
 from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work
 
@@ -111,6 +112,7 @@ class Collective:
             samples[size] = [max(iteration) for iteration in zip(*per_rank, strict=True)]
             found[size] = median(samples[size])
         smallest, largest = min(found), max(found)
+        queued = [max(sample) for sample in zip(*(rank.get("queued", ()) for rank in self.by_rank), strict=True)]
         line = fit_line(found)
         role = "gate" if self.device == "cuda" else "watch"
         bus = [bus_gb_per_s(self.operation, self.ranks, largest, s) for s in samples[largest]]
@@ -121,6 +123,7 @@ class Collective:
         values = [
             Value(metric="busbw_gb_per_s", unit="GB/s", value=median(bus), samples=bus, direction="higher", role=role),
             Value(metric="latency_us", unit="us", value=median(micro), samples=micro, role=role),
+            *_without_dispatch(queued),
             _shown("algbw_gb_per_s", "GB/s", algorithm_gb_per_s(largest, found[largest]), "higher"),
             _shown(
                 "busbw_rank_mean_gb_per_s",
@@ -155,6 +158,13 @@ class Collective:
         return {"curve": self.curve}
 
 
+def _without_dispatch(queued: Sequence[float]) -> list[Value]:
+    """The latency without the host's part; nothing where the host itself moves the data."""
+    micro = [1e6 * seconds for seconds in queued]
+    unit: dict[str, Any] = {"unit": "us", "role": "watch"}
+    return [Value(metric="latency_queued_us", value=median(micro), samples=micro, **unit)] if micro else []
+
+
 def _shown(metric: str, unit: str, value: float, direction: str = "lower") -> Value:
     return Value(metric=metric, unit=unit, value=value, direction=direction, role="derived")
 
@@ -169,7 +179,7 @@ def _size_name(size: float) -> str:
 def sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
     """One rank's part: check, then time, each size."""
     operation, device = Operation(argument["operation"]), argument["device"]
-    wrong, seconds = 0, []
+    wrong, seconds, queued = 0, [], []
     for size in argument["sizes"]:
         if (argument["transport"] or "").startswith("symm"):
             ready = prepare_symmetric(operation, rank, ranks, int(size), argument["transport"])
@@ -178,7 +188,9 @@ def sweep(rank: int, ranks: int, argument: dict[str, Any]) -> dict[str, Any]:
             ready = prepare(operation, payload, int(size), in_place=argument["in_place"])
         wrong += check(operation, rank, ranks, ready)
         seconds.append(_timed(ready, device, argument["seconds_per_size"]))
-    return {"wrong": wrong, "seconds": seconds}
+        if device == "cuda" and size == min(argument["sizes"]):
+            queued = queued_seconds(ready.call, partial(_begin_together, ready))
+    return {"wrong": wrong, "seconds": seconds, "queued": queued}
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,9 +390,13 @@ def _timed(ready: Ready, device: str, seconds: float) -> list[float]:
     return [_once(ready, device) for _ in range(iterations)]
 
 
-def _once(ready: Ready, device: str) -> float:
+def _begin_together(ready: Ready) -> None:
     ready.refill()
     dist.barrier()
+
+
+def _once(ready: Ready, device: str) -> float:
+    _begin_together(ready)
     if device == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()

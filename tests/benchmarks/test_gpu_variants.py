@@ -284,6 +284,18 @@ def test_under_torchrun_one_rank_is_measured_by_one_rank_only():
     assert "without torchrun" in two["none"].not_applicable
 
 
+def test_a_latency_is_stated_with_the_hosts_part_and_without_it():
+    case = BY_ID["coll.all_reduce"].cases(Preset.CPU)[0]
+    made = Collective(job("coll.all_reduce", **{**case.config, "sizes": [2**10, 2**30]}))
+    alike = {"wrong": 0, "seconds": [[3e-5] * 3, [0.0152] * 3]}
+    made.by_rank = [{**alike, "queued": [8e-6, 9e-6, 8e-6]}, {**alike, "queued": [7e-6, 7e-6, 9e-6]}]
+    found = {value.metric: value for value in made.figures()}
+    assert found["latency_us"].value == pytest.approx(30)
+    assert found["latency_queued_us"].value == pytest.approx(9), "of each sample the slowest rank's"
+    made.by_rank = [{**alike, "queued": []}] * 2
+    assert "latency_queued_us" not in {value.metric for value in made.figures()}, "over gloo the host is all there is"
+
+
 def test_a_sweep_is_kept_as_a_curve():
     case = BY_ID["coll.all_reduce"].cases(Preset.CPU)[0]
     made = Collective(job("coll.all_reduce", **{**case.config, "sizes": [2**10, 2**30]}))

@@ -7,6 +7,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from benchmarks.harness.timing.device import Device
 from benchmarks.harness.timing.marks import Marks, NoMarks
 
 CALIBRATION_STEPS = 15
@@ -15,12 +16,15 @@ PRODUCT_SIDE = 1024
 
 
 class Slowed:
-    """A workload whose every step costs a fraction more; in all else it is the one it wraps."""
+    """A workload whose every step costs a fraction more; in all else it is the one it wraps.
 
-    def __init__(self, workload: Any, fraction: float, device: str) -> None:
+    On an accelerator the step and what slows it are timed on `queue`, by default the current device's.
+    """
+
+    def __init__(self, workload: Any, fraction: float, device: str, queue: Device | None = None) -> None:
         if fraction <= 0:
             raise ValueError(f"a slow-down of {fraction} is none; it is a fraction above 0, e.g. 0.02")
-        self._workload, self._device = workload, device
+        self._workload, self._device, self._queue = workload, device, queue
         seconds = self._seconds_of_a_step() * fraction
         if device == "cpu":
             self._spend = lambda: _spin(seconds)
@@ -32,7 +36,7 @@ class Slowed:
         # Work, not sleep: a device at its power limit cools while it sleeps, and makes up for it in the step.
         left, right = (torch.randn(PRODUCT_SIDE, PRODUCT_SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
         into = torch.empty_like(left)
-        each = median(events.seconds_under_load([lambda: torch.mm(left, right, out=into)]))
+        each = median(events.seconds_under_load([lambda: torch.mm(left, right, out=into)], queue))
         self._spend = partial(_multiply, left, right, into, max(1, round(seconds / each)))
 
     def __getattr__(self, name: str) -> Any:
@@ -55,7 +59,8 @@ class Slowed:
         from benchmarks.harness.timing import events
 
         flush = getattr(self._workload, "flushes", False)
-        return median(events.measure_steps(self._workload.step, events.StepBudget.smoke(), flush=flush).step_s)
+        budget = events.StepBudget.smoke()
+        return median(events.measure_steps(self._workload.step, budget, self._queue, flush=flush).step_s)
 
 
 def _spin(seconds: float) -> None:
