@@ -10,7 +10,7 @@ PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint format lock bench soak simulate docs screenshots clean
+.PHONY: help up demo setup test lint format lock bench soak simulate docs site screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -61,6 +61,10 @@ lock: $(VENV)/installed-dev  ## write requirements/ anew: the newest versions th
 
 docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings, speed)
 	@$(PYTHON) docs/generate.py
+
+site: $(VENV)/installed-dev  ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --site-dir build/site
+	@echo "open build/site/index.html"
 
 screenshots: $(VENV)/installed-dev  ## docs/images anew, from a running `make up` (URL=http://127.0.0.1:8000)
 	@$(PYTHON) tests/provide_chromium.py

@@ -1,4 +1,4 @@
-"""Writes the documents that can be generated: rule, command line, settings, speed, licences of third parties.
+"""Writes the documents that can be generated: rule, commands, API, metrics, settings, speed, licences.
 
 make docs        writes them; a test says when they are stale
 """
@@ -90,6 +90,46 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+def api() -> str:
+    """Every route of the API, from its OpenAPI description."""
+    from sqlalchemy import create_engine
+
+    from backend.api import create_api
+    from backend.services.base.config import ServiceConfig
+
+    lines = [
+        NOTE,
+        "# The API\n",
+        "A running service describes every parameter and answer at `/openapi.json`. These are its routes:\n",
+        "| method | route | what it does |",
+        "|---|---|---|",
+    ]
+    nowhere = "postgresql+psycopg://nowhere"  # describing needs no database; the engine connects when it is asked
+    config = ServiceConfig(database_url=nowhere, redis_url="redis://nowhere", data_dir=HERE)
+    for route, methods in sorted(create_api(config, create_engine(nowhere)).openapi()["paths"].items()):
+        for method, said in methods.items():
+            sentence = " ".join(said.get("description", said["summary"]).split("\n\n")[0].split()).replace("|", "\\|")
+            lines.append(f"| {method.upper()} | `{route}` | {sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    """Every family of figures for Prometheus."""
+    from backend.api.metrics import families
+
+    lines = [
+        NOTE,
+        "# Metrics\n",
+        "`GET /metrics` answers in Prometheus' text format. A dashboard and alerts stand in `deploy/`.\n",
+        "| metric | kind | what it counts |",
+        "|---|---|---|",
+    ]
+    for family in families():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        lines.append(f"| `{name}` | {family.type} | {family.documentation} |")
+    return "\n".join(lines) + "\n"
+
+
 def performance() -> str:
     """The figures of the last bench that was kept, with what they were taken on."""
     said = json.loads((HERE / "results" / "performance.json").read_text())
@@ -160,6 +200,8 @@ def canonical(name: str) -> str:
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "rule.md": rule,
     "commands.md": commands,
+    "api.md": api,
+    "metrics.md": metrics,
     "settings.md": settings,
     "performance.md": performance,
     "../THIRD_PARTY.md": third_parties,

@@ -7,10 +7,11 @@ PROMETHEUS_MULTIPROC_DIR (tidemark/several.py does); any of them answers for all
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
@@ -118,3 +119,9 @@ def route_of(scope: Any) -> str:
 
 API_PREFIX = "/api/v1"
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def families() -> list[Metric]:
+    """Every family that /metrics can answer with, without samples of stored figures: what the reference lists."""
+    nothing = Figures(**{each.name: {} for each in fields(Figures)})
+    return [*Metrics("").registry.collect(), *_Stored(nothing, "").collect()]

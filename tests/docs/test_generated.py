@@ -18,7 +18,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["rule.md", "commands.md", "settings.md", "performance.md"])
+@pytest.mark.parametrize("name", ["rule.md", "commands.md", "api.md", "metrics.md", "settings.md", "performance.md"])
 def test_a_generated_document_is_not_stale(name: str) -> None:
     assert (DOCS / name).read_text() == generator().DOCUMENTS[name](), f"docs/{name} is stale: run `make docs`"
 
