@@ -271,7 +271,7 @@ class AttentionDecoding(Differentiable):
         self.B, self.H, self.G, self.S, self.D = (
             int(config[key]) for key in ("batch_size", "heads", "kv_heads", "length", "head_dim")
         )
-        self.backend, self.launch = str(config["backend"]), str(config["launch"])
+        self.backend, self.launch = str(config["backend"]), str(config.get("launch", "calls"))
         self._flex = FlexAttention(self.device, gqa=self.H != self.G)
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         self.compiles = self.backend == "flex" and self.device == "cuda" and self.plugin is None
