@@ -3,8 +3,8 @@
 They go through the driver of the caller's own connection, hence within its transaction, in libpq's pipeline mode
 (`psycopg.pq`). Cursors are left out: making one, finding every value's type, and a look at the socket after each
 statement were a third of a small delivery's time. Every statement is prepared under a name of its own. The driver
-forgets all prepared statements of a connection when it rolls back, so after a rollback the server is asked for those
-that are left.
+forgets all prepared statements of a connection when it rolls back or drops something, so after that the server is
+asked for those that are left.
 
 The server finds the types of parameters by itself, so what could be of several types is cast in the SQL.
 """
@@ -211,11 +211,18 @@ def _forget_prepared(c: Connection, *_: Any) -> None:
     c.info.pop("wire", None)
 
 
+@event.listens_for(Engine, "after_cursor_execute")
+def _forget_what_a_drop_may_touch(c: Connection, _cursor: Any, statement: str, *_: Any) -> None:
+    if _DROPS.match(statement):
+        c.info.pop("wire", None)
+
+
 def _ready(statements: Sequence[Statement]) -> list[_Ready]:
     return [(parsed := _parsed(sql), *_encoded(parsed, values)) for sql, values in statements]
 
 
 _PREPARED = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'tidemark-%'"
+_DROPS = re.compile(r"\s*(DROP|ALTER|DISCARD|DEALLOCATE)\b", re.IGNORECASE)
 _NUMBERS = itertools.count(1)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 

@@ -230,3 +230,13 @@ def test_statements_stay_prepared_after_a_commit_and_are_prepared_again_where_a_
                 assert wire.send(c, ask)[0][0].n == 1
     finally:
         engine.dispose()
+
+
+def test_statements_are_prepared_again_after_something_was_dropped(connection: Connection) -> None:
+    for _ in range(8):  # so often that the driver prepares it, and has something to forget
+        connection.execute(text("SELECT 1"))
+    assert wire.send(connection, ("SELECT 7 AS n", {}))[0][0].n == 7
+    connection.execute(text("CREATE TABLE short_lived (n int)"))
+    connection.execute(text("DROP TABLE short_lived"))
+    connection.execute(text("SELECT 1"))  # the driver has all prepared statements forgotten now
+    assert wire.send(connection, ("SELECT 7 AS n", {}))[0][0].n == 7
