@@ -63,7 +63,7 @@ class RangeCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Onset:
+class RegressionOnset:
     """Where gates of a regression began to show it: one place, else it may be two cases."""
 
     position: int
@@ -328,7 +328,7 @@ def facts(detail: RegressionDetail, face: AffectedSeries | None, now: datetime) 
 MERGE_CHOICES = 30
 
 
-def onsets_of(detail: RegressionDetail) -> list[Onset]:
+def onsets_of(detail: RegressionDetail) -> list[RegressionOnset]:
     """The onsets of the gates that still show it, the oldest first."""
     counts = Counter(each.onset_position for each in detail.affected if each.role == "gate" and each.state in LIVE)
     shas = {commit.position: commit.sha[:7] for commit in detail.suspects}
@@ -337,7 +337,7 @@ def onsets_of(detail: RegressionDetail) -> list[Onset]:
     if bad is not None and own is not None:
         shas[own] = bad.sha[:7]
     return [
-        Onset(position=at, name=shas.get(at, f"position {at}"), series=count, is_its_own=at == own)
+        RegressionOnset(position=at, name=shas.get(at, f"position {at}"), series=count, is_its_own=at == own)
         for at, count in sorted(counts.items())
     ]
 

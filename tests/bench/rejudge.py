@@ -23,7 +23,7 @@ from tests.bench.registry import Figure, row
 from tests.bench.stage import Stage
 from tests.bench.writes import METRICS, RESULTS, bodies
 
-OPERATOR = Principal(name="bench", scopes=frozenset({Scope.ADMIN}), project_id=None, via=Via.TOKEN)
+OPERATOR = Principal(name="bench", scopes=frozenset(Scope), project_id=None, via=Via.TOKEN)
 AGAIN_S, PREVIEW_S, IMPORT_S = 3, 1, 15
 IMPORTED_RUNS, IMPORTED_RESULTS = 1_000, 20
 DRAGGED = (0.06, 0.07, 0.04)

@@ -52,7 +52,7 @@ def test_a_token_is_shown_once_listed_without_its_secret_and_revoked(url: str) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--scope", "root"), "read, write, worker, approve, admin"),
+        (("--scope", "root"), "read, submit, write, worker, approve, admin"),
         (("--scope", "read", "--project", "no/such"), "no/such"),
     ],
 )

@@ -17,7 +17,7 @@ from fleet_synthetic import Fleet
 from sqlalchemy import Connection, text
 
 from backend.contract import parse_run
-from backend.services.base.principal import Principal, Via
+from backend.services.base.principal import Principal, Scope, Via
 from backend.services.ingest.record import record_run
 from backend.services.ingest.session_round import deliver_round
 from backend.services.joint.detector import JointDetectors
@@ -26,7 +26,7 @@ from backend.services.triage import machine_alarms
 SUITE = "fleet"
 DRIFTS = 70, 135
 """Commits between which a benchmark loses 12 %, a little at each."""
-CALLER = Principal(name="tests", via=Via.TOKEN, scopes=frozenset())
+CALLER = Principal(name="tests", via=Via.TOKEN, scopes=frozenset(Scope))
 
 
 class SmallFleet(Fleet):

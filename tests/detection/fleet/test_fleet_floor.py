@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def ours():
-    return table.evaluate(table.Stream, [4, 11, 112])
+    return table.evaluate(table.JudgeStream, [4, 11, 112])
 
 
 @pytest.mark.parametrize(

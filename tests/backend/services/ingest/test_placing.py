@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import text
 
 from backend.importers import Context
-from backend.services.base.principal import Principal, Scope, Via
+from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.ingest.imports import ImportAnswer, import_file
 from backend.services.ingest.placing import Dated, merged
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ANYONE = Principal(name="test", via=Via.TOKEN, scopes=frozenset({Scope.READ, Scope.WRITE}))
+ANYONE = Principal(name="test", via=Via.TOKEN, scopes=IMPLIED[Scope.WRITE])
 
 
 def sha(number: int) -> str:

@@ -17,7 +17,7 @@ from backend.contract import parse_run
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
-from backend.services.base.principal import Principal, Scope, Via
+from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.ingest.record import record_run
 from backend.services.plans import backfill
 from backend.services.plans.backfill import AHEAD, BackfillWish
@@ -25,7 +25,7 @@ from backend.services.repository import sync
 
 SLUG = "northsea/loom"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ADA = Principal(name="ada", via=Via.TOKEN, scopes=frozenset({Scope.WRITE}))
+ADA = Principal(name="ada", via=Via.TOKEN, scopes=IMPLIED[Scope.WRITE])
 OLD = '[suite.old]\ncommand = "python bench.py"\npaths = ["*.py", "tidemark.toml"]\n'
 NEW = OLD + '[suite.new]\ncommand = "python bench.py"\npaths = ["*.py", "tidemark.toml"]\n'
 COMMITS = 24
