@@ -141,7 +141,7 @@ def test_a_series_is_held_against_a_commit_of_the_readers_choice(loom: Site, vis
     page.locator(f"tr[data-c='{guilty.sha}'] td.vc.r").first.hover()
     page.locator(".pop").get_by_role("link", name=re.compile("^Series")).click()
     page.get_by_role("link", name=f"pin {good}").click()
-    expect(page.get_by_text(re.compile(r"^Against .*: .* now, .* there: \+24"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Against .*: .* now, .* there: ▼ ?24"))).to_be_visible()
     expect(page.locator("#trend .annotation-text").get_by_text(good)).to_be_visible()
     page.reload()
     page.get_by_role("link", name="Compare, with intervals").click()

@@ -25,8 +25,8 @@ PATH = "/projects/{project:path}/notifications"
 class RuleChangeBody(RequestBody):
     """Fields left out stay as they are."""
 
-    name: Text = ""
-    address: Address = Field(default="", description="an Apprise address; it is never shown again")
+    name: Text = Field(default_factory=str)
+    address: Address = Field(default_factory=str, description="an Apprise address; it is never shown again")
     suites: Texts = Field(default=[], description="patterns of suites; none: all")
     causes: Texts = Field(default=[], description="code, or hardware, environment and method for alarms of machines")
     states: Texts = Field(default=[], description="events that are told")
