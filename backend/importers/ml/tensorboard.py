@@ -60,7 +60,11 @@ def read(file: ResultFile, context: Context) -> Draft:
             metric.reading((), samples=finite, where=f"{file.name} {tag}", benchmark="training", variant={},
                            suite="tensorboard", at=moment_of(began))
         )  # fmt: skip
-    if left:
+    if not scalars:
+        draft.refuse(file.name, "holds no scalars: nothing was logged in this run")
+    elif not draft.readings:
+        draft.refuse(file.name, f"no tag says anything of speed or memory: {', '.join(sorted(left)[:20])}")
+    elif left:
         draft.note(f"tags left out, which say nothing of speed or memory: {', '.join(sorted(left)[:20])}")
     return draft
 

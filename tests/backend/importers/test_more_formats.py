@@ -209,6 +209,14 @@ def test_scalars_of_an_event_file_are_samples_and_losses_are_left_out(as_tensor:
     assert "global_avg_loss" in " ".join(imported.notes)
 
 
+@pytest.mark.parametrize(("tags", "reason"), [((), "no scalars"), (("loss", "lr"), "speed or memory: loss, lr")])
+def test_an_event_file_without_a_speed_is_refused_with_the_reason(tags: tuple[str, ...], reason: str) -> None:
+    began = record(bytes([1 << 3 | 1]) + struct.pack("<d", 1758464000.0) + field(3, b"brain.Event:2"))
+    data = b"".join([began, *(scalar(tag, 1.0, as_tensor=False) for tag in tags)])
+    imported = read("events.out.tfevents.1.host", data, variant={"config": "llama3-8b"})
+    assert not imported.runs and reason in imported.problems[0].reason
+
+
 def test_a_page_of_conbenchs_answer_holds_its_results() -> None:
     result = {"tags": {"name": "file-read", "cpu_count": None}, "stats": {"data": [0.2, 0.3], "unit": "s"}}
     imported = read("page.json", {"data": [result], "metadata": {"next_page_cursor": None}})
