@@ -17,6 +17,8 @@ from backend.identity.provider import ProviderIdentity, Refused, SignInAttempt, 
 SCOPE = "openid profile email"
 # Public keys alone: a provider that signs with the client's secret cannot be told from the client.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+UNVERIFIED = "sub:"
+"""Before a subject that looks like an address, which may be anybody's choice: it is not who has that address."""
 KNOWN_FOR_S = 3600.0
 ASK_AGAIN_S = 10.0  # for keys, when a token names one that is not known
 LEEWAY_S = 60
@@ -68,7 +70,7 @@ class OpenIdProvider:
         subject = str(claims["sub"])
         # An address that the provider does not vouch for may be anybody's.
         address = text_of(claims, "email").lower() if claims.get("email_verified") is True else ""
-        login = address or subject
+        login = address or (subject if "@" not in subject else f"{UNVERIFIED}{subject}")
         name = text_of(claims, "name") or text_of(claims, "preferred_username") or login
         return ProviderIdentity(provider=self.key, subject=subject, login=login, name=name)
 

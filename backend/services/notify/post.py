@@ -27,6 +27,8 @@ SCHEMES = (
 )  # fmt: skip
 HIDDEN_WHOLE = frozenset({"json", "jsons", "ntfy", "ntfys"})
 """Of these a path may be the secret."""
+NAMES_A_FILE = frozenset({"template", "pgp", "pgppub", "pgpprv", "wkd"})
+"""Parameters by which Apprise would read files of this machine, or post what stands in them."""
 CONNECT_S, ANSWER_S, PATIENCE_S = 10.0, 30.0, 60.0
 SECRET = re.compile(r"[^/:@?&=,\s]{6,}")
 
@@ -90,12 +92,15 @@ def post(letter: Letter) -> Posted:
 
 def _service(address: str) -> Any:
     """Apprise's plugin for the address."""
-    from apprise import Apprise
+    from apprise import Apprise, URLBase
 
     scheme = address.partition("://")[0].lower()
     if scheme not in SCHEMES or "://" not in address:
         raise AddressNotAccepted(f"{scheme[:20]}:// is not accepted; accepted: {', '.join(SCHEMES)}")
     logging.getLogger("apprise").propagate = False  # it would log the address
+    parameters = (URLBase.parse_url(address, verify_host=False) or {}).get("qsd", {})
+    if unfit := sorted(NAMES_A_FILE.intersection(parameters)):
+        raise AddressNotAccepted(f"{unfit[0]}= is not accepted: nothing but the message is read, and sent")
     found = Apprise.instantiate(address, suppress_exceptions=True)
     if found is None:
         raise AddressNotAccepted(f"this is no address of {scheme}:// as Apprise reads it")

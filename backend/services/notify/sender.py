@@ -97,11 +97,14 @@ class NotifySender:
             if quiet is not None:
                 outbox.set_state(c, ids, "waiting", send_after=quiet)
                 return 0
+            claimed = outbox.claim(c, ids)
+            rows = [row for row in rows if row.id in claimed]
+            if not rows:  # another process told it meanwhile
+                return 0
             written = self._written(c, rule, rows, now)
             if written is None:
-                outbox.set_state(c, ids, "gave_up", error="the regression is gone")
+                outbox.set_state(c, claimed, "gave_up", error="the regression is gone")
                 return 0
-            outbox.set_state(c, ids, "sending", attempts=1)
         letter = Letter(
             address=rule.address,
             title=written.title,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from backend.identity.openid import UNVERIFIED
 from backend.services.base.confine import require_all, require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import OF_ROLE, Principal, Role, Scope
@@ -59,7 +60,7 @@ def remove_role(c: Connection, by: Principal, project: str | None, login: str, *
     """Take a person's role back."""
     _require(c, by, Scope.ADMIN, project)
     number = _number(c, project)
-    for account in store.with_login(c, login.strip().lower()):
+    for account in store.with_login(c, login.strip()):
         before = store.role_of(c, account.id, number)
         if before is None:
             continue
@@ -89,13 +90,13 @@ def assignable(c: Connection) -> Sequence[AccountRow]:
 
 def name_of(c: Connection, text: str) -> str:
     """The name of whom this text names by login; else the text itself, which may be anybody's name."""
-    found = store.with_login(c, text.lower())
+    found = store.with_login(c, text)
     return (found[0].name or found[0].login) if found else text
 
 
 def name_of_assignee(c: Connection, login: str) -> str:
     """The name that stands where a person of this login is shown."""
-    found = store.with_login(c, login.strip().lower())
+    found = store.with_login(c, login.strip())
     if not found:
         raise NotFound.of("person", login, [each.login for each in store.accounts(c, 20)])
     return found[0].name or found[0].login
@@ -114,7 +115,7 @@ def _number(c: Connection, project: str | None) -> int | None:
 
 def _account(c: Connection, login: str, provider: str | None, now: datetime) -> int:
     """The account of this login, made where there is none: of the OpenID provider for an address, else of GitHub."""
-    login = login.strip().lower()
+    login = login.strip()
     if provider is not None and provider not in PROVIDERS:
         raise BadRequest.field("provider", provider, PROVIDERS)
     if not LOGIN.match(login):
@@ -125,6 +126,8 @@ def _account(c: Connection, login: str, provider: str | None, now: datetime) -> 
     if found:
         return found[0].id
     meant = provider or ("openid" if "@" in login else "github")
+    if meant != "openid" or not login.startswith(UNVERIFIED) and "@" in login:
+        login = login.lower()  # as it will be when they sign in; the number that a provider has for somebody stays
     if meant == "github" and not GITHUB_LOGIN.match(login):
         raise BadRequest.field("login", login, "a GitHub login, or an address with @")
     return store.name_account(c, meant, login, now)

@@ -15,16 +15,23 @@ from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.store.base import projects as store
 
+OF_THE_SERVICE: Mapping[str, str] = {
+    "repository_url": "where the repository of a project is",
+    "trusted": "whether the commits of a project may run unprotected",
+}
+
 
 def save(c: Connection, by: Principal, slug: str, *, now: datetime, **change: Unpack[ProjectChange]) -> Saved:
-    """Make a project or change it. Whether its commits may run unprotected is for who administers the service."""
+    """Make a project or change it. Where its repository is, and whether its commits may run unprotected, is for who
+    administers the service: repositories are read by the service, as whoever it is there."""
     known = store.find(c, slug)
     if known is None:
         require_all(c, by, Scope.ADMIN)
     else:
         require_of(c, by, Scope.ADMIN, "project", slug)
-        if change.get("trusted", known.trusted) != known.trusted and not by.may(Scope.ADMIN):
-            raise Forbidden("whether the commits of a project may run unprotected is for administrators of the service")
+        for name, what in OF_THE_SERVICE.items():
+            if not by.may(Scope.ADMIN) and change.get(name, getattr(known, name)) != getattr(known, name):
+                raise Forbidden(f"{what} is for administrators of the service")
     saved = projects.save_project(c, slug, now=now, **change)
     audit.record(c, by, Did.SAVED_PROJECT, slug, now=now, project=slug, made=saved.created, change=_shown(change))
     return saved

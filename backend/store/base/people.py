@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, select, text
+from sqlalchemy import Connection, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables.access import account, member
@@ -86,8 +86,8 @@ def accounts(c: Connection, limit: int) -> list[AccountRow]:
 
 
 def with_login(c: Connection, login: str, provider: str | None = None) -> list[AccountRow]:
-    """Who is known under this login: nobody, somebody, or one for each provider."""
-    found = ACCOUNTS.where(account.c.login == login)
+    """Who is known under this login, however it is capitalised: nobody, somebody, or one for each provider."""
+    found = ACCOUNTS.where(func.lower(account.c.login) == login.lower())
     if provider is not None:
         found = found.where(account.c.provider == provider)
     return [AccountRow(**row._mapping) for row in c.execute(found.order_by(account.c.id))]

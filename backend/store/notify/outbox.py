@@ -91,6 +91,17 @@ def due(c: Connection, now: datetime, limit: int) -> list[MessageRow]:
     return [MessageRow(**row._mapping) for row in rows]
 
 
+def claim(c: Connection, ids: Sequence[int]) -> list[int]:
+    """Mark messages as being sent; those of them that still waited. Nobody else sends these."""
+    statement = (
+        update(notify_message)
+        .where(notify_message.c.id.in_(ids), notify_message.c.state == "waiting")
+        .values(state="sending", error=None, send_after=None, attempts=notify_message.c.attempts + 1)
+        .returning(notify_message.c.id)
+    )
+    return list(c.execute(statement).scalars())
+
+
 def set_state(
     c: Connection,
     ids: Sequence[int],
@@ -99,9 +110,7 @@ def set_state(
     error: str | None = None,
     send_after: datetime | None = None,
     sent_at: datetime | None = None,
-    attempts: int = 0,
 ) -> None:
-    """`attempts`: how many more there were."""
     c.execute(
         update(notify_message)
         .where(notify_message.c.id.in_(ids))
@@ -110,7 +119,6 @@ def set_state(
             error=None if error is None else error[:2000],
             send_after=send_after,
             sent_at=sent_at,
-            attempts=notify_message.c.attempts + attempts,
         )
     )
 

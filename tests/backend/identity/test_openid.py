@@ -78,6 +78,12 @@ def test_an_address_that_is_not_verified_names_nobody(provider: TestProvider) ->
         assert sign_in(signing_in(provider)).login == provider.subject
 
 
+def test_a_subject_that_looks_like_an_address_is_not_who_has_it(provider: TestProvider) -> None:
+    provider.claims["email_verified"] = False
+    provider.subject = "boss@example.org"
+    assert sign_in(signing_in(provider)).login == "sub:boss@example.org"
+
+
 def test_a_provider_that_tells_addresses_elsewhere_is_asked_there(provider: TestProvider) -> None:
     provider.claims = {"preferred_username": "ada"}
     ada = sign_in(signing_in(provider))

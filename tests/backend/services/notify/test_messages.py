@@ -4,7 +4,7 @@ from backend.services.notify.messages import MessageSection, of_digest, of_test
 
 
 def test_what_strangers_wrote_is_no_markup_and_mentions_nobody() -> None:
-    lines = (("<!here> @channel **bold** [x](http://evil.example) `code`", ""),)
+    lines = (("<!here> @channel **bold** [x](http://evil.example) hthttp://tp://evil.example `code`", ""),)
     written = of_test("demo/loom", lines[0][0], "http://t.example")
     for word in ("<!here>", "@channel", "**bold**", "[x]", "http://evil", "`"):
         assert word not in written.title and word not in written.markdown.partition("\n")[0]

@@ -28,6 +28,21 @@ def test_an_address_of_anything_but_the_known_services_is_refused(address: str) 
 @pytest.mark.parametrize(
     "address",
     [
+        "workflow://127.0.0.1:9/aaaabbbbcccc/ddddeeee?template=/etc/card.json",
+        "workflow://127.0.0.1:9/aaaabbbbcccc/ddddeeee?%54emplate=file:///etc/card.json",
+        "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#perf?template=http://169.254.169.254/",
+        "mailto://ada:secret@example.org?pgp=sign&pgpprv=/etc/key.asc",
+    ],
+)
+def test_an_address_that_has_files_of_this_machine_read_is_refused(address: str) -> None:
+    with pytest.raises(AddressNotAccepted, match="is not accepted: nothing but the message"):
+        shown_address(address)
+    assert post(Letter(address=address, title="t", markdown="m", html="m")).is_refused
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
         *(f"json://{host}:9/x" for host in ("127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1")),
         *(f"mailto://{host}:9?from=a@b.org&to=c@b.org" for host in ("127.0.0.1", "localhost", "10.0.0.1")),
     ],

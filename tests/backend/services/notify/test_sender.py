@@ -102,6 +102,16 @@ def test_a_mail_has_html_and_text_that_lead_to_the_page(house: House) -> None:
         assert "gpt.train" in body and "http://127.0.0.1:8000/regressions/1" in body
 
 
+def test_what_another_process_sends_meanwhile_is_not_sent_twice(house: House, hook: Webhook) -> None:
+    for _ in range(2):
+        house.rule(hook.address)
+    house.deliver()
+    others = [house.send]
+    hook.before_answer = lambda: others.pop()() if others else None
+    house.send()
+    assert len(hook.got) == 2
+
+
 def test_who_is_killed_between_sending_and_marking_does_not_send_again(house: House, hook: Webhook) -> None:
     house.rule(hook.address)
     house.deliver()

@@ -31,6 +31,21 @@ def test_a_login_that_means_two_people_is_refused_until_the_provider_is_named(co
     members.set_role(connection, ROOT, None, "ada", "viewer", provider="openid", now=NOW)
 
 
+@pytest.mark.parametrize("has_signed_in", [True, False])
+def test_who_has_no_verified_address_is_named_by_what_the_provider_calls_them(
+    connection: Connection, has_signed_in: bool
+) -> None:
+    def sign_in() -> int:
+        return people.signed_in(connection, "openid", subject="AbC-9", login="AbC-9", name="Ada", now=NOW)
+
+    if has_signed_in:
+        sign_in()
+    members.set_role(connection, ROOT, None, "AbC-9", "viewer", provider="openid", now=NOW)
+    assert people.role_of(connection, sign_in(), None) == "viewer"
+    members.remove_role(connection, ROOT, None, "AbC-9", now=NOW)
+    assert people.role_of(connection, sign_in(), None) is None
+
+
 def test_everybody_who_is_known_may_be_assigned_and_is_called_by_name(connection: Connection) -> None:
     people.signed_in(connection, "github", subject="7", login="ada", name="Ada Lovelace", now=NOW)
     people.name_account(connection, "github", "bob", NOW)

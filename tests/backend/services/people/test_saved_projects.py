@@ -23,6 +23,11 @@ def test_an_administrator_of_a_project_changes_it_but_not_what_endangers_workers
     assert projects.find_project(connection, "a/b").private
     with pytest.raises(Forbidden, match="administrators of the service"):
         saved_projects.save(connection, ada, "a/b", trusted=True, now=NOW)
+    saved_projects.save(connection, ROOT, "a/b", trusted=True, repository_url="https://example.org/a.git", now=NOW)
+    for elsewhere in ("file:///var/lib/tidemark/mirrors/1.git", "https://example.org/secret.git", None):
+        with pytest.raises(Forbidden, match="where the repository"):
+            saved_projects.save(connection, ada, "a/b", repository_url=elsewhere, now=NOW)
+    saved_projects.save(connection, ada, "a/b", repository_url="https://example.org/a.git", now=NOW)
     with pytest.raises(Forbidden):
         saved_projects.save(connection, ada, "new/one", now=NOW)
     with pytest.raises(Forbidden):

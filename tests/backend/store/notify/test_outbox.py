@@ -18,7 +18,8 @@ def test_a_rule_is_told_of_one_thing_once(connection: Connection) -> None:
     rule = service.add(connection, ROOT, "a/b", {"name": "us", "address": ADDRESS}, NOW).id
     first = outbox.want(connection, rule, "R-1 fixed 0", "event", now=NOW)
     assert first is not None and outbox.want(connection, rule, "R-1 fixed 0", "event", now=NOW) is None
-    outbox.set_state(connection, [first], "waiting", send_after=NOW + timedelta(hours=1), attempts=1)
+    assert outbox.claim(connection, [first]) == [first] and outbox.claim(connection, [first]) == []
+    outbox.set_state(connection, [first], "waiting", send_after=NOW + timedelta(hours=1))
     assert outbox.due(connection, NOW, 9) == []
     (row,) = outbox.due(connection, NOW + timedelta(hours=1), 9)
     assert row.attempts == 1
