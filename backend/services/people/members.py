@@ -126,7 +126,7 @@ def _account(c: Connection, login: str, provider: str | None, now: datetime) -> 
     if found:
         return found[0].id
     meant = provider or ("openid" if "@" in login else "github")
-    if meant != "openid" or not login.startswith(UNVERIFIED) and "@" in login:
+    if meant != "openid" or (not login.startswith(UNVERIFIED) and "@" in login):
         login = login.lower()  # as it will be when they sign in; the number that a provider has for somebody stays
     if meant == "github" and not GITHUB_LOGIN.match(login):
         raise BadRequest.field("login", login, "a GitHub login, or an address with @")
