@@ -98,7 +98,7 @@ def _service(address: str) -> Any:
     if scheme not in SCHEMES or "://" not in address:
         raise AddressNotAccepted(f"{scheme[:20]}:// is not accepted; accepted: {', '.join(SCHEMES)}")
     logging.getLogger("apprise").propagate = False  # it would log the address
-    parameters = (URLBase.parse_url(address, verify_host=False) or {}).get("qsd", {})
+    parameters = (URLBase.parse_url(address, verify_host=False) or {}).get("qsd", {})  # type: ignore[no-untyped-call]
     if unfit := sorted(NAMES_A_FILE.intersection(parameters)):
         raise AddressNotAccepted(f"{unfit[0]}= is not accepted: nothing but the message is read, and sent")
     found = Apprise.instantiate(address, suppress_exceptions=True)
