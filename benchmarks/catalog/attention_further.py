@@ -83,15 +83,18 @@ def _paged_cases(preset: Preset) -> tuple[Case, ...]:
     small = {"heads": 8, "kv_heads": 2, "head_dim": 64, "page": 32, "batch_size": 4, "length": 256}
     large = {"heads": 32, "kv_heads": 8, "head_dim": 128, "page": 128, "batch_size": 64, "length": 8192}
     sizes = small if preset is Preset.CPU else large
+    lacking = {"flex": COMPILED, "block_table": ONLY_CUDA}
+    # FlashAttention-2 takes tables of pages whose size is a multiple of 256.
+    pages = {"block_table": {"page": 256}}
     return tuple(
         _case(
             preset,
             {"how": how, "batch": sizes["batch_size"], "length": sizes["length"]},
-            {**sizes, "how": how},
+            {**sizes, "how": how, **pages.get(how, {})},
             how,
-            COMPILED if how == "flex" else None,
+            lacking.get(how),
         )
-        for how in ("gather", "flex")
+        for how in ("gather", "flex", "block_table")
     )
 
 
@@ -146,10 +149,12 @@ BENCHMARKS = (
         cases=_paged_cases,
         meaning="Decoding as servers do it: each sequence's keys and values lie in pages of 128 tokens scattered over "
         "a pool. `gather` copies them into a row and calls SDPA; `flex` gives FlexAttention a block mask that finds "
-        "them. The check changes all pages that a sequence does not hold: its output must not move.",
+        "them; `block_table` hands torch's kernel for variable lengths the table itself, whose pages hold 256 tokens "
+        "there. The check changes all pages that a sequence does not hold: its output must not move.",
         formula="bytes = 2·Σs·G·D·width, the tokens s that sequences hold, read once; cache_gb_per_s = bytes / time.",
         bound="Memory bandwidth; a copy beforehand triples the traffic.",
         references=(HBM,),
-        builtin="torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.flex_attention",
+        builtin="torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.flex_attention, "
+        "torch.nn.attention.varlen.varlen_attn",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.catalog.kernels import NO_FP8
 from benchmarks.spec import FEW, Benchmark, Case, Preset, PublishedFigure
 
 LLAMA_8B = {"width": 4096, "heads": 32, "kv_heads": 8, "inner": 14336, "context": 8192, "batch_size": 1}
@@ -16,10 +17,13 @@ block(x, weights, cos, sin, *, heads, kv_heads) -> y
     Timed: the call, then y.backward with a fixed random upstream gradient."""
 
 
-def _case(sizes: dict[str, Any], compile_mode: str, reason: str | None = None, *, fp8: bool = False) -> Case:
+EIGHT_BITS: dict[str, dict[str, bool]] = {"fp8": {"fp8": True}, "fp8_fast": {"fp8": True, "fast_accumulation": True}}
+
+
+def _case(sizes: dict[str, Any], compile_mode: str, reason: str | None = None, dtype: str | None = None) -> Case:
     return Case(
-        variant={"compile": compile_mode, "dtype": "fp8" if fp8 else sizes["dtype"]},
-        config={**sizes, "compile": compile_mode, **({"fp8": True} if fp8 else {})},
+        variant={"compile": compile_mode, "dtype": dtype or sizes["dtype"]},
+        config={**sizes, "compile": compile_mode, **EIGHT_BITS.get(dtype or "", {})},
         backend="eager" if compile_mode == "eager" else "inductor",
         not_applicable=reason,
         timeout_s=900,
@@ -36,13 +40,13 @@ def _cases(preset: Preset) -> tuple[Case, ...]:
             _case(cpu, "eager"),
             _case(cpu, "default", slow),
             _case(cpu, "max-autotune-no-cudagraphs", slow),
-            _case(cpu, "default", "fp8 products are made for GPUs of compute capability 8.9 and up", fp8=True),
+            *(_case(cpu, "default", NO_FP8, dtype) for dtype in EIGHT_BITS),
         )
     gpu = {**LLAMA_8B, "dtype": "bf16", "device": "cuda"}
     if preset is Preset.SMOKE:
         return (_case(gpu, "eager"),)
     modes = ("eager", "default", "max-autotune-no-cudagraphs")
-    return (*(_case(gpu, mode) for mode in modes), _case(gpu, "default", fp8=True))
+    return (*(_case(gpu, mode) for mode in modes), *(_case(gpu, "default", dtype=dtype) for dtype in EIGHT_BITS))
 
 
 def _checkpoint_cases(preset: Preset) -> tuple[Case, ...]:
@@ -70,7 +74,8 @@ BENCHMARKS = (
         meaning="One block of Llama-3-8B (C 4096, 32 heads on 8 key-value heads, F 14336, T 8192): RMSNorm, rotary "
         "positions, grouped-query attention, SwiGLU. Eager, compiled, with autotuned products, and compiled with the "
         "seven products by weights in fp8: operands scaled by their largest value at every call, e4m3 forward, e5m2 "
-        "for gradients, weights kept in bf16. Its mfu too is a share of the bf16 peak.",
+        "for gradients, weights kept in bf16. `fp8_fast` accumulates the forward products with fewer bits, as float8 "
+        "training commonly does, and gradients exactly. The mfu of both is a share of the bf16 peak.",
         formula="T·B·(6·N_mm + 12·C·T); N_mm = 218,103,808 at full size: 1.711 GFLOP per token with full attention, "
         "1.510 causal.",
         bound="Matrix products; element-wise work is a sixth of the time until it is fused.",

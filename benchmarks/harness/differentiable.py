@@ -69,6 +69,8 @@ class Differentiable(ABC):
 
     forward_only = False
     compiles = False
+    further_error = 0.0
+    """What the measured arithmetic may be off beyond the plain path, which has not its shortcuts; a fraction."""
     flushes = False
     """Whether the device's cache is emptied before each timed step: where in use other work comes in between."""
     work: Work
@@ -163,7 +165,7 @@ class Differentiable(ABC):
                 shape = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
                 raise PluginError(f"the implementation returned {shape}; expected a tensor of {tuple(wanted.shape)}")
             suffix = "" if number == 0 else f"_{number + 1}"
-            limit = relative_limit(worst_error(naive, wanted), self.dtype)
+            limit = relative_limit(worst_error(naive, wanted), self.dtype) + self.further_error
             result.require(f"output_relative_error{suffix}", worst_error(got, wanted), limit, scene.name)
             if scene.also is not None:
                 scene.also(result, got, ours)
@@ -177,7 +179,7 @@ class Differentiable(ABC):
         for output, _ in sides:
             output.backward(upstream.to(output.device, output.dtype))
         wanted, naive, got = (tensors.gradients() for _, tensors in sides)
-        limit = relative_limit(norm_error(naive, wanted), self.dtype)
+        limit = relative_limit(norm_error(naive, wanted), self.dtype) + self.further_error
         result.require(f"gradient_relative_error{suffix}", norm_error(got, wanted), limit, name)
 
 

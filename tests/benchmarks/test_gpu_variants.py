@@ -62,7 +62,7 @@ def test_masks_shapes_loads_and_formats_of_the_table_are_registered():
     assert values("attn.decode", "launch") == {None, "graph"}
     assert values("moe.layer", "load") == {"uniform", "zipf", "hot"}
     assert values("moe.layer", "shape") == {"mixtral", "olmoe", "deepseek_v3"}
-    assert values("llama.block", "dtype") == {"bf16", "fp8"}
+    assert values("llama.block", "dtype") == {"bf16", "fp8", "fp8_fast"}
     assert values("gpt.ddp", "strategy") == {"none", "ddp", "fsdp2"}
     assert values("gpt.ddp", "overlap") == {"on", "off"}
     assert {c.config.get("shared") for c in BY_ID["moe.layer"].cases(Preset.FULL)} == {None, 1}
@@ -110,6 +110,33 @@ def test_gradients_of_an_fp8_product_take_the_wider_range():
     assert torch.allclose(x.grad[0], w[:, 0], rtol=0.1, atol=0.05)
     # The format of the forward pass would round this row to nothing.
     assert torch.allclose(x.grad[1] * 2.0**20, w[:, 1], rtol=0.1, atol=0.05)
+
+
+def test_fast_accumulation_is_of_the_forward_product_alone(monkeypatch):
+    asked, scaled = [], torch._scaled_mm
+
+    def noted(*operands, use_fast_accum=False, **how):
+        asked.append(use_fast_accum)
+        return scaled(*operands, **how)
+
+    monkeypatch.setattr(torch, "_scaled_mm", noted)
+    x, w = torch.randn(16, 32, requires_grad=True), torch.randn(32, 16, requires_grad=True)
+    fp8.product(x, w, fast=True).sum().backward()
+    assert asked == [True, False, False]
+
+
+def test_the_block_with_fast_accumulation_is_held_to_the_bits_that_it_keeps():
+    """It may be off by what they lose, and not by twice as much."""
+    limits = []
+    for fast in (False, True):
+        found = LlamaBlock(job(**LLAMA, dtype="bf16", fp8=True, fast_accumulation=fast)).check()
+        assert found.failed is None, found.sentence()
+        limits.append({finding.name: finding.limit for finding in found.findings})
+    exact, fast_ones = limits
+    assert all(fast_ones[name] == pytest.approx(exact[name] + fp8.FAST_ACCUMULATION_ERROR) for name in exact)
+    workload = LlamaBlock(job(**LLAMA, dtype="bf16", fp8=True, fast_accumulation=True))
+    workload.product = lambda x, w: fp8.product(x, w) * 0.8
+    assert workload.check().failed is not None
 
 
 # attention

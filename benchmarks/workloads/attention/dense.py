@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.harness.check import Correctness
+from benchmarks.harness.check import Correctness, relative_limit, worst_error
 from benchmarks.harness.counters import count_operations
 from benchmarks.harness.differentiable import DTYPES, Differentiable, Scene, Tensors, with_learned
 from benchmarks.harness.plugin import load_plugin
-from benchmarks.harness.timing.device import CudaDevice
+from benchmarks.harness.timing.device import CudaDevice, Device
 from benchmarks.harness.timing.marks import Marks
 from benchmarks.harness.workload import Job, NotApplicable, Work
 
@@ -275,6 +275,8 @@ class AttentionDecoding(Differentiable):
         self._flex = FlexAttention(self.device, gqa=self.H != self.G)
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         self.compiles = self.backend == "flex" and self.device == "cuda" and self.plugin is None
+        self.captures = self.launch == "graph" and self.plugin is None
+        self.queue: Device = CudaDevice()
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[self.dtype]
         cache = 2 * self.B * self.S * self.G * self.D * width
         self.work = Work(
@@ -298,16 +300,16 @@ class AttentionDecoding(Differentiable):
 
     def prepare(self) -> None:
         super().prepare()
-        self.replay = self._captured() if self.launch == "graph" and self.plugin is None else None
+        self.replay = self._captured(self.tensors) if self.captures else None
 
-    def _captured(self) -> Callable[[], None]:
+    def _captured(self, tensors: Tensors) -> Callable[[], None]:
         """The call as a CUDA graph, whose every replay writes the same output."""
 
         def call() -> None:
-            self.output = self.function(self.tensors)
+            self.output = self.function(tensors)
 
         with torch.no_grad():
-            return CudaDevice().graph([call])
+            return self.queue.graph([call])
 
     def step(self, marks: Marks) -> None:
         if self.replay is None:
@@ -355,3 +357,20 @@ class AttentionDecoding(Differentiable):
         with torch.no_grad():
             unmoved, moved = self.function(tensors), self.function(Tensors(changed, tensors.constant))
         result.require("past_the_end_leak", float((moved - unmoved).abs().max()), 0.0, "changed keys past each length")
+        if self.captures:
+            self._replays(result, tensors)
+
+    def _replays(self, result: Correctness, tensors: Tensors) -> None:
+        """What is replayed must be computed anew: it is held to the call itself, on numbers that came after capture."""
+        with torch.no_grad():
+            held = Tensors(
+                {name: tensor.detach().clone() for name, tensor in tensors.learned.items()}, tensors.constant
+            )
+            self.function(held)
+            replay = self._captured(held)
+            for tensor in held.learned.values():
+                tensor.mul_(-0.5).add_(0.25)
+            replay()
+            wanted = self.function(held)
+            off, limit = worst_error(self.output, wanted), relative_limit(0.0, self.dtype)
+            result.require("replayed_graph_error", off, limit, "queries, keys and values changed after the capture")

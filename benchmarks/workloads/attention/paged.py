@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.harness.check import Correctness
 from benchmarks.harness.differentiable import Differentiable, Scene, Tensors
-from benchmarks.harness.workload import Job, StepCounter, Work, fact
+from benchmarks.harness.workload import Job, NotApplicable, StepCounter, Work, fact
 from benchmarks.workloads.attention.dense import plain_attention
 
 CHECK_BATCH, CHECK_PAGES = 3, 2
@@ -25,6 +26,14 @@ def sequence_lengths(batch: int, longest: int) -> list[int]:
     return [longest - (longest // 3) * (number % 3) // 2 for number in range(batch)]
 
 
+def _require_block_tables() -> None:
+    """Older releases of torch have the kernel for variable lengths, and hand it no table."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    if "block_table" not in inspect.signature(varlen_attn).parameters:
+        raise NotApplicable(f"varlen_attn of torch {torch.__version__} takes no block_table; 2.13 does")
+
+
 class PagedDecoding(Differentiable):
     """`attn.paged`: one new query per sequence against pages that are scattered over a pool."""
 
@@ -32,6 +41,8 @@ class PagedDecoding(Differentiable):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        if job.config["how"] == "block_table":
+            _require_block_tables()
         self.B, self.H, self.G, self.S, self.D, self.Z = (
             int(job.config[key]) for key in ("batch_size", "heads", "kv_heads", "length", "head_dim", "page")
         )
@@ -60,15 +71,28 @@ class PagedDecoding(Differentiable):
         random.Random(self.job.seed).shuffle(order)
         table = torch.tensor(order[: batch * of_each], device=self.device).view(batch, of_each)
         lengths = torch.tensor(sequence_lengths(batch, longest), device=self.device)
-        pool = (self.G, len(order) * self.Z, self.D)
-        learned = {"q": self.normal(batch, self.H, 1, self.D), "k": self.normal(*pool), "v": self.normal(*pool)}
-        return Tensors(learned, {"table": table, "lengths": lengths})
+        places = len(order) * self.Z
+        drawn = {"q": self.normal(batch, self.H, 1, self.D), "k": self._pool(places), "v": self._pool(places)}
+        if self.how == "block_table":
+            # As a server keeps them from step to step: nothing of them is made within the time.
+            first = {"queries": torch.arange(batch + 1, dtype=torch.int32, device=self.device)}
+            first["keys"] = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+            return Tensors(drawn, {"table": table.int(), "lengths": lengths.int(), **first})
+        return Tensors(drawn, {"table": table, "lengths": lengths})
+
+    def _pool(self, places: int) -> Tensor:
+        """(G, places, D), in memory as the kernel wants it: a block table's pages hold all heads of their tokens."""
+        if self.how == "block_table":
+            return self.normal(places, self.G, self.D).transpose(0, 1)
+        return self.normal(self.G, places, self.D)
 
     def function(self, tensors: Tensors) -> Tensor:
         q, k, v = (tensor.detach() for tensor in tensors.learned.values())
         table, lengths = tensors.constant["table"], tensors.constant["lengths"]
         if self.how == "flex":
             return self._flex(q, k[None], v[None], table, lengths)
+        if self.how == "block_table":
+            return self._by_block_table(q, k, v, tensors.constant)
         k, v = (self._gathered(pool, table) for pool in (k, v))
         allowed = torch.arange(k.shape[-2], device=q.device)[None, :] < lengths[:, None]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None, None, :], enable_gqa=self.H != self.G)
@@ -88,6 +112,17 @@ class PagedDecoding(Differentiable):
             self._masks[table.shape[0]] = self._mask(table, lengths, k.shape[-2])
         out: Tensor = self._function(q, k, v, block_mask=self._masks[table.shape[0]], enable_gqa=self.H != self.G)
         return out
+
+    def _by_block_table(self, q: Tensor, k: Tensor, v: Tensor, made: dict[str, Tensor]) -> Tensor:
+        """torch's kernel for variable lengths reads the table itself, at every call."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        k, v = (pool.transpose(0, 1).view(-1, self.Z, self.G, self.D) for pool in (k, v))
+        table, longest = made["table"], made["table"].shape[1] * self.Z
+        how: dict[str, Any] = {"seqused_k": made["lengths"], "block_table": table, "enable_gqa": self.H != self.G}
+        out = varlen_attn(q[:, :, 0], k, v, made["queries"], made["keys"], 1, longest, **how)
+        assert isinstance(out, Tensor)
+        return out[:, :, None]
 
     def _mask(self, table: Tensor, lengths: Tensor, pool: int) -> Any:
         """Which positions of the pool each sequence may read: made from the table, once."""

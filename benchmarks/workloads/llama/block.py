@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -76,10 +77,12 @@ class LlamaBlock(Differentiable):
             int(c[key]) for key in ("batch_size", "context", "width", "heads", "kv_heads", "inner")
         )
         self.compile_mode, self.fp8 = str(c["compile"]), bool(c.get("fp8", False))
+        fast = bool(c.get("fast_accumulation", False))
+        self.further_error = fp8.FAST_ACCUMULATION_ERROR if fast else 0.0
         if self.fp8 and self.device == "cuda" and torch.cuda.get_device_capability() < fp8.LEAST_CAPABILITY:
             here = ".".join(map(str, torch.cuda.get_device_capability()))
             raise NotApplicable(f"fp8 products need compute capability 8.9; this GPU has {here}")
-        self.product = fp8.product if self.fp8 else torch.matmul
+        self.product: Product = partial(fp8.product, fast=fast) if self.fp8 else torch.matmul
         self.plugin = load_plugin(job.implementation, from_checkout=True) if job.implementation else None
         self.compiles = self.compile_mode != "eager" and self.plugin is None
         kv = self.G * (self.C // self.H)

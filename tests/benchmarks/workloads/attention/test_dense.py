@@ -1,4 +1,4 @@
-"""What a result of decoding says of the kernel that torch took."""
+"""Decoding: the kernel that torch took is named, and a graph that is replayed computes anew."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from benchmarks.harness.workload import Job  # noqa: E402
 from benchmarks.registry import BY_ID  # noqa: E402
 from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.workloads.attention.dense import AttentionDecoding  # noqa: E402
+from tests.benchmarks.simulated_device import SimulatedDevice  # noqa: E402
+
+
+def workload(**changed):
+    case = BY_ID["attn.decode"].cases(Preset.CPU)[0]
+    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
+    config = {**case.config, **changed}
+    return AttentionDecoding(Job(benchmark="", workload="", variant={}, config=config, preset="cpu", **fields))
 
 
 def prepared():
-    case = BY_ID["attn.decode"].cases(Preset.CPU)[0]
-    fields = {"implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1, "tasks": ()}
-    made = AttentionDecoding(Job(benchmark="", workload="", variant={}, config=case.config, preset="cpu", **fields))
+    made = workload()
     made.prepare()
     return made
 
@@ -31,3 +37,27 @@ def test_decoding_by_plain_products_names_none():
     made = prepared()
     with sdpa_kernel([SDPBackend.MATH]):
         assert made.notes() == {"fused_kernels": []}
+
+
+class RunsAgain(SimulatedDevice):
+    """A device whose graph is the calls once more."""
+
+    def graph(self, calls):
+        def replay():
+            for call in calls:
+                call()
+
+        replay()
+        return replay
+
+
+@pytest.mark.parametrize(("device", "failed"), [(RunsAgain, None), (SimulatedDevice, "replayed_graph_error")])
+def test_a_graph_that_answers_with_what_it_was_captured_with_fails_the_check(device, failed):
+    made = workload(launch="graph")
+    made.queue = device()
+    found = made.check().failed
+    assert (found.name if found else None) == failed
+
+
+def test_a_call_that_is_not_captured_has_no_graph_to_check():
+    assert "replayed_graph_error" not in {finding.name for finding in workload().check().findings}
