@@ -16,6 +16,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.confine import confine, hides_something, require_all, require_of, visible_projects
 from backend.services.base.errors import Unauthenticated
 from backend.services.base.principal import Principal, Scope, Via
+from backend.services.base.reads import Reads, may_lag
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.overview import Project
@@ -63,8 +64,9 @@ def rule_in_short(policy: Policy) -> str:
 
 
 def connection(request: Request) -> Iterator[Connection]:
-    """A transaction for this request; a page that only reads commits nothing."""
-    with cast(Engine, request.app.state.engine).begin() as opened:
+    """A transaction for this request, on the replica where that will do; a page that only reads commits nothing."""
+    reads = cast(Reads, request.app.state.reads)
+    with reads.begin(may_lag=may_lag(request.method, request.headers, request.cookies)) as opened:
         yield opened
 
 

@@ -30,6 +30,7 @@ def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Eng
     from sqlalchemy import create_engine
 
     from backend.store.base.pool import check_rested
+    from backend.store.base.wire import prepare_nothing
 
     engine = create_engine(
         config.database_url,
@@ -39,6 +40,30 @@ def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Eng
         connect_args={"connect_timeout": 10, "application_name": "tidemark"},
     )
     check_rested(engine)
+    if not config.prepared_statements:
+        prepare_nothing(engine)
+    return engine
+
+
+def make_replica(config: ServiceConfig) -> Engine | None:
+    """The process's connections to the read replica, if there is one. One that does not answer is given up early: the
+    primary answers in its place."""
+    from sqlalchemy import create_engine
+
+    from backend.store.base.wire import prepare_nothing
+
+    if config.read_database_url is None:
+        return None
+    engine = create_engine(
+        config.read_database_url,
+        pool_size=config.reads_at_once + 1,
+        max_overflow=0,
+        pool_timeout=2,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 2, "tcp_user_timeout": 3000, "application_name": "tidemark reads"},
+    )
+    if not config.prepared_statements:
+        prepare_nothing(engine)
     return engine
 
 
@@ -47,7 +72,7 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
     import frontend
     from backend.api import create_api
 
-    app = create_api(config, engine)
+    app = create_api(config, engine, make_replica(config))
     frontend.mount(app, config, engine)
     return app
 

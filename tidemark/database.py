@@ -29,7 +29,7 @@ def database_url(settings: Settings, *, exclusive: bool = False, make: bool = Fa
     for as long as this takes. `exclusive` refuses while a `tidemark up` uses it; `make` makes what is not
     there yet: the data directory and its embedded server."""
     if settings.database_url is not None:
-        yield settings.database_url
+        yield settings.direct_database_url or settings.database_url
         return
     if make:
         DataDirectory.prepare(settings.data_dir)

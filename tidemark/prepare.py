@@ -37,7 +37,7 @@ class Prepared:
 def prepare(settings: Settings, *, with_demo: bool) -> Prepared:
     """Brings a database and a data directory to where the service can start."""
     config = service_config(settings)
-    database.make_ready(config.database_url)
+    database.make_ready(config.direct_database_url or config.database_url)
     data = DataDirectory(settings.data_dir)
     engine = make_engine(config, connections=1)
     fresh = data.read_private(ADMIN_TOKEN) is None

@@ -26,6 +26,18 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", env_ignore_empty=True, extra="ignore", frozen=True)
 
     database_url: str | None = Field(None, repr=False, description="PostgreSQL to use instead of the embedded one")
+    read_database_url: str | None = Field(
+        None, repr=False, description="a streaming replica that pages are read from while it is at most 5 s behind"
+    )
+    direct_database_url: str | None = Field(
+        None,
+        repr=False,
+        description="PostgreSQL itself, where TIDEMARK_DATABASE_URL is a PgBouncer in transaction mode: for LISTEN, "
+        "the lock of the housekeeping loop, and migrations",
+    )
+    prepared_statements: bool = Field(
+        True, description="off where a PgBouncer before 1.21, or one without max_prepared_statements, is in between"
+    )
     redis_url: str | None = Field(None, repr=False, description="Redis or Valkey to use instead of the embedded one")
     data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
     host: str = Field("127.0.0.1", description="address to listen on")
@@ -182,6 +194,9 @@ def service_config(settings: Settings) -> ServiceConfig:
         database_url=settings.database_url,
         redis_url=settings.redis_url,
         data_dir=settings.data_dir,
+        read_database_url=settings.read_database_url,
+        direct_database_url=settings.direct_database_url,
+        prepared_statements=settings.prepared_statements,
         public_url=settings.address,
         allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
         public_read=settings.reads_are_public,

@@ -32,6 +32,7 @@ from backend.api.work import backfills, bisections, requests, sessions
 from backend.services.base.config import ServiceConfig
 from backend.services.base.last_used import LastUsed
 from backend.services.base.live import Hub
+from backend.services.base.reads import LOOK_EVERY_S, Reads
 from backend.services.github.oidc_access import Workflows
 from backend.services.people.sign_in import providers_of
 
@@ -42,8 +43,9 @@ GZIP_FROM_BYTES = 1024
 GZIP_LEVEL = 5  # 9 costs three times the time for 2 % less
 
 
-def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
-    """The application. Pages are mounted on it by the frontend; `serving.make_server` runs it."""
+def create_api(config: ServiceConfig, engine: Engine, replica: Engine | None = None) -> FastAPI:
+    """The application, which reads from the replica what it may. Pages are mounted on it by the frontend;
+    `serving.make_server` runs it."""
     app = FastAPI(
         title="Tidemark",
         version=config.version,
@@ -54,13 +56,14 @@ def create_api(config: ServiceConfig, engine: Engine) -> FastAPI:
     )
     app.state.config = config
     app.state.engine = engine
-    app.state.hub = Hub(engine)
+    app.state.reads = Reads(engine, replica)
+    app.state.hub = Hub(app.state.reads, listen_at=config.direct_database_url)
     app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
     app.state.providers = providers_of(config)
     app.state.lanes = Lanes(config)
     app.state.stream_places = StreamPlaces(config)
     app.state.last_used = LastUsed()
-    app.state.metrics = Metrics(config.version)
+    app.state.metrics = Metrics(config.version, app.state.reads)
     app.include_router(health.router, responses=openapi.PROBLEMS)
     app.include_router(sign_in.router)
     app.include_router(badges.router, responses=openapi.PROBLEMS)
@@ -107,9 +110,12 @@ def _routes() -> APIRouter:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.hub.start()
-    writing = asyncio.create_task(_write_last_used(app), name="tidemark-last-used")
+    tasks = [asyncio.create_task(_write_last_used(app), name="tidemark-last-used")]
+    if app.state.reads.replica is not None:
+        tasks.append(asyncio.create_task(_watch_replica(app.state.reads), name="tidemark-replica"))
     yield
-    writing.cancel()
+    for task in tasks:
+        task.cancel()
     await app.state.hub.stop()
 
 
@@ -128,3 +134,9 @@ async def _write_last_used(app: FastAPI) -> None:
                 await asyncio.to_thread(write)
             except SQLAlchemyError as error:
                 log.warning("when tokens were last used could not be written: %s", error)
+
+
+async def _watch_replica(reads: Reads) -> None:
+    while True:
+        await asyncio.to_thread(reads.look)
+        await asyncio.sleep(LOOK_EVERY_S)

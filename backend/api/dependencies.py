@@ -20,9 +20,8 @@ from backend.services.base.confine import confine, require_all, sees_all
 from backend.services.base.errors import ServiceError
 from backend.services.base.live import Hub
 from backend.services.base.principal import Principal, Scope, Via, require_name, stranger
+from backend.services.base.reads import SAFE_METHODS, Reads, may_lag
 from backend.services.github import oidc_access
-
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def _engine(request: HTTPConnection) -> Engine:
@@ -30,14 +29,22 @@ def _engine(request: HTTPConnection) -> Engine:
 
 
 def transaction(request: Request) -> Iterator[Connection]:
-    """One transaction per request: committed before the answer goes out, rolled back by any error.
+    """One transaction per request: committed before the answer goes out, rolled back by any error. What is looked at
+    by somebody who has not just changed something may come from the replica.
 
     A request that does its work in pieces may commit each of them (`commit_piece`).
     """
-    with _engine(request).connect() as connection:
+    reads = cast(Reads, request.app.state.reads)
+    with reads.connect(may_lag=may_lag(request.method, request.headers, request.cookies)) as connection:
         connection.begin()
         yield connection
         connection.commit()
+
+
+def writing_transaction(request: Request) -> Iterator[Connection]:
+    """The same for a GET that writes."""
+    with _engine(request).begin() as connection:
+        yield connection
 
 
 def in_transaction(request: Request) -> AbstractContextManager[Connection]:
@@ -47,6 +54,7 @@ def in_transaction(request: Request) -> AbstractContextManager[Connection]:
 
 # Scope "function": the commit happens before the response is sent, so "201" means it is on disk.
 Transaction = Annotated[Connection, Depends(transaction, scope="function")]
+WritingTransaction = Annotated[Connection, Depends(writing_transaction, scope="function")]
 
 
 def commit_piece(c: Connection) -> None:

@@ -36,7 +36,7 @@ def healthz(request: Request, config: Config) -> Any:
 )
 def readyz(request: Request, config: Config) -> Any:
     """Database, schema and broker answer."""
-    state = readiness.check(request.app.state.engine, config)
+    state = readiness.check(request.app.state.reads, config)
     return Json(state, status_code=200 if state.ready else 503)
 
 

@@ -16,6 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
+from backend.services.base.reads import Reads, ReplicaStatus
 from backend.store.reports.figures import Figures, load_figures
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -25,8 +26,9 @@ COUNTED_TOGETHER = "PROMETHEUS_MULTIPROC_DIR"
 class Metrics:
     """One registry per application, so that two of them (in tests) do not share counters."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, reads: Reads | None = None) -> None:
         self.version = version
+        self._reads = reads
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "tidemark_http_requests_total", "Requests answered", ["method", "route", "status"], registry=self.registry
@@ -58,6 +60,7 @@ class Metrics:
         """The figures in Prometheus' text format."""
         asked = CollectorRegistry()
         asked.register(_Stored(load_figures(c, live_within_s=live_within_s), self.version))
+        asked.register(_Replica(None if self._reads is None else self._reads.status))
         return generate_latest(self._counted()) + generate_latest(asked)
 
     def _counted(self) -> CollectorRegistry:
@@ -100,6 +103,25 @@ class _Stored(Collector):
         yield _gauge("tidemark_info", "Version of the service", "version", {self._version: 1})
 
 
+class _Replica(Collector):
+    """How the read replica is, as the process sees it that is asked. Without a replica there are no samples."""
+
+    def __init__(self, status: ReplicaStatus | None) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        lag = GaugeMetricFamily(
+            "tidemark_replica_lag_seconds", "How far the read replica is behind, if it answers", labels=[]
+        )
+        used = GaugeMetricFamily("tidemark_replica_in_use", "Whether pages are read from the replica", labels=[])
+        if self._status is not None:
+            used.add_metric([], self._status.in_use)
+            if self._status.lag_s is not None:
+                lag.add_metric([], self._status.lag_s)
+        yield lag
+        yield used
+
+
 def _gauge(name: str, what: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, what, labels=[label])
     for value, count in values.items():
@@ -124,4 +146,4 @@ KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPT
 def families() -> list[Metric]:
     """Every family that /metrics can answer with, without samples of stored figures: what the reference lists."""
     nothing = Figures(**{each.name: {} for each in fields(Figures)})
-    return [*Metrics("").registry.collect(), *_Stored(nothing, "").collect()]
+    return [*Metrics("").registry.collect(), *_Stored(nothing, "").collect(), *_Replica(None).collect()]

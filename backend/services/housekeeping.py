@@ -99,7 +99,7 @@ class _Keeper:
         self._clock = _Clock(config)
 
     def __enter__(self) -> "_Keeper":
-        url = make_url(self._engine.url).set(drivername="postgresql")
+        url = make_url(self._config.direct_database_url or self._engine.url).set(drivername="postgresql")
         self._connection: psycopg.Connection[Any] = psycopg.connect(
             url.render_as_string(hide_password=False),
             autocommit=True,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.api.dependencies import Config, Now, Transaction, in_transaction
+from backend.api.dependencies import Config, Now, WritingTransaction, in_transaction
 from backend.identity.provider import Provider, Refused, SignInAttempt
 from backend.services.base import access
 from backend.services.base.access import SignedIn
@@ -25,7 +25,7 @@ SIGNED_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-e
 
 @router.get("/sign-in/{secret}")
 def open_link(
-    request: Request, secret: Annotated[str, Path(max_length=200)], c: Transaction, config: Config, now: Now
+    request: Request, secret: Annotated[str, Path(max_length=200)], c: WritingTransaction, config: Config, now: Now
 ) -> Any:
     """Open the link once: from then on this browser is signed in."""
     signed_in = people.open_link(c, secret, now, request.headers.get("user-agent", ""))

@@ -29,6 +29,7 @@ from backend.api.problems import UNEXPECTED, ProblemDocument, answer, of_databas
 from backend.contract import MAX_BODY_BYTES
 from backend.services.base.config import MIB, ServiceConfig
 from backend.services.base.errors import ServiceError, TooLarge, Unauthenticated, shown
+from backend.services.base.reads import OWN_ACTION_COOKIE, OWN_ACTION_S, SAFE_METHODS
 
 log = logging.getLogger("tidemark.api")
 
@@ -113,7 +114,15 @@ class Edge:
             request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         with bound_contextvars(**names_of(scope)):
-            await self._exchange(scope, headers, receive, _Exchange(scope, send, request_id, self.always))
+            exchange = _Exchange(scope, send, request_id, self.always, own_action=self._own_action(headers))
+            await self._exchange(scope, headers, receive, exchange)
+
+    def _own_action(self, headers: Headers) -> str | None:
+        """The cookie by which a browser that changes something reads from the primary for a while."""
+        if self.config.read_database_url is None or "authorization" in headers:
+            return None
+        secure = "; Secure" if self.config.public_url.startswith("https:") else ""
+        return f"{OWN_ACTION_COOKIE}=1; Max-Age={OWN_ACTION_S}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
     async def _exchange(self, scope: Scope, headers: Headers, receive: Receive, exchange: "_Exchange") -> None:
         refused = self._refusal(scope, headers)
@@ -202,7 +211,7 @@ class Edge:
     def _lane(self, scope: Scope) -> Lane:
         if scope["path"] in HEALTH:
             return self.lanes.health
-        return self.lanes.reading if scope["method"] in dependencies.SAFE_METHODS else self.lanes.writing
+        return self.lanes.reading if scope["method"] in SAFE_METHODS else self.lanes.writing
 
     def _refusal(self, scope: Scope, headers: Headers) -> ProblemDocument | None:
         host = headers.get("host", "")
@@ -249,8 +258,12 @@ def _closing(problem: ProblemDocument) -> ProblemDocument:
 class _Exchange:
     """One response on its way out: remembers its status, adds our headers."""
 
-    def __init__(self, scope: Scope, send: Send, request_id: str, always: Mapping[str, str]) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, request_id: str, always: Mapping[str, str], *, own_action: str | None
+    ) -> None:
         self._send = send
+        self._reads_only = scope["method"] in SAFE_METHODS
+        self._own_action = own_action
         self._path = scope["path"]
         self._always = always
         self.request_id = request_id
@@ -272,6 +285,9 @@ class _Exchange:
             for name, value in self._always.items():
                 headers.setdefault(name, value)
             headers["X-Request-Id"] = self.request_id
+            # What signs somebody in is a GET, and sets a cookie.
+            if self._own_action is not None and (not self._reads_only or "set-cookie" in headers):
+                headers.append("Set-Cookie", self._own_action)
             # What a page shows changes with every result; browsers may keep it but must ask.
             headers.setdefault("Cache-Control", "no-store" if self._path.startswith("/api/") else "no-cache")
         await self._send(message)

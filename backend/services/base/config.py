@@ -18,6 +18,12 @@ class ServiceConfig:
     database_url: str = field(repr=False)
     redis_url: str = field(repr=False)
     data_dir: Path
+    # A streaming replica that pages may be read from.
+    read_database_url: str | None = field(default=None, repr=False)
+    # The server itself, where `database_url` leads to a pool that hands out connections for a transaction each: LISTEN
+    # and the lock of the housekeeping loop belong to a connection, as do prepared statements.
+    direct_database_url: str | None = field(default=None, repr=False)
+    prepared_statements: bool = True
     public_url: str = "http://127.0.0.1:8000"
     # Names this service answers to, without port. The host of `public_url` is always among them.
     allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS

@@ -7,19 +7,22 @@ page has a queue. A page that reconnects names the last event it saw and gets wh
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy import Connection, make_url
 
+from backend.services.base.reads import MAX_LAG_S, Reads
 from backend.store.base import live as store
 from backend.store.base.live import LiveEventRow
 
 log = logging.getLogger("tidemark.live")
 
 REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
+REPLICA_AGAIN_S = 0.02
 QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 # Sent only to the page of that run: lines of its log would drown everything else.
@@ -86,10 +89,12 @@ class PageStream:
 
 
 class Hub:
-    """Hears every event of the database and hands it to the open streams."""
+    """Hears every event of the database and hands it to the open streams, once what pages are read from has it: a page
+    that hears of a result and asks for it must find it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, reads: Reads, *, listen_at: str | None = None) -> None:
+        self._reads = reads
+        self._listen_at = make_url(listen_at or reads.primary.url)
         self._streams: set[PageStream] = set()
         self._heard: dict[int, LiveEventRow | None] = {}
         """The last ones in the order they were heard; None: nobody listened, so it was not read."""
@@ -144,16 +149,26 @@ class Hub:
         return [event for event in after.values() if event is not None]
 
     def _read_after(self, event_id: int) -> list[LiveEventRow]:
-        with self._engine.connect() as c:
-            return store.events_after(c, event_id, REMEMBERED)
+        with self._reads.connect(may_lag=False) as c:
+            events = store.events_after(c, event_id, REMEMBERED)
+        return events if self._reads.replica is None else self._read([event.id for event in events])
 
     def _read(self, ids: list[int]) -> list[LiveEventRow]:
-        with self._engine.connect() as c:
-            by_id = {event.id: event for event in store.events_by_id(c, ids)}
+        by_id = self._read_where_pages_are(ids)
         return [by_id[event_id] for event_id in ids if event_id in by_id]
 
+    def _read_where_pages_are(self, ids: list[int]) -> dict[int, LiveEventRow]:
+        """By number; a replica is waited for, as long as one may lag."""
+        until = time.monotonic() + MAX_LAG_S
+        while True:
+            with self._reads.connect(may_lag=time.monotonic() < until) as c:
+                found = {event.id: event for event in store.events_by_id(c, ids)}
+                if len(found) == len(ids) or c.engine is self._reads.primary:
+                    return found
+            time.sleep(REPLICA_AGAIN_S)
+
     def _read_newest(self) -> int:
-        with self._engine.connect() as c:
+        with self._reads.connect(may_lag=False) as c:
             return store.newest_event(c)
 
     async def _listen_for_ever(self) -> None:
@@ -176,7 +191,7 @@ class Hub:
                 await asyncio.sleep(wait_s)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        url = make_url(self._engine.url).set(drivername="postgresql")
+        url = self._listen_at.set(drivername="postgresql")
         return await psycopg.AsyncConnection.connect(
             url.render_as_string(hide_password=False),
             autocommit=True,

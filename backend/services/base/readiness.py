@@ -8,6 +8,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services.base.config import ServiceConfig
+from backend.services.base.reads import Reads
 from backend.store.base.schema import is_known, revisions
 from backend.store.joint.pauses import paused_by_project
 
@@ -22,14 +23,18 @@ class Readiness:
     """What an operator should know though the service can do its work."""
 
 
-def check(engine: Engine, config: ServiceConfig) -> Readiness:
+def check(reads: Reads, config: ServiceConfig) -> Readiness:
     """Ask everything that is needed; each answer is `ok` or says what is wrong."""
-    checks = {**_database(engine), "broker": _broker(config)}
+    checks = {**_database(reads.primary), "broker": _broker(config)}
     ready = all(answer == OK for answer in checks.values())
-    return Readiness(ready=ready, checks=checks, notes=_notes(engine) if ready else ())
+    return Readiness(ready=ready, checks=checks, notes=_notes(reads) if ready else ())
 
 
-def _notes(engine: Engine) -> tuple[str, ...]:
+def _notes(reads: Reads) -> tuple[str, ...]:
+    return (*([] if reads.status is None else [str(reads.status)]), *_pauses(reads.primary))
+
+
+def _pauses(engine: Engine) -> tuple[str, ...]:
     with engine.connect() as c:
         projects = len(paused_by_project(c))
     if not projects:

@@ -128,8 +128,9 @@ class _Line:
     connection: psycopg.Connection[Any]
     transformer: Any
     """The driver's own way from answers to values."""
-    prepared: set[bytes]
-    """Names of the statements that the server has prepared."""
+    prepared: set[bytes] | None
+    """Names of the statements that the server has prepared; None: the next transaction may meet another server
+    connection, so nothing is prepared by name."""
     asked: list[_Asked] = field(default_factory=list)
 
     @classmethod
@@ -137,9 +138,14 @@ class _Line:
         connection = driver(c)
         line: _Line | None = c.info.get("wire")  # kept as long as the driver's connection
         if line is None or line.connection is not connection:
-            prepared = {name.encode() for (name,) in connection.execute(_PREPARED)}
-            line = c.info["wire"] = cls(connection, Transformer(connection), prepared)
+            line = c.info["wire"] = cls(connection, Transformer(connection), cls._prepared_on(connection))
         return line
+
+    @staticmethod
+    def _prepared_on(connection: psycopg.Connection[Any]) -> set[bytes] | None:
+        if connection.prepare_threshold is None:
+            return None
+        return {name.encode() for (name,) in connection.execute(_PREPARED)}
 
     def begin(self, statements: Sequence[Statement], committed: Sequence[Statement] | None = None) -> PQGen[None]:
         """Send statements, in a transaction; where there are `committed` ones, commit it and send those then."""
@@ -165,8 +171,8 @@ class _Line:
         pgconn = self.connection.pgconn
         new: set[bytes] = set()
         for parsed, values, formats in statements:
-            name = parsed.prepared_as
-            if name not in self.prepared and name not in new:
+            name = b"" if self.prepared is None else parsed.prepared_as
+            if self.prepared is None or (name not in self.prepared and name not in new):
                 new.add(name)
                 pgconn.send_prepare(name, parsed.query)
                 self.asked.append(_Asked(prepares=name))
@@ -187,7 +193,7 @@ class _Line:
                     rows.append(self._rows(result))
                 except errors.DataError as unreadable:  # such as a time beyond Python's; all answers are read first
                     error = error or unreadable
-            elif asked.prepares is not None and result.status == ExecStatus.COMMAND_OK:
+            elif asked.prepares and self.prepared is not None and result.status == ExecStatus.COMMAND_OK:
                 self.prepared.add(asked.prepares)
         yield from generators.fetch_many(pgconn)  # that the batch is over
         pgconn.exit_pipeline_mode()
@@ -202,6 +208,15 @@ class _Line:
         self.transformer.set_pgresult(result, format=Format.BINARY)
         rows: Rows = self.transformer.load_rows(0, result.ntuples, row)
         return rows
+
+
+def prepare_nothing(engine: Engine) -> None:
+    """Have no statement of this engine prepared by name: for a pool in between that does not keep track of them."""
+
+    def connects(connection: psycopg.Connection[Any], _: object) -> None:
+        connection.prepare_threshold = None
+
+    event.listen(engine, "connect", connects)
 
 
 @event.listens_for(Engine, "rollback")
