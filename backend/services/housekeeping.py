@@ -28,7 +28,7 @@ from backend.services.notify.sender import NotifySender
 from backend.services.plans import measuring
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.publishing import Broker, CeleryBroker
-from backend.services.repository import sync
+from backend.services.repository import removal, sync
 from backend.services.triage import machine_alarms
 from backend.store.base import access, live, projects, schema
 from backend.store.github import deliveries
@@ -275,6 +275,8 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
         deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))
     with _reported("pruning artifacts"), engine.begin() as c:
         artifacts.prune(c, config, now)
+    with _reported("removing mirrors"), engine.begin() as c:
+        removal.remove_stray_mirrors(c, config)
 
 
 @contextmanager

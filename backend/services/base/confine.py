@@ -37,21 +37,25 @@ def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]
     """
     things = [(NAMES[name], storable(value)) for name, value in named if name in NAMES]
     for kind, key in things:
-        require_of(c, principal, scope, kind, key)
+        owner = require_of(c, principal, scope, kind, key)
+        if owner is None and kind == "project" and not sees_all(principal):
+            # Said here, and as soon as of one that is hidden: who measures the time learns no more than who reads.
+            raise _unknown(c, kind, key)
     return bool(things)
 
 
-def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key: str) -> None:
-    """Refuse who may not do this in the project of a thing; one that does not exist is left to who reads it."""
+def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key: str) -> Owner | None:
+    """Refuse who may not do this in the project of a thing; one that does not exist is left to who reads it. The
+    project, as far as it was looked up."""
     if kind in owners.NUMBERED and not (key.isascii() and key.isdigit()) and not sees_all(principal):
         # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
         if principal.project_id is not None:
             raise Forbidden(f"token {principal.name!r} belongs to one project, and {shown(key)} is not plain digits")
         if any(character.isdigit() for character in key):
             raise NotFound.of(kind, key)
-        return  # it names nothing, which the route says in its own words
+        return None  # it names nothing, which the route says in its own words
     if sees_all(principal) and principal.may(scope):
-        return
+        return None
     owner = owners.owner_of(c, kind, key)
     if owner is not None:
         if not principal.may_in(scope, owner) and not principal.may_in(Scope.READ, owner):
@@ -59,6 +63,7 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         principal.require_in(scope, owner)
     elif principal.project_id is not None and kind in SHARED:
         raise Forbidden(f"token {principal.name!r} belongs to another project")
+    return owner
 
 
 def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:
@@ -85,6 +90,10 @@ def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: s
         return Forbidden(f"token {principal.name!r} belongs to another project")
     if not owner.private:
         return Forbidden(f"{principal.name!r} has no role in that project")
+    return _unknown(c, kind, key)
+
+
+def _unknown(c: Connection, kind: str, key: str) -> NotFound:
     return NotFound.of(kind, key, projects.slugs(c, SHOWN) if kind == "project" else ())
 
 

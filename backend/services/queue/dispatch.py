@@ -23,7 +23,7 @@ from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.services.queue.scheduling import PRIORITY, Kind
 from backend.store.base import live as live_store
-from backend.store.base import wire
+from backend.store.base import owners, wire
 from backend.store.github import outbox as github_outbox
 from backend.store.queue import groups as queue_groups
 from backend.store.queue import queue as store
@@ -228,7 +228,7 @@ def say_hello(
     if starting:
         for held in store.runs_of_worker(c, hello.worker):
             _hand_back(c, held, f"worker {hello.worker} was restarted", now, lost=True, max_attempts=max_attempts)
-        live.publish(c, "worker", None, {"worker": hello.worker, "testbed": hello.testbed})
+        _publish_worker(c, hello.worker, testbed=hello.testbed)
         live_store.notify_work(c)
     return wanted_state
 
@@ -237,8 +237,14 @@ def set_worker_state(c: Connection, name: str, state: str) -> None:
     """Tell a worker to pause, drain or stay in quarantine, or that all is well; it hears of it within 15 s."""
     if not store.set_wanted_state(c, name, state):
         raise NotFound.of("worker", name)
-    live.publish(c, "worker", None, {"worker": name, "state": state})
+    _publish_worker(c, name, state=state)
     live_store.notify_work(c)
+
+
+def _publish_worker(c: Connection, name: str, **what: str) -> None:
+    """Tell live pages of a worker: those of its project alone, where it has one, which may be private."""
+    owner = owners.owner_of(c, "worker", name)
+    live.publish(c, "worker", None if owner is None else owner.id, {"worker": name, **what})
 
 
 def tell_worker(c: Connection, by: Principal, name: str, state: str, now: datetime) -> None:

@@ -60,6 +60,16 @@ def remove(
     return Removed(project=slug, removed=True, contents=found), files
 
 
+def remove_stray_mirrors(c: Connection, config: ServiceConfig) -> int:
+    """Remove the mirrors of projects that are gone: of one that was just read when it was removed, or where the service
+    stopped between the two. How many there were."""
+    mirrors = list(config.mirrors_dir.glob("*.git"))  # first: that of a project made meanwhile is not among them
+    kept = {f"{project_id}.git" for project_id in store.project_ids(c)}
+    stray = [path for path in mirrors if path.name not in kept]
+    remove_files(stray)
+    return len(stray)
+
+
 def remove_files(paths: Sequence[Path]) -> None:
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)

@@ -62,6 +62,11 @@ def run_ids(c: Connection, project_id: int) -> list[str]:
     return list(c.execute(statement, {"id": project_id}).scalars())
 
 
+def project_ids(c: Connection) -> list[int]:
+    """Of every project there is."""
+    return list(c.execute(text("SELECT id FROM project")).scalars())
+
+
 def lock(c: Connection, project_id: int) -> bool:
     """Let nothing new begin to belong to it. False: it is gone."""
     statement = text("SELECT id FROM project WHERE id = :id FOR UPDATE")

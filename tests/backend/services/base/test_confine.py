@@ -31,6 +31,15 @@ def test_a_private_project_answers_as_one_that_does_not_exist(connection: Connec
     assert confine.confine(connection, only(Role.VIEWER, secret), [("project", "secret/one")])
 
 
+def test_a_project_that_does_not_exist_is_refused_where_a_private_one_is(connection: Connection, secret: int) -> None:
+    """Further on, the time that it takes would tell one from the other."""
+    reader = Principal(name="x", via=Via.TOKEN, scopes=IMPLIED[Scope.READ])
+    for principal in (ANONYMOUS_READER, reader, only(Role.VIEWER, secret)):
+        with pytest.raises(NotFound, match="known: open/one"):
+            confine.confine(connection, principal, [("project", "secret/two")])
+    assert confine.confine(connection, ROOT, [("project", "secret/two")])  # which is to be made
+
+
 def test_what_belongs_to_a_private_project_is_not_there_either(connection: Connection, secret: int) -> None:
     connection.execute(text("INSERT INTO testbed (name) VALUES ('t1')"))
     number = connection.scalar(

@@ -186,6 +186,15 @@ def test_untrusted_projects_wait_for_a_worker_that_isolates(connection: Connecti
     assert len(published(connection)) == 2
 
 
+def test_only_pages_of_its_project_hear_of_a_worker_of_one_project(connection: Connection) -> None:
+    project, _ = make_project(connection)
+    for name, of in (("own", project), ("everybody's", None)):
+        dispatch.say_hello(connection, hello(name), NOW, starting=True, project_id=of)
+        dispatch.set_worker_state(connection, name, "pause")
+    told = connection.execute(text("SELECT payload ->> 'worker', project_id FROM live_event WHERE kind = 'worker'"))
+    assert {tuple(row) for row in told} == {("own", project), ("everybody's", None)}
+
+
 def test_a_worker_of_one_project_neither_starves_it_nor_its_neighbours(connection: Connection) -> None:
     crowd, crowds_commits = make_project(connection, slug="a/crowd")
     mine, commits = make_project(connection, slug="a/mine")

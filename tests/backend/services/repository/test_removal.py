@@ -119,6 +119,17 @@ def test_no_row_of_it_is_left_and_no_other_is_gone(live_server: LiveServer) -> N
     assert trail == [("root", MINE)]
 
 
+def test_the_mirror_of_a_project_that_is_gone_goes_too(live_server: LiveServer) -> None:
+    mine, _ = two_projects(live_server)
+    config = live_server.config
+    kept, stray = (config.mirrors_dir / f"{number}.git" for number in (mine, mine + 1000))
+    for directory in (kept, stray):
+        directory.mkdir(parents=True)
+    with live_server.engine.begin() as c:
+        assert removal.remove_stray_mirrors(c, config) == 1
+    assert kept.exists() and not stray.exists()
+
+
 def test_the_name_is_asked_for_and_workers_are_not_robbed(live_server: LiveServer) -> None:
     mine, _ = two_projects(live_server)
     with live_server.engine.begin() as c:
