@@ -3,8 +3,11 @@ suspect commits changed (CODEOWNERS), both as the default branch has them now.""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from codeowners import CodeOwners
 
@@ -18,9 +21,14 @@ from backend.store.base.projects import ProjectRow
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first that is there counts, as on GitHub
 MAX_BYTES = 256 * 1024
-MAX_WILDCARDS = 4  # of a pattern: more of them could take very long to compare
-MAX_PATH = 500
+MAX_WILDCARDS = 3  # of a pattern, as far as they stand apart: more of them could take very long to compare
+MAX_PATH = 260
+MOST_RULES = 3000
+MOST_PATHS = 200
+AT_ONCE = 50
+PATIENCE_S = 3.0  # for the files of all suspects: those of who waits longer have no owners
 MOST = 20
+WILDCARDS = re.compile(r"\*+")
 
 
 def owners_of(config: ServiceConfig, project: ProjectRow, detail: RegressionDetail) -> tuple[str, ...]:
@@ -41,14 +49,25 @@ def owners_of(config: ServiceConfig, project: ProjectRow, detail: RegressionDeta
 
 def owners_by_path(text: str, paths: Iterable[str]) -> list[str]:
     """Who owns these files by a CODEOWNERS. Lines that GitHub would not follow are left out, as it does."""
-    rules = CodeOwners("\n".join(line for line in text.splitlines() if _is_rule(line)))
-    return list(dict.fromkeys(name for path in paths if len(path) <= MAX_PATH for _, name in rules.of(path)))
+    kept = [line for line in text.splitlines() if _is_rule(line)][-MOST_RULES:]
+    parts = [CodeOwners("\n".join(kept[start : start + AT_ONCE])) for start in range(0, len(kept), AT_ONCE)][::-1]
+    found: dict[str, None] = {}
+    until = time.monotonic() + PATIENCE_S
+    for path in islice((path for path in paths if len(path) <= MAX_PATH), MOST_PATHS):
+        for part in parts:
+            if time.monotonic() > until:
+                return list(found)
+            owners, line, _, _ = part.matching_line(path)
+            if line is not None:  # the last one of the file that matches, be it without owners
+                found |= dict.fromkeys(name for _, name in owners)
+                break
+    return list(found)
 
 
 def _is_rule(line: str) -> bool:
-    pattern = line.split(maxsplit=1)[0] if line.split() else "#"
+    pattern = next(iter(line.replace("\\ ", "?").split()), "#")  # a blank may be part of it
     has_syntax_of_its_own = pattern.startswith(("#", "!", "\\#")) or "[" in pattern
-    return not has_syntax_of_its_own and pattern.count("*") <= MAX_WILDCARDS and len(line) <= MAX_PATH
+    return not has_syntax_of_its_own and len(WILDCARDS.findall(pattern)) <= MAX_WILDCARDS and len(line) <= MAX_PATH
 
 
 def _codeowners(mirror: Mirror, sha: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import NotFound
@@ -35,6 +36,7 @@ AT_ONCE = 200
 MOST_ATTEMPTS = 8
 GROWS = 4.0  # the waits after failures: 1 s, 4 s, 16 s … an hour; together longer than most outages
 LONGEST_WAIT_S = 3600.0
+UNWRITTEN = "it could not be written or posted, by a fault of Tidemark; the log of the service says which"
 INTERRUPTED = "the service stopped while this was sent: it may have arrived, and is not sent again"
 
 
@@ -60,7 +62,14 @@ class NotifySender:
         for rows in _letters(waiting):
             if is_stopping():
                 break
-            sent += self._send(rows, now())
+            try:
+                sent += self._send(rows, now())
+            except SQLAlchemyError:
+                raise
+            except Exception:
+                log.exception("rule %d: a message could not be written", rows[0].rule_id)
+                with self.engine.begin() as c:
+                    outbox.set_state(c, [row.id for row in rows], "gave_up", error=UNWRITTEN)
         return sent
 
     def _hear(self, now: datetime) -> None:
@@ -68,9 +77,16 @@ class NotifySender:
         with self.engine.begin() as c:
             unseen = outbox.unseen(c, AT_ONCE)
         for event in unseen:
-            with self.engine.begin() as c:
-                self._want(c, event, now)
-                outbox.forget(c, [event.id])
+            try:
+                with self.engine.begin() as c:
+                    self._want(c, event, now)
+                    outbox.forget(c, [event.id])
+            except SQLAlchemyError:
+                raise  # it is tried again
+            except Exception:  # a fault of ours; it keeps no others from being told
+                log.exception("event %d of R-%d is told to nobody", event.id, event.regression_id)
+                with self.engine.begin() as c:
+                    outbox.forget(c, [event.id])
 
     def _want(self, c: Connection, event: UnseenEvent, now: datetime) -> None:
         rules = rule_store.of_project(c, event.project_id) if event.kind in TOLD else []

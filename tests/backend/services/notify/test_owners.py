@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.services.notify.owners import owners_by_path
+from backend.services.notify.owners import MOST_RULES, owners_by_path
 from backend.services.repository.manifest import ManifestInvalid, parse
 
 CODEOWNERS = """
@@ -18,6 +18,7 @@ src/*        @direct
 [x]          @nobody
 !*.md        @nobody
 a*b*c*d*e*f  @nobody
+{\\ [a(       @nobody
 """
 
 
@@ -39,6 +40,12 @@ a*b*c*d*e*f  @nobody
 )
 def test_the_last_line_that_matches_says_whose_a_file_is(path: str, owners: list[str]) -> None:
     assert owners_by_path(CODEOWNERS, [path]) == owners
+
+
+def test_a_file_of_many_lines_is_read_from_its_end() -> None:
+    lines = ["* @first", *(f"{number} @somebody" for number in range(MOST_RULES - 2)), "a"]
+    assert owners_by_path("\n".join(lines), ["a", "b"]) == ["@first"]
+    assert owners_by_path("\n".join([*lines, "c @last"]), ["b", "c"]) == ["@last"]
 
 
 def test_a_manifest_names_the_owners_of_benchmarks() -> None:

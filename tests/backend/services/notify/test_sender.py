@@ -102,6 +102,19 @@ def test_a_mail_has_html_and_text_that_lead_to_the_page(house: House) -> None:
         assert "gpt.train" in body and "http://127.0.0.1:8000/regressions/1" in body
 
 
+def test_what_cannot_be_told_keeps_nothing_else_from_being_told(house: House, hook: Webhook) -> None:
+    broken = house.rule(hook.address)
+    with house.engine.begin() as c:
+        c.execute(text("UPDATE notify_rule SET suites = ARRAY[NULL]::text[] WHERE id = :id"), {"id": broken})
+    house.deliver()
+    assert house.send() == 0
+    with house.engine.begin() as c:
+        assert c.scalar(text("SELECT count(*) FROM unseen_event")) == 0
+        rules.remove(c, ROOT, PROJECT, broken, NOW)
+        rules.test(c, ROOT, PROJECT, rules.add(c, ROOT, PROJECT, {"name": "b", "address": hook.address}, NOW).id, NOW)
+    assert house.send() == 1
+
+
 def test_what_another_process_sends_meanwhile_is_not_sent_twice(house: House, hook: Webhook) -> None:
     for _ in range(2):
         house.rule(hook.address)
