@@ -6,7 +6,8 @@ from typing import Any
 
 from backend.regression.policy import SCOPES, Override, Policy, PolicyError, PolicyRow, parse_overrides
 from backend.services.base.errors import BadRequest
-from backend.services.judging.policy_change import Preview, Progress, ProjectPolicy
+from backend.services.judging.policy_change import Progress, ProjectPolicy
+from backend.services.judging.what_if import Preview
 from backend.services.policy.versions import PolicyVersion
 from frontend.thresholds import Threshold, threshold
 

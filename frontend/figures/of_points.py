@@ -18,7 +18,9 @@ TOLD_STATES = ("confirmed", "acknowledged")
 def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend:
     """The figure's columns. `gate_change` is the policy's smallest regression, drawn above the newest baseline."""
     series, by_commit = points.series, points.granularity == "commit"
-    baseline = _known(points.baseline)
+    baseline, band_low, band_high = (
+        frozen(_known(column), points) for column in (points.baseline, points.band_low, points.band_high)
+    )
     newest = next((value for value in reversed(baseline) if value is not None), None)
     lower = series.direction == "lower"
     gate = None
@@ -37,8 +39,8 @@ def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend
         links=links_to(f"/series/{series.id}", "commit", points.sha),
         state=list(points.verdict),
         smoothed=_known(points.smoothed),
-        band_low=_known(points.band_low),
-        band_high=_known(points.band_high),
+        band_low=band_low,
+        band_high=band_high,
         baseline=baseline,
         anchor=anchors[-1] if anchors else None,
         gate=gate,
@@ -59,6 +61,21 @@ def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend
 def _known(values: Any) -> list[float | None]:
     numbers_or_not: list[float] = np.asarray(values, dtype=float).tolist()
     return [None if value != value else value for value in numbers_or_not]  # noqa: PLR0124 (not a number)
+
+
+def frozen(values: list[float | None], points: SeriesPoints) -> list[float | None]:
+    """Baseline or an end of its band, held over each regression at what it was before the onset: the runs of a
+    regression, and of a drift before it was seen, are no part of what is normal. What a person accepted is."""
+    position = np.asarray(points.position, dtype=float)
+    for span in points.regressions:
+        if len(values) == 0 or span.state == "expected":
+            continue
+        start = int(np.searchsorted(position, span.start))
+        end = len(values) if span.end is None else int(np.searchsorted(position, span.end))
+        before = next((value for value in reversed(values[:start]) if value is not None), None)
+        if before is not None:
+            values[start:end] = [before] * (end - start)
+    return values
 
 
 def moments_of(values: Any) -> list[datetime]:

@@ -13,6 +13,8 @@ from backend.regression.terms import Verdict
 from backend.services.base import scope
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
+from backend.services.judging import what_if
+from backend.services.judging.what_if import Preview
 from backend.services.reports import explanations, history
 from backend.services.reports.explanations import Explanation, Sampled
 from backend.services.reports.facets import passes
@@ -24,9 +26,9 @@ from frontend.facets import GRANULARITIES, chosen_facets, facet_bar
 from frontend.figures.of_points import moment_of, newest_open_change, trend_of
 from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
-from frontend.frame import Visiting
+from frontend.frame import Visit, Visiting
 from frontend.links import long_parameters, series_name
-from frontend.markup import EMPTY, html
+from frontend.markup import EMPTY, html, joined
 from frontend.pages.board import moment
 from frontend.reference import ChosenReference, reference_of, since
 from frontend.render import script_json, verdict_tag
@@ -45,6 +47,7 @@ SORT_NAMES = (("noise", "Noisiest"), ("effect", "Least sensitive"), ("change", "
 NEWEST = "a list of series shows where each stands now"
 IDLE = {"branch": NEWEST, "base": NEWEST, "head": NEWEST, "range": NEWEST, "granularity": NEWEST}
 SLIDER_ENDS, SLIDER_MOST = 30, 1000  # percent
+WHAT_IF_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,18 @@ class PointRow:
     css: str
     chosen: bool
     run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Another gate, and what it would have told. `most`: where the slider ends, in percent; `kept`: what the address
+    says besides."""
+
+    tried: float
+    days: int
+    most: int
+    kept: list[tuple[str, str]]
+    says: Markup
 
 
 @router.get("/series")
@@ -168,9 +183,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         profile=profile_rows(series),
         open_change=open_change,
         open_word=worse_word(points.series.unit, points.series.direction),
-        gate=gate,
-        whatif=whatif_json(points, series.direction),
-        whatif_ends=slider_end(points),
+        whatif=what_if_of(visit, points),
     )
 
 
@@ -289,10 +302,56 @@ def slider_end(points: SeriesPoints) -> int:
     return max(SLIDER_ENDS, min(SLIDER_MOST, ceil(largest * 10) * 10))
 
 
-def whatif_json(points: SeriesPoints, direction: str) -> Markup:
-    """The changes of the points in range: the slider counts those at or past the gate, and where they begin."""
-    if points.granularity != "commit" or not len(points):
-        return EMPTY
-    changes: list[float] = np.asarray(points.change, dtype=float).tolist()
-    change = [None if value != value else round(value, 5) for value in changes]  # noqa: PLR0124 (not a number)
-    return script_json({"change": change, "sha": [sha[:7] for sha in points.sha], "verdict": list(points.verdict)})
+def what_if_of(visit: Visit, points: SeriesPoints) -> WhatIf | None:
+    """What another gate would have told of the series; None where no gate decides: of counters, and of metrics that are
+    only watched."""
+    series = points.series
+    if series.role != "gate" or series.exact or points.granularity != "commit" or not len(points):
+        return None
+    names = {"suite": series.suite, "benchmark": series.benchmark, "metric": series.metric, "testbed": series.testbed}
+    present = visit.policies(series.project).of(**names).min_change
+    tried = _tried(visit.here.get("gate"), present)
+    found = what_if.preview_series(visit.c, series.project, series.id, tried, now=visit.now)
+    return WhatIf(
+        tried=tried,
+        days=found.days,
+        most=max(slider_end(points), ceil(tried * 100)),
+        kept=visit.here.hidden("gate"),
+        says=what_if_words(found, tried, present),
+    )
+
+
+def _tried(asked: str, present: float) -> float:
+    """The gate that is asked for, in percent, as a fraction."""
+    if not asked:
+        return present
+    accepted = f"a number of percent from 0.1 to {SLIDER_MOST}"
+    try:
+        percent = float(asked)
+    except ValueError:
+        raise BadRequest.field("gate", asked, accepted) from None
+    if not 0.1 <= percent <= SLIDER_MOST:
+        raise BadRequest.field("gate", asked, accepted)
+    return round(percent / 100, 5)
+
+
+def what_if_words(found: Preview, tried: float, present: float) -> Markup:
+    """At 3 %: 2 regressions instead of 1. Besides: ▼ 4.1 % since 1a2b3c4."""
+    told = plural(found.then, "regression")
+    if tried == present:
+        return html("At {}, as it is now: {} of this series in {} days.", numbers.percent(tried), told, found.days)
+    said = html("At {}: {} instead of {}.", numbers.percent(tried), told, found.now)
+    for word, flags in (("Besides", found.added), ("No longer", found.removed)):
+        if flags:
+            each = [
+                html(
+                    '{}▼ {} since <span class="mono">{}</span>',
+                    html('<a href="/regressions/{0}">R-{0}</a> ', it.regression_id) if it.regression_id else EMPTY,
+                    numbers.percent(it.change),
+                    (it.sha or "")[:7],
+                )
+                for it in flags[:WHAT_IF_NAMED]
+            ]
+            rest = f", {len(flags) - len(each)} more" if len(flags) > len(each) else ""
+            said += html(" {}: {}{}.", word, joined(each, ", "), rest)
+    return said

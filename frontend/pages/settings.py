@@ -11,6 +11,7 @@ from backend.services.base.access import NewToken
 from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.judging import policy_change as policies
+from backend.services.judging import what_if
 from backend.services.people import saved_projects, tokens
 from backend.services.repository import removal
 from backend.store.base.projects import ProjectRow
@@ -91,7 +92,7 @@ def preview_policy(visit: Visiting, form: Annotated[PolicyForm, Depends()]) -> R
     """Preview another threshold over the last days; nothing is changed yet."""
     visit.check_action(form.csrf_token, Scope.ADMIN, project=form.project)
     known = policies.policy_of(visit.c, form.project)
-    found = policies.preview(visit.c, form.project, policy_panel.change_of(known.chosen, form.wanted), now=visit.now)
+    found = what_if.preview(visit.c, form.project, policy_panel.change_of(known.chosen, form.wanted), now=visit.now)
     return render_settings(visit, form.project, None, policy_panel.panel_of(known, form.wanted, found))
 
 

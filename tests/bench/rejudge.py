@@ -18,6 +18,7 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.services.ingest.imports import import_file
 from backend.services.ingest.record import record_run
 from backend.services.judging import policy_change as policies
+from backend.services.judging import what_if
 from tests.bench.analysis import POINTS
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Stage
@@ -43,7 +44,7 @@ def judged_again(stage: Stage) -> Iterable[Figure]:
 
     def preview(min_change: float) -> None:
         with stage.engine.begin() as c:
-            found = policies.preview(c, project, {"min_change": min_change}, now=now)
+            found = what_if.preview(c, project, {"min_change": min_change}, now=now)
         assert found.judged == series, "every series is previewed"
 
     for number, min_change in enumerate(DRAGGED):

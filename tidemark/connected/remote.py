@@ -333,14 +333,15 @@ def describe_policy(answer: Mapping[str, Any]) -> str:
 def describe_preview(answer: Mapping[str, Any]) -> str:
     """Describe a policy preview: alarms added, and alarms gone."""
     lines = [
-        f"in the last {answer['days']} days: {answer['then']} regressions instead of {answer['now']} "
-        f"in the {answer['affected']} of {answer['series']} series whose thresholds would change"
+        f"in the last {answer['days']} days: {answer['then']} regressions instead of the {answer['now']} listed; "
+        f"the thresholds of {answer['affected']} of {answer['series']} series would change"
     ]
     if answer["judged"] < answer["affected"]:
-        lines.append(f"counted in an even sample of {answer['judged']} of them: all would take too long")
+        lines.append(f"judged again in an even sample of {answer['judged']} of them: all would take too long")
     for sign, name in (("+", "added"), ("-", "removed")):
         for flag in answer[name]:
             what = f"{flag['benchmark']} {flag['variant_key']} {flag['metric']} on {flag['testbed']}"
+            what += f" and {flag['series'] - 1} more" if flag["series"] > 1 else ""
             lines.append(f"{sign} {(flag['sha'] or '')[:10]} {100 * flag['change']:+.1f} % {flag['kind']}  {what}")
     return "\n".join(lines)
 

@@ -10,7 +10,9 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services.base.principal import require_name
 from backend.services.judging import policy_change as policies
-from backend.services.judging.policy_change import Preview, ProjectPolicy
+from backend.services.judging import what_if
+from backend.services.judging.policy_change import ProjectPolicy
+from backend.services.judging.what_if import Preview
 
 router = APIRouter(tags=["projects"])
 
@@ -34,7 +36,7 @@ def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction,
     """Compare the alarms of the last 90 days under other thresholds with those in force. Nothing is changed. One at a
     time for each project: it judges months of history twice, so it is not for strangers either."""
     require_name(caller)
-    compare = policies.preview_declared if body.declared else policies.preview
+    compare = what_if.preview_declared if body.declared else what_if.preview
     return Json(compare(c, project, body.policy, now=now, days=body.days))
 
 

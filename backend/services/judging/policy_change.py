@@ -1,4 +1,4 @@
-"""The policy of a project: what was chosen, what another choice would have told, and judging again after a change.
+"""The policy of a project: what was chosen, and judging again after a change.
 
 Thresholds come from the built-in rules, the project's tidemark.toml, and what was chosen in the interface or by the
 API; the later ones win. Every change is judged again in the background, series by series, and says how far it is.
@@ -7,27 +7,21 @@ API; the later ones win. Every change is judged again in the background, series 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend.regression.policy import Policy, PolicyBook, PolicyError, PolicyRow, parse_overrides, require_threshold
-from backend.regression.series import history
-from backend.regression.series.history import History
-from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
+from backend.regression.policy import PolicyError, PolicyRow, parse_overrides, require_threshold
 from backend.services.base import live, projects
 from backend.services.base.confine import require_of
-from backend.services.base.errors import BadRequest, Unavailable
+from backend.services.base.errors import BadRequest
 from backend.services.base.principal import Principal, Scope
 from backend.services.judging import rejudging
-from backend.services.judging.entered_histories import HISTORIES
-from backend.services.judging.replay import POINTS_BEFORE, replay
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.people import audit
 from backend.services.people.audit import Did
@@ -37,58 +31,16 @@ from backend.store.base import projects as project_store
 from backend.store.base.projects import ProjectRow
 from backend.store.judging import series as series_store
 from backend.store.policy import policies as store
-from backend.store.policy.policies import Gate, Watched
-from backend.store.regressions import regressions as regression_store
+from backend.store.policy.policies import Watched
 
 log = logging.getLogger("tidemark.policies")
 
 PREVIEW_DAYS = 90
-NEAR = 3
-"""Onsets within so many commits are the same regression under two policies."""
-SHOWN = 100
-MOST_PREVIEWED = 200_000
-"""Points that one preview judges by each policy, two or three seconds of work at first, and one while they are at hand;
-where there are more, a sample of the series."""
 LOAD_DAYS = 7
 AT_A_TIME = 20
 """Series that are looked up at once while judging again."""
 
 Table = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """A regression that a policy tells of."""
-
-    series_id: int
-    testbed: str
-    benchmark: str
-    variant_key: str
-    metric: str
-    position: int
-    sha: str | None
-    change: float
-    kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    """What another policy would have told of the last days, beside what the present one tells."""
-
-    project: str
-    days: int
-    series: int
-    """Of gate metrics, with points in that time."""
-    affected: int
-    """Those whose thresholds would change."""
-    judged: int
-    """Those of them that were judged by both policies: all, or an even sample where that would take too long."""
-    now: int
-    """Regressions of the judged series under the present policy."""
-    then: int
-    added: tuple[Flag, ...]
-    """At most 100, the biggest first."""
-    removed: tuple[Flag, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,158 +113,6 @@ def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
     except PolicyError as error:
         raise BadRequest(str(error), field="policy") from None
     return table
-
-
-# --- what another one would have told --------------------------------------------------------------------------------
-
-
-def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
-    """What would have been told over the last days had this been chosen. Nothing is changed."""
-    project = _begun(c, slug)
-    tables = store.tables(c, project.id)
-    return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
-
-
-def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
-    """The same for another [policy] of its tidemark.toml."""
-    project = _begun(c, slug)
-    tables = store.tables(c, project.id)
-    return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), now, days)
-
-
-def _begun(c: Connection, slug: str) -> ProjectRow:
-    """The project, if no other preview of it is being worked on: each judges months of history, twice."""
-    project = projects.find_project(c, slug)
-    if not store.claim_preview(c, project.id):
-        raise Unavailable(f"another preview for {project.slug} is being worked on; try again when it is done")
-    return project
-
-
-def _compared(
-    c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, now: datetime, days: int
-) -> Preview:
-    since = now - timedelta(days=days)
-    series = store.gates_since(c, project.id, since)
-    books = book_of(project.slug, present), book_of(project.slug, wanted)
-    policies = {it.series.id: tuple(_policy_of(it, book) for book in books) for it in series}
-    affected = [it for it in series if policies[it.series.id][0] != policies[it.series.id][1]]
-    told_now: list[tuple[Watched, ChangePoint]] = []
-    told_then: list[tuple[Watched, ChangePoint]] = []
-    judged, room = 0, MOST_PREVIEWED
-    for w, entered, decisions in _histories(c, project.id, now, days, affected):
-        if judged and room < entered.size:
-            break
-        before, after = _told_by_each(c, w, entered, decisions, policies[w.series.id])
-        told_now += [(w, event) for event in before]
-        told_then += [(w, event) for event in after]
-        judged += 1
-        room -= entered.size
-    added, removed = _without(told_then, told_now), _without(told_now, told_then)
-    names = store.shas(c, project.id, sorted({event.onset_position for _, event in (*added, *removed)}))
-    return Preview(
-        project=project.slug,
-        days=days,
-        series=len(series),
-        affected=len(affected),
-        judged=judged,
-        now=len(told_now),
-        then=len(told_then),
-        added=_flags(added, names),
-        removed=_flags(removed, names),
-    )
-
-
-def _histories(
-    c: Connection, project_id: int, now: datetime, days: int, affected: Sequence[Gate]
-) -> Iterator[tuple[Watched, History, list[regression_store.DecisionRow]]]:
-    """The histories of the affected series in the last days, and what was decided of them. However many are taken of
-    these, they are an even sample: in an order that has nothing to do with what they are, and the same whenever it is
-    asked for."""
-    ids = [it.series.id for it in affected]
-    Random(project_id).shuffle(ids)
-    known = HISTORIES.of(c, project_id, now, days)
-    for start in range(0, len(ids), AT_A_TIME):
-        batch = ids[start : start + AT_A_TIME]
-        decisions = regression_store.decisions(c, batch)
-        missing = [series_id for series_id in batch if series_id not in known]
-        since = now - timedelta(days=days)
-        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=missing)} if missing else {}
-        for series_id in batch:
-            if series_id in watched:
-                known[series_id] = watched[series_id], _entered(c, watched[series_id])
-            if series_id in known:
-                yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
-
-
-def _entered(c: Connection, w: Watched) -> History:
-    points = [point.as_point(w.series.suite_version) for point in _points(c, w)]
-    return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
-
-
-def _points(c: Connection, w: Watched) -> Sequence[series_store.StoredPoint]:
-    return series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)[w.series.id]
-
-
-def _policy_of(it: Gate, book: PolicyBook) -> Policy:
-    return book.of(suite=it.series.suite, benchmark=it.series.benchmark, metric=it.series.metric, testbed=it.testbed)
-
-
-def _told_by_each(
-    c: Connection,
-    w: Watched,
-    entered: History,
-    decisions: Sequence[regression_store.DecisionRow],
-    asked: Sequence[Policy],
-) -> list[list[ChangePoint]]:
-    """The regressions of the stretch that each of these policies confirms."""
-    if not decisions:
-        return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
-    stored = _points(c, w)
-    judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
-    return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
-
-
-def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
-    return [
-        event
-        for event in events
-        if event.state is ChangeState.CONFIRMED
-        and event.direction is ChangeDirection.REGRESSION
-        and event.past_gate
-        and event.onset_position >= w.first_position
-    ]
-
-
-def _without(
-    told: Sequence[tuple[Watched, ChangePoint]], others: Sequence[tuple[Watched, ChangePoint]]
-) -> list[tuple[Watched, ChangePoint]]:
-    """What the others do not tell of."""
-    known: dict[int, list[int]] = {}
-    for w, event in others:
-        known.setdefault(w.series.id, []).append(event.onset_position)
-    return [
-        (w, event)
-        for w, event in told
-        if not any(abs(event.onset_position - onset) <= NEAR for onset in known.get(w.series.id, []))
-    ]
-
-
-def _flags(told: Sequence[tuple[Watched, ChangePoint]], names: Mapping[int, str]) -> tuple[Flag, ...]:
-    biggest = sorted(told, key=lambda found: -found[1].magnitude)[:SHOWN]
-    return tuple(
-        Flag(
-            series_id=w.series.id,
-            testbed=w.testbed,
-            benchmark=w.series.benchmark,
-            variant_key=w.series.variant_key,
-            metric=w.series.metric,
-            position=event.onset_position,
-            sha=names.get(event.onset_position),
-            change=event.magnitude,
-            kind=event.kind.value,
-        )
-        for w, event in biggest
-    )
 
 
 # --- a change of policy ----------------------------------------------------------------------------------------------

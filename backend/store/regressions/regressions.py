@@ -157,6 +157,19 @@ def noise_of(c: Connection, series_id: int) -> float | None:
     return None if noise is None else float(noise)
 
 
+_TOLD_SINCE = text(
+    """SELECT id, confirmed_at IS NOT NULL AND NOT held_back AS is_told FROM regression
+       WHERE project_id = :project AND state <> 'withdrawn' AND opened_at >= :since
+         AND (confirmed_at IS NOT NULL OR held_back)"""
+)
+
+
+def told_since(c: Connection, project_id: int, since: datetime) -> dict[int, bool]:
+    """The regressions that were opened since then, were confirmed or turned out to be a machine's doing, and were not
+    taken back; of each whether people were told that the code is slower."""
+    return {row.id: row.is_told for row in c.execute(_TOLD_SINCE, {"project": project_id, "since": since})}
+
+
 _SURROUNDINGS = text(
     """SELECT g.project_id, p.slug AS project, g.testbed_id, t.name AS testbed, coalesce(b.id, 0) AS branch_id
        FROM regression g JOIN project p ON p.id = g.project_id JOIN testbed t ON t.id = g.testbed_id

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backend.services.reports.history import LevelChange
-from frontend.figures.of_points import newest_open_change, open_onset, step_of, told
+from backend.services.reports.history import LevelChange, NamedSeries, RegressionSpan, SeriesPoints
+from frontend.figures.of_points import frozen, newest_open_change, open_onset, step_of, told
 
 
 def change(**more: Any) -> LevelChange:
@@ -83,3 +83,51 @@ def test_a_series_is_in_the_regression_that_stands_else_on_its_new_baseline() ->
     assert newest_open_change([over, invalid, accepted, worse]) is worse
     assert newest_open_change([over, invalid, accepted]) is accepted
     assert newest_open_change([over, invalid]) is None
+
+
+SERIES = NamedSeries(
+    id=1,
+    project="northsea/loom",
+    testbed="cpu",
+    suite="gpt",
+    suite_version="1.0.0",
+    benchmark="gpt.train",
+    variant={},
+    variant_key="",
+    preset="cpu",
+    metric="step_ms",
+    unit="ms",
+    direction="lower",
+    role="gate",
+    exact=False,
+    alarms_confirmed=0,
+    alarms_withdrawn=0,
+    last_measured_at=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "drawn"),
+    [
+        ("confirmed", None, [10.0, 10.2, 10.2, 10.2, 10.2]),
+        ("fixed", 5, [10.0, 10.2, 10.2, 10.2, 14.0]),
+        ("expected", None, [10.0, 10.2, 11.0, 12.0, 14.0]),
+    ],
+)
+def test_over_a_regression_the_band_is_what_it_was_before_the_onset(
+    state: str, end: int | None, drawn: list[float]
+) -> None:
+    points = SeriesPoints(
+        series=SERIES,
+        granularity="commit",
+        position=[1, 2, 3, 4, 5],
+        sha=(),
+        message=(),
+        author=(),
+        run_id=(),
+        committed_at=(),
+        measured_at=(),
+        value=(),
+        regressions=(RegressionSpan(regression_id=1, state=state, start=3, end=end),),
+    )
+    assert frozen([10.0, 10.2, 11.0, 12.0, 14.0], points) == drawn

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection
 
-from backend.services.judging import policy_change as policies
+from backend.services.judging import what_if
 from backend.services.judging.entered_histories import HISTORIES, EnteredHistories
 from backend.store.judging import series as series_store
 from tests.backend.services.loom import Loom
@@ -36,7 +36,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def told(loom: Loom, min_change: float, **more: int) -> list[int]:
     change = {"min_change": min_change}
-    preview = policies.preview(loom.connection, PROJECT, change, now=loom.now, **more)
+    preview = what_if.preview(loom.connection, PROJECT, change, now=loom.now, **more)
     return [flag.position for flag in preview.added]
 
 
@@ -45,15 +45,15 @@ def test_the_next_preview_reads_nothing_again_and_says_what_it_would_have_said(
 ) -> None:
     first = [told(slower, size) for size in (0.03, 0.06, 0.02)]
     assert len(reads) == 1
-    monkeypatch.setattr(policies, "HISTORIES", EnteredHistories())
+    monkeypatch.setattr(what_if, "HISTORIES", EnteredHistories())
     assert [told(slower, size) for size in (0.03, 0.06, 0.02)] == first == [[12], [], [12]]
     assert len(reads) == 2
 
 
 def test_a_run_that_comes_between_is_seen_by_the_next_preview(slower: Loom) -> None:
-    assert policies.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now).then == 1
+    assert what_if.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now).then == 1
     slower.history([115.0] * 12, start=24)
-    assert policies.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now).then == 2
+    assert what_if.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now).then == 2
 
 
 def test_another_stretch_of_time_is_read_anew(slower: Loom, reads: list[int]) -> None:

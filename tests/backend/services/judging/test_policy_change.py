@@ -30,51 +30,6 @@ def slower(loom):
     return loom
 
 
-def test_a_stricter_policy_shows_what_it_would_have_told_and_changes_nothing(slower):
-    c = slower.connection
-    found = policies.preview(c, PROJECT, {"min_change": 0.03}, now=slower.now)
-    assert (found.series, found.affected, found.now, found.then) == (1, 1, 0, 1)
-    (flag,) = found.added
-    assert (flag.position, flag.sha, flag.metric) == (20, slower.sha_of(20), "step_ms")
-    assert 0.03 < flag.change < 0.05
-    assert policies.policy_of(c, PROJECT).chosen == {}
-    assert not [verdict for _, verdict, _ in slower.verdicts() if verdict == "regression"]
-
-
-def test_a_preview_looks_no_further_back_than_it_is_asked_to(slower):
-    newest = slower.value("SELECT max(measured_at) FROM judgement")
-    days_to_onset = (slower.now - newest + timedelta(hours=14)).days
-    found = policies.preview(slower.connection, PROJECT, {"min_change": 0.03}, now=slower.now, days=days_to_onset)
-    assert (found.now, found.then) == (0, 0)
-
-
-def test_a_preview_of_thresholds_that_no_series_uses_judges_none(slower):
-    scoped = {"override": [{"metric": "peak_*", "min_change": 0.01}]}
-    found = policies.preview(slower.connection, PROJECT, scoped, now=slower.now)
-    assert (found.series, found.affected) == (1, 0)
-
-
-@pytest.mark.parametrize(("room", "judged"), [(34 * 5, 5), (34 * 5 - 1, 4), (34, 1), (1, 1)])
-def test_a_preview_judges_so_many_points_at_most_and_says_of_how_many_series(loom, monkeypatch, room, judged):
-    """Five series of 34 points each: what does not fit is left out, the first one never is."""
-    levels = [10.0] * 20 + [10.4] * 14
-    for position, level in enumerate(levels):
-        measured = [loom.measurement(f"m{number}_ms", level, seed=position) for number in range(5)]
-        loom.deliver(loom.run_of(position, measured))
-    monkeypatch.setattr(policies, "MOST_PREVIEWED", room)
-    found = policies.preview(loom.connection, PROJECT, {"min_change": 0.03}, now=loom.now)
-    assert (found.series, found.affected, found.judged, found.now, found.then) == (5, 5, judged, 0, judged)
-    again = policies.preview(loom.connection, PROJECT, {"min_change": 0.03}, now=loom.now)
-    assert [flag.series_id for flag in again.added] == [flag.series_id for flag in found.added], "the same sample"
-
-
-def test_a_lenient_policy_shows_what_it_would_no_longer_tell(loom):
-    loom.history([10.0] * 20 + [10.8] * 8)
-    found = policies.preview(loom.connection, PROJECT, {"min_change": 0.2}, now=loom.now)
-    assert (found.now, found.then) == (1, 0)
-    assert [flag.position for flag in found.removed] == [20]
-
-
 def test_what_is_chosen_wins_over_what_is_declared_and_can_be_taken_back(slower):
     c = slower.connection
     c.exec_driver_sql("""UPDATE project SET policy = '{"min_change": 0.1}'""")

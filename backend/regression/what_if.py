@@ -1,0 +1,50 @@
+"""Which cases a list would hold had a policy told of other changes: today's, less what is gone, and what is fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.regression.grouping import NEAR, Group, SeriesChange, belongs, group, lead_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Changes of one onset. `number`: of the regression; None: there is none yet."""
+
+    number: int | None
+    changes: tuple[SeriesChange, ...]
+    is_told: bool
+    """Whether the list counts it: people were told, and it is no machine's doing."""
+
+    @property
+    def group(self) -> Group:
+        return Group(lead_of(self.changes), self.changes)
+
+
+def cases_after(known: Sequence[Case], gone: Sequence[SeriesChange], fresh: Sequence[SeriesChange]) -> list[Case]:
+    """The cases that are left of those known when some changes are gone, with the fresh ones in the case of their
+    onset, or in new cases. Nothing gone and nothing fresh leaves all as they are."""
+    left = [_without(case, gone) for case in known]
+    new: list[SeriesChange] = []
+    for change in fresh:
+        home = next((at for at, case in enumerate(known) if belongs(case.group, change)), None)
+        if home is None:
+            new.append(change)
+        else:
+            left[home] = (*left[home], change)
+    kept = [
+        Case(number=case.number, changes=changes, is_told=case.is_told)
+        for case, changes in zip(known, left, strict=True)
+        if changes
+    ]
+    return kept + [Case(number=None, changes=found.members, is_told=True) for found in group(new)]
+
+
+def _without(case: Case, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:
+    return tuple(change for change in case.changes if not any(is_same(change, other) for other in gone))
+
+
+def is_same(a: SeriesChange, b: SeriesChange) -> bool:
+    """Whether two policies tell of the same change of a series: they locate it within a few commits of each other."""
+    return a.series_id == b.series_id and abs(a.change.onset_position - b.change.onset_position) <= NEAR

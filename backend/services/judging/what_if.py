@@ -1,0 +1,306 @@
+"""What another policy would have told of the last days, beside what the list of regressions holds.
+
+Both policies are replayed over the same histories. Where they differ, the list changes; where they agree it is what it
+is, whatever people, sessions and incidents have made of it. So no change of policy is no change of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import Random
+
+from sqlalchemy import Connection
+
+from backend.regression.grouping import SeriesChange
+from backend.regression.policy import Policy, PolicyBook
+from backend.regression.series import history
+from backend.regression.series.history import History
+from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
+from backend.regression.what_if import Case, cases_after, is_same
+from backend.services.base import projects
+from backend.services.base.errors import Unavailable
+from backend.services.judging.entered_histories import HISTORIES
+from backend.services.judging.policy_change import PREVIEW_DAYS, Table, changed_table
+from backend.services.judging.replay import POINTS_BEFORE, replay
+from backend.services.policy.resolve import book_of
+from backend.store.base.projects import ProjectRow
+from backend.store.judging import series as series_store
+from backend.store.policy import policies as store
+from backend.store.policy.policies import Gate, Watched
+from backend.store.regressions import points as point_store
+from backend.store.regressions import regressions as regression_store
+
+SHOWN = 100
+MOST_PREVIEWED = 200_000
+"""Points that one preview judges by each policy, two or three seconds of work at first, and one while they are at hand;
+where there are more, a sample of the series."""
+AT_A_TIME = 20
+
+Policies = Callable[[Gate], tuple[Policy, Policy]]
+"""The present policy of a series, and the one that is tried."""
+Decisions = Sequence[regression_store.DecisionRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A case that a policy tells of, by the series that shows it most."""
+
+    regression_id: int | None
+    """Of today's list; None: it is not in it."""
+    series: int
+    """So many gates show it."""
+    series_id: int
+    testbed: str
+    benchmark: str
+    variant_key: str
+    metric: str
+    position: int
+    sha: str | None
+    change: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What another policy would have told of the last days, beside what the list of regressions holds."""
+
+    project: str
+    days: int
+    series: int
+    """Of gate metrics, with points in that time."""
+    affected: int
+    """Those whose thresholds would change."""
+    judged: int
+    """Those of them that were judged by both policies: all, or an even sample where that would take too long."""
+    now: int
+    """Regressions that were told in that time and not taken back, open and closed ones."""
+    then: int
+    added: tuple[Flag, ...]
+    """At most 100, the biggest first."""
+    removed: tuple[Flag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What one policy tells of and the other doesn't."""
+
+    judged: int
+    gone: list[SeriesChange]
+    fresh: list[SeriesChange]
+
+
+def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
+    """What would have been told over the last days had this been chosen. Nothing is changed."""
+    project = _begun(c, slug)
+    tables = store.tables(c, project.id)
+    return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
+
+
+def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
+    """The same for another [policy] of its tidemark.toml."""
+    project = _begun(c, slug)
+    tables = store.tables(c, project.id)
+    return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), now, days)
+
+
+def preview_series(
+    c: Connection, slug: str, series_id: int, min_change: float, *, now: datetime, days: int = PREVIEW_DAYS
+) -> Preview:
+    """What would have been told of one series had its smallest change that counts been another."""
+    project = projects.find_project(c, slug)
+    book = book_of(project.slug, store.tables(c, project.id))
+
+    def policies(it: Gate) -> tuple[Policy, Policy]:
+        present = _policy_of(it, book)
+        return present, present.with_values(min_change=min_change)
+
+    since = now - timedelta(days=days)
+    series = [it for it in store.gates_since(c, project.id, since) if it.series.id == series_id]
+    shown = [case for each in _cases(c, project.id, since) if (case := _of_series(each, series_id)) is not None]
+    return _preview(c, project, series, series, policies, shown, now, days)
+
+
+def _begun(c: Connection, slug: str) -> ProjectRow:
+    """The project, if no other preview of it is being worked on: each judges months of history, twice."""
+    project = projects.find_project(c, slug)
+    if not store.claim_preview(c, project.id):
+        raise Unavailable(f"another preview for {project.slug} is being worked on; try again when it is done")
+    return project
+
+
+def _compared(
+    c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, now: datetime, days: int
+) -> Preview:
+    since = now - timedelta(days=days)
+    books = book_of(project.slug, present), book_of(project.slug, wanted)
+
+    def policies(it: Gate) -> tuple[Policy, Policy]:
+        return _policy_of(it, books[0]), _policy_of(it, books[1])
+
+    series = store.gates_since(c, project.id, since)
+    affected = [it for it in series if len(set(policies(it))) > 1]
+    return _preview(c, project, series, affected, policies, _cases(c, project.id, since), now, days)
+
+
+def _preview(
+    c: Connection,
+    project: ProjectRow,
+    series: Sequence[Gate],
+    affected: Sequence[Gate],
+    policies: Policies,
+    known: Sequence[Case],
+    now: datetime,
+    days: int,
+) -> Preview:
+    found = _difference(c, project.id, affected, policies, now, days)
+    before, after = _told(known), _told(cases_after(known, found.gone, found.fresh))
+    kept = {case.number for case in after}
+    removed = [case for case in before if case.number not in kept]
+    added = [case for case in after if case.number is None]
+    names = store.shas(c, project.id, sorted({case.group.onset_position for case in (*added, *removed)}))
+    gates = {it.series.id: it for it in series}
+    return Preview(
+        project=project.slug,
+        days=days,
+        series=len(series),
+        affected=len(affected),
+        judged=found.judged,
+        now=len(before),
+        then=len(after),
+        added=_flags(added, gates, names),
+        removed=_flags(removed, gates, names),
+    )
+
+
+def _told(cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if case.is_told]
+
+
+def _of_series(case: Case, series_id: int) -> Case | None:
+    """The case as one series shows it; None: it doesn't."""
+    changes = tuple(change for change in case.changes if change.series_id == str(series_id))
+    return replace(case, changes=changes) if changes else None
+
+
+def _cases(c: Connection, project_id: int, since: datetime) -> list[Case]:
+    """The regressions of the list: those of gates that were not taken back."""
+    told = regression_store.told_since(c, project_id, since)
+    members: dict[int, list[SeriesChange]] = {}
+    for point in point_store.of_regressions(c, told):
+        if point.is_gate and point.state != ChangeState.WITHDRAWN and point.regression_id is not None:
+            members.setdefault(point.regression_id, []).append(point.as_series_change())
+    return [
+        Case(number=number, changes=tuple(changes), is_told=told[number]) for number, changes in sorted(members.items())
+    ]
+
+
+# --- the two replays -------------------------------------------------------------------------------------------------
+
+
+def _difference(
+    c: Connection, project_id: int, affected: Sequence[Gate], policies: Policies, now: datetime, days: int
+) -> _Difference:
+    judged, room = 0, MOST_PREVIEWED
+    gone: list[SeriesChange] = []
+    fresh: list[SeriesChange] = []
+    for w, entered, decisions in _histories(c, project_id, now, days, affected):
+        if judged and room < entered.size:
+            break
+        noise = regression_store.noise_of(c, w.series.id)
+        before, after = (
+            [_as_series_change(w, event, noise) for event in told]
+            for told in _told_by_each(c, w, entered, decisions, policies(w))
+        )
+        gone += [change for change in before if not any(is_same(change, other) for other in after)]
+        fresh += [change for change in after if not any(is_same(change, other) for other in before)]
+        judged += 1
+        room -= entered.size
+    return _Difference(judged, gone, fresh)
+
+
+def _as_series_change(w: Watched, event: ChangePoint, noise: float | None) -> SeriesChange:
+    it = w.series
+    return SeriesChange(
+        str(it.id), w.testbed, it.benchmark, it.metric, Role(it.role), event, exact=it.exact, noise=noise
+    )
+
+
+def _histories(
+    c: Connection, project_id: int, now: datetime, days: int, affected: Sequence[Gate]
+) -> Iterator[tuple[Watched, History, Decisions]]:
+    """The histories of the affected series in the last days, and what was decided of them. However many are taken of
+    these, they are an even sample: in an order that has nothing to do with what they are, and the same whenever it is
+    asked for."""
+    ids = [it.series.id for it in affected]
+    Random(project_id).shuffle(ids)
+    known = HISTORIES.of(c, project_id, now, days)
+    for start in range(0, len(ids), AT_A_TIME):
+        batch = ids[start : start + AT_A_TIME]
+        decisions = regression_store.decisions(c, batch)
+        missing = [series_id for series_id in batch if series_id not in known]
+        since = now - timedelta(days=days)
+        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=missing)} if missing else {}
+        for series_id in batch:
+            if series_id in watched:
+                known[series_id] = watched[series_id], _entered(c, watched[series_id])
+            if series_id in known:
+                yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
+
+
+def _entered(c: Connection, w: Watched) -> History:
+    points = [point.as_point(w.series.suite_version) for point in _points(c, w)]
+    return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
+
+
+def _points(c: Connection, w: Watched) -> Sequence[series_store.StoredPoint]:
+    return series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)[w.series.id]
+
+
+def _policy_of(it: Gate, book: PolicyBook) -> Policy:
+    return book.of(suite=it.series.suite, benchmark=it.series.benchmark, metric=it.series.metric, testbed=it.testbed)
+
+
+def _told_by_each(
+    c: Connection, w: Watched, entered: History, decisions: Decisions, asked: Sequence[Policy]
+) -> list[list[ChangePoint]]:
+    """The regressions of the stretch that each of these policies confirms."""
+    if not decisions:
+        return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
+    stored = _points(c, w)
+    judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
+    return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
+
+
+def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
+    return [
+        event
+        for event in events
+        if event.state is ChangeState.CONFIRMED
+        and event.direction is ChangeDirection.REGRESSION
+        and event.past_gate
+        and event.onset_position >= w.first_position
+    ]
+
+
+def _flags(cases: Sequence[Case], gates: Mapping[int, Gate], names: Mapping[int, str]) -> tuple[Flag, ...]:
+    biggest = sorted(cases, key=lambda case: -case.group.magnitude)[:SHOWN]
+    return tuple(_flag(case, gates[int(case.group.lead.series_id)], names) for case in biggest)
+
+
+def _flag(case: Case, gate: Gate, names: Mapping[int, str]) -> Flag:
+    found = case.group
+    return Flag(
+        regression_id=case.number,
+        series=len({change.series_id for change in case.changes}),
+        series_id=gate.series.id,
+        testbed=gate.testbed,
+        benchmark=gate.series.benchmark,
+        variant_key=gate.series.variant_key,
+        metric=gate.series.metric,
+        position=found.onset_position,
+        sha=names.get(found.onset_position),
+        change=found.magnitude,
+        kind=found.lead.change.kind.value,
+    )
