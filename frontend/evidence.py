@@ -21,6 +21,7 @@ from frontend.render import script_json
 from frontend.words import plural
 
 OVER_YARDSTICK = "_over_yardstick"
+SMALLEST_SHOWN = 0.0005  # a smaller change of memory is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,14 @@ class PhasePanel:
     unit: str
     picture: Markup
     rows: list[PhaseRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPanel:
+    """Of a case that no time shows: that time did not move, and what is allocated."""
+
+    time: str
+    rows: list[tuple[str, str, str, str, str]]  # metric, before, after, change, css
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +97,31 @@ class SessionPanel:
 # --- phases ----------------------------------------------------------------------------------------------------------
 
 
+def moved_in_time(detail: RegressionDetail) -> bool:
+    """Whether a speed is among what changed: else phases, kernels and roofline show noise."""
+    return any(each.state != "withdrawn" and not each.exact and each.unit != "B" for each in detail.affected)
+
+
+def memory_panel(detail: RegressionDetail) -> MemoryPanel | None:
+    """What is allocated, where memory changed and time did not."""
+    rows = []
+    for each in detail.allocated:
+        if each.before is None or each.after is None:
+            continue
+        change = (each.after - each.before) / each.before if each.before else 0.0
+        said = f"{change * 100:+.1f} %".replace("-", "−") if abs(change) >= SMALLEST_SHOWN else "same"
+        css = "dim" if abs(change) < SMALLEST_SHOWN else "bad b" if change > 0 else "good b"
+        rows.append((each.metric, numbers.quantity(each.before, "B"), numbers.quantity(each.after, "B"), said, css))
+    if not rows:
+        return None
+    times = [each for each in detail.phases if each.unit == "ms" and None not in (each.before, each.after)]
+    before, after = (sum(getattr(each, side) or 0.0 for each in times) for side in ("before", "after"))
+    step = f": a step takes {numbers.before_and_after(before, after, 'ms')}, within its noise" if times else ""
+    return MemoryPanel(time=f"Time did not move{step}.", rows=rows)
+
+
 def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhasePanel | None:
-    """Where the time went: bars, and the same as a table.
+    """Where the time went: bars, and the same as a table. Nothing where it is less than the noise of the series.
 
     A series that is judged as a ratio to a yardstick, because its machine is noisy, has its phases as ratios too: their
     milliseconds moved with the machine and would add up to another story.
@@ -114,6 +146,9 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
     lost = sum(phase.change for phase in ordered if phase.before is not None)
     shares = dict((phase.name, share) for phase, share in growth(phases))
     total = max(sum(phase.after for phase in ordered), sum(phase.before or 0.0 for phase in ordered))
+    compared = any(phase.before is not None for phase in ordered)
+    if compared and abs(lost) <= total * (face.noise or 0.0 if face is not None else 0.0):
+        return None
     worst = max(ordered, key=lambda phase: shares[phase.name])
     rows = [
         PhaseRow(

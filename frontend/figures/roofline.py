@@ -32,7 +32,8 @@ class Dot:
 def said(dot: Dot) -> str:
     """A dot in words, as plain text."""
     point = dot.point
-    share = f", {numbers.percent(point.share_of_ceiling)} of its ceiling" if point.share_of_ceiling is not None else ""
+    roof = "its ceiling" if point.roof_tflops is None else f"the {numbers.significant(point.roof_tflops)} above it"
+    share = "" if point.share_of_ceiling is None else f", {numbers.percent(point.share_of_ceiling)} of {roof}"
     return f"{dot.label}: {numbers.significant(point.achieved_tflops)} TFLOP/s{share}"
 
 

@@ -34,7 +34,7 @@ from backend.services.triage.views import (
     SuspectCommit,
 )
 from frontend import numbers
-from frontend.evidence import kernel_panel, phase_panel, roofline_panel, session_panel
+from frontend.evidence import kernel_panel, memory_panel, moved_in_time, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
@@ -137,7 +137,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     place = neighbours.index(it.id) if it.id in neighbours else None
     face = face_of(detail)
     figure, label = trend(visit, it, face)
-    profiled = profiles_of(visit, it, face)
+    timed = moved_in_time(detail)
+    profiled = profiles_of(visit, it, face if timed else None)
     bisected = bisection_of_regression(visit.c, it.id)
     repository = visit.repository_url(it.project)
     good, bad = it.last_good, it.first_bad
@@ -167,9 +168,10 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         if good and bad
         else None,
         diff_href=diff_url(repository, good.sha, bad.sha) if good and bad else None,
-        phases=phase_panel(detail, face),
-        kernels=kernel_panel(profiled),
-        roofline=roofline_panel(profiled),
+        phases=phase_panel(detail, face) if timed else None,
+        kernels=kernel_panel(profiled) if timed else None,
+        roofline=roofline_panel(profiled) if timed else None,
+        memory=None if timed else memory_panel(detail),
         bisection=bisected,
         may_bisect=it.state in OPEN and it.still_bad and good is not None and bad is not None,
         sessions=session_panel(sessions_of_regression(visit.c, it.id), face),

@@ -176,7 +176,7 @@ def roofline(run: RunView) -> Roofline | None:
     ceilings = profiles.ceilings_of(run.ceilings)
     dots, rows = [], []
     for result in run.results:
-        point = profiles.roofline_point(result.roofline)
+        point = profiles.roofline_point(result.roofline, ceilings)
         if point is None or result.status != "ok":
             continue
         name = series_name(result.benchmark, result.variant)

@@ -6,11 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from backend.services.plans.bisection_views import BisectionStep, BisectionView
 from backend.services.runs.kernels import difference, read_table
 from backend.services.runs.profiles import Ceilings, RooflinePoint, ceilings_of, roofline_point
 from frontend.figures.confirming import MeasuredSession, sessions_svg
-from frontend.figures.roofline import Dot, roofline_figure
+from frontend.figures.roofline import Dot, roofline_figure, said
 from frontend.pages.regression import bisection_says, step_mark
 
 
@@ -66,17 +68,32 @@ def test_what_is_no_kernel_table_is_none() -> None:
 
 
 def test_foreign_rooflines_that_are_no_numbers_are_none() -> None:
-    assert roofline_point({"flop_per_byte": "50", "achieved_tflops": 0.1}) is None
-    assert roofline_point({"flop_per_byte": 50, "achieved_tflops": 0}) is None
-    assert roofline_point(None) is None
+    assert roofline_point({"flop_per_byte": "50", "achieved_tflops": 0.1}, None) is None
+    assert roofline_point({"flop_per_byte": 50, "achieved_tflops": 0}, None) is None
+    assert roofline_point(None, None) is None
     assert ceilings_of({"gemm_bf16_tflops": True, "copy_gb_per_s": 3}) is None
     assert ceilings_of({"gemm_bf16_tflops": 780, "hbm_copy_gb_per_s": 4200}) == Ceilings(
         tflops=780.0, gb_per_s=4200.0, tflops_name="gemm_bf16_tflops", gb_per_s_name="hbm_copy_gb_per_s"
     )
 
 
+@pytest.mark.parametrize(
+    ("intensity", "tflops", "said_of"),
+    [(400, 315, "43 % of the 728"), (400, 283, "39 % of the 728"), (100, 210, "50 % of the 420")],
+)
+def test_the_share_of_a_ceiling_is_that_of_the_numbers_beside_it(intensity: float, tflops: float, said_of: str) -> None:
+    """Whatever share the run told: of compute at 728, and of what memory lets through at a low intensity."""
+    ceilings = ceilings_of({"gemm_bf16_tflops": 728, "copy_gb_per_s": 4200})
+    point = roofline_point({"flop_per_byte": intensity, "achieved_tflops": tflops, "share_of_ceiling": 0.43}, ceilings)
+    assert point is not None
+    words = said(Dot(group="moe.layer", label="before", point=point, link="/runs/R")).replace("\u202f", " ")
+    assert words == f"before: {tflops} TFLOP/s, {said_of} above it"
+
+
 def dot(label: str, intensity: float, tflops: float, **more: Any) -> Dot:
-    point = RooflinePoint(flop_per_byte=intensity, achieved_tflops=tflops, share_of_ceiling=0.41, bound="compute")
+    point = RooflinePoint(
+        flop_per_byte=intensity, achieved_tflops=tflops, roof_tflops=None, share_of_ceiling=0.41, bound="compute"
+    )
     return Dot(group="moe.layer", label=label, point=point, link="/runs/R", **more)
 
 

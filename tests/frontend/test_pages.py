@@ -322,6 +322,13 @@ def test_only_what_moved_keeps_each_metric_in_its_own_column(own_site: Site, tmp
     assert shown == [commits[10].sha, commits[-1].sha], "what moved, and the newest for what stands now"
     assert "4 quiet commits" in text
     assert ">step_ms</a>" in text and ">activation_bytes</a>" in text
+    (case,) = httpx.get(own_site.url + "/api/v1/regressions", params={"project": "a/two"}).json()["items"]
+    page = httpx.get(f"{own_site.url}/regressions/{case['id']}").text
+    assert "Time did not move" in page and "What is allocated" in page
+    row = next(row for row in page.split("<tr>") if "<code>activation_bytes</code>" in row)
+    assert "1.00" in row and "3.00" in row and "+200.0 %" in row
+    for evidence_of_time in ("phases", "kernels", "roofline"):
+        assert f'id="{evidence_of_time}"' not in page
 
 
 def test_a_large_board_stays_small_on_the_wire(own_site: Site, tmp_path: Any) -> None:

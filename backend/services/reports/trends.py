@@ -332,11 +332,13 @@ def _strips(grid: Grid, found: Sequence[OnsetRow], least: float, *, by_commit: b
 
 
 def _headline(grid: Grid, suite: str) -> str:
-    """The metric that most variants of a suite have: of times and rates, where there are any."""
+    """The metric that most variants of a suite have: of times and rates that are gates, else of those that are watched,
+    where there are any."""
     counts: dict[str, int] = {}
     for each in grid.series:
-        if each.suite == suite and each.role == "gate":
-            counts[each.metric] = counts.get(each.metric, 0) + (1000 if _is_speed(each) else 1)
+        if each.suite == suite and (each.role == "gate" or each.metric == store.WATCHED_SPEED):
+            weight = 1_000_000 if _is_speed(each) else 1000 if each.metric == store.WATCHED_SPEED else 1
+            counts[each.metric] = counts.get(each.metric, 0) + weight
     return max(counts, key=lambda metric: (counts[metric], metric))
 
 

@@ -25,10 +25,12 @@ KERNELS = "kernels"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
-    """A measured step under its ceilings. `share_of_ceiling` is of what its intensity allows."""
+    """A measured step. `roof_tflops` is what its intensity allows under the ceilings of its own run, and
+    `share_of_ceiling` is of that; where the run measured no ceilings, the share is as it was told."""
 
     flop_per_byte: float
     achieved_tflops: float
+    roof_tflops: float | None
     share_of_ceiling: float | None
     bound: str
 
@@ -70,16 +72,18 @@ class Variant:
     preset: str
 
 
-def roofline_point(told: Mapping[str, Any] | None) -> RooflinePoint | None:
-    """The roofline of a result, where it is one."""
+def roofline_point(told: Mapping[str, Any] | None, ceilings: Ceilings | None) -> RooflinePoint | None:
+    """The roofline of a result under the ceilings of its run, where it is one."""
     told = told or {}
     intensity, achieved = _positive(told.get("flop_per_byte")), _positive(told.get("achieved_tflops"))
     if intensity is None or achieved is None:
         return None
+    roof = None if ceilings is None else min(ceilings.tflops, intensity * ceilings.gb_per_s / 1000)
     return RooflinePoint(
         flop_per_byte=intensity,
         achieved_tflops=achieved,
-        share_of_ceiling=_positive(told.get("share_of_ceiling")),
+        roof_tflops=roof,
+        share_of_ceiling=_positive(told.get("share_of_ceiling")) if roof is None else achieved / roof,
         bound=str(told.get("bound") or ""),
     )
 
@@ -143,7 +147,8 @@ def load_profile(
         )
         if mine != variant:
             continue
-        roofline, name = roofline_point(result.get("roofline")), (result.get("artifacts") or {}).get(KERNELS)
+        ceilings = ceilings_of(document.get("ceilings"))
+        roofline, name = roofline_point(result.get("roofline"), ceilings), (result.get("artifacts") or {}).get(KERNELS)
         kernels = None if name is None else _table(c, config, run_id, name)
         if roofline is None and kernels is None:
             return None
@@ -151,7 +156,7 @@ def load_profile(
             run_id=run_id,
             sha=sha,
             roofline=roofline,
-            ceilings=ceilings_of(document.get("ceilings")),
+            ceilings=ceilings,
             kernels=kernels,
         )
     return None

@@ -15,12 +15,14 @@ from backend.regression.cause.attribution import CauseName
 from backend.regression.decisions import possible_actions
 from backend.regression.grouping import NEAR
 from backend.regression.regression_state import RegressionState
+from backend.regression.terms import Role
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.runs.reproducing import Subject, at_commit
 from backend.store.regressions import regressions as store
 from backend.store.regressions import views
+from backend.store.regressions.views import BesideMedians
 
 T = TypeVar("T")
 
@@ -190,6 +192,15 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatedMemory:
+    """What the leading benchmark allocates, in bytes, by one of its metrics."""
+
+    metric: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImprovedSeries:
     """A gate of the same benchmark and variant that got better at the same commit; `change` is of cost."""
 
@@ -214,6 +225,7 @@ class RegressionDetail:
     suspects: tuple[SuspectCommit, ...]
     events: tuple[RegressionEvent, ...]
     phases: tuple[PhaseChange, ...]
+    allocated: tuple[AllocatedMemory, ...]
     reproduce: str
     """Commands that measure both sides again."""
     actions: tuple[str, ...]
@@ -246,6 +258,7 @@ def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
         raise NotFound.of("regression", regression_id)
     regression = _regression(row)
     affected = tuple(_affected(member) for member in views.members(c, regression_id))
+    beside = _beside(c, row, affected)
     return RegressionDetail(
         regression=regression,
         evidence=tuple(row["evidence"]),
@@ -257,7 +270,12 @@ def get_regression(c: Connection, regression_id: int) -> RegressionDetail:
         ),
         suspects=_suspects(c, row),
         events=tuple(RegressionEvent(**event) for event in views.events(c, regression_id)),
-        phases=_phases(c, row, affected),
+        phases=_phases([each for each in beside if each.role == Role.PHASE]),
+        allocated=tuple(
+            AllocatedMemory(metric=each.metric, before=each.before, after=each.after)
+            for each in beside
+            if each.unit == "B"
+        ),
         reproduce=_reproduce(c, row),
         actions=tuple(action.value for action in possible_actions(tracked)),
     )
@@ -414,12 +432,16 @@ def _suspects(c: Connection, row: RowMapping) -> tuple[SuspectCommit, ...]:
     )
 
 
-def _phases(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) -> tuple[PhaseChange, ...]:
-    """Where the time went, phase by phase, of the leading series' benchmark."""
+def _beside(c: Connection, row: RowMapping, affected: Sequence[AffectedSeries]) -> Sequence[BesideMedians]:
+    """Phases and memory of the leading series' benchmark, before the onset and since."""
     if row["lead_series_id"] is None:
         return ()
     ends = [s.fixed_position for s in affected if s.fixed_position is not None]
-    found = views.phases(c, row["lead_series_id"], row["first_bad_position"], min(ends, default=NEWEST))
+    return views.beside(c, row["lead_series_id"], row["first_bad_position"], min(ends, default=NEWEST))
+
+
+def _phases(found: Sequence[BesideMedians]) -> tuple[PhaseChange, ...]:
+    """Where the time went, phase by phase."""
     differences = [
         None if phase.before is None or phase.after is None else phase.after - phase.before for phase in found
     ]

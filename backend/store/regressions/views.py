@@ -113,9 +113,9 @@ _SUSPECTS = text(
        ORDER BY bc.position DESC LIMIT :limit"""
 )
 _EVENTS = text("SELECT id, at, kind, actor, note, detail FROM regression_event WHERE regression_id = :id ORDER BY id")
-_PHASES = text(
-    """SELECT s.id, s.metric, s.unit FROM series s JOIN series lead ON lead.id = :series
-       WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
+_BESIDE = text(
+    """SELECT s.id, s.metric, s.unit, s.role FROM series s JOIN series lead ON lead.id = :series
+       WHERE (s.role = 'phase' OR s.unit = 'B') AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
          AND s.suite = lead.suite AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key
          AND s.preset = lead.preset AND s.suite_version = lead.suite_version
        ORDER BY s.id"""
@@ -170,25 +170,26 @@ def events(c: Connection, regression_id: int) -> Sequence[RowMapping]:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseMedians:
+class BesideMedians:
     """Medians; None where there is no run on that side."""
 
     metric: str
     unit: str
+    role: str
     before: float | None
     after: float | None
 
 
-def phases(c: Connection, series_id: int, onset: int, until: int) -> list[PhaseMedians]:
-    """The phases of a series' benchmark: medians of up to five runs before the onset, and from it on."""
-    rows = c.execute(_PHASES, {"series": series_id}).all()
+def beside(c: Connection, series_id: int, onset: int, until: int) -> list[BesideMedians]:
+    """The phases and the memory of a series' benchmark: medians of up to five runs before the onset, and from it on."""
+    rows = c.execute(_BESIDE, {"series": series_id}).all()
     if not rows:
         return []
     spans = Spans.of_series(c, series_id)
     ids = [row.id for row in rows]
     before = spans.nearest_before(onset - 1, PHASE_POINTS, partial(_medians, c, _MEDIANS_BEFORE, ids))
     after = spans.nearest_after(onset, PHASE_POINTS, partial(_medians, c, _MEDIANS_AFTER, ids), last=until - 1)
-    return [PhaseMedians(row.metric, row.unit, before.of.get(row.id), after.of.get(row.id)) for row in rows]
+    return [BesideMedians(row.metric, row.unit, row.role, before.of.get(row.id), after.of.get(row.id)) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

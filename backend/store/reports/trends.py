@@ -73,11 +73,14 @@ class OutcomeRow(NamedTuple):
 # `measured_at` is the start of a bucket, or the time of the commit where every commit is a point of its own.
 POINT = np.dtype([("series", ">i4"), ("position", ">i4"), ("at", ">i8"), ("value", ">f8")])
 
+WATCHED_SPEED = "busbw_gb_per_s"
+"""A speed that is watched, and no gate, where the host moves the data: collectives without GPUs."""
 _SERIES = text(
     """SELECT id, suite, benchmark, variant, variant_key, preset, metric, unit, direction, role, exact,
          CAST(profile ->> 'noise' AS float8), state_position
        FROM series
-       WHERE project_id = :project AND testbed_id = :testbed AND (role = 'gate' OR metric = 'mfu') ORDER BY id"""
+       WHERE project_id = :project AND testbed_id = :testbed AND (role = 'gate' OR metric IN ('mfu', :watched))
+       ORDER BY id"""
 )
 _BUCKETS = text(
     """SELECT string_agg(int4send(series_id) || int4send(last_position) || timestamptz_send(bucket)
@@ -154,8 +157,9 @@ _TIMES = text(
 
 
 def judged_series(c: Connection, project_id: int, testbed_id: int) -> list[TrendSeries]:
-    """The gates of a project on a testbed, and the shares of a ceiling that are shown beside them."""
-    return [TrendSeries._make(row) for row in c.execute(_SERIES, {"project": project_id, "testbed": testbed_id}).all()]
+    """The gates of a project on a testbed, and the shares of a ceiling and speeds that are shown beside them."""
+    values = {"project": project_id, "testbed": testbed_id, "watched": WATCHED_SPEED}
+    return [TrendSeries._make(row) for row in c.execute(_SERIES, values).all()]
 
 
 def bucket_points(
