@@ -9,7 +9,7 @@ from backend.regression.grouping import NEAR, Group, SeriesChange, belongs, grou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ListedCase:
     """Changes of one onset. `number`: of the regression; None: there is none yet."""
 
     number: int | None
@@ -22,7 +22,9 @@ class Case:
         return Group(lead_of(self.changes), self.changes)
 
 
-def cases_after(known: Sequence[Case], gone: Sequence[SeriesChange], fresh: Sequence[SeriesChange]) -> list[Case]:
+def cases_after(
+    known: Sequence[ListedCase], gone: Sequence[SeriesChange], fresh: Sequence[SeriesChange]
+) -> list[ListedCase]:
     """The cases that are left of those known when some changes are gone, with the fresh ones in the case of their
     onset, or in new cases. Nothing gone and nothing fresh leaves all as they are."""
     left = [_without(case, gone) for case in known]
@@ -34,14 +36,14 @@ def cases_after(known: Sequence[Case], gone: Sequence[SeriesChange], fresh: Sequ
         else:
             left[home] = (*left[home], change)
     kept = [
-        Case(number=case.number, changes=changes, is_told=case.is_told)
+        ListedCase(number=case.number, changes=changes, is_told=case.is_told)
         for case, changes in zip(known, left, strict=True)
         if changes
     ]
-    return kept + [Case(number=None, changes=found.members, is_told=True) for found in group(new)]
+    return kept + [ListedCase(number=None, changes=found.members, is_told=True) for found in group(new)]
 
 
-def _without(case: Case, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:
+def _without(case: ListedCase, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:
     return tuple(change for change in case.changes if not any(is_same(change, other) for other in gone))
 
 

@@ -18,7 +18,7 @@ from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
 from backend.regression.series.history import History
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
-from backend.regression.what_if import Case, cases_after, is_same
+from backend.regression.what_if import ListedCase, cases_after, is_same
 from backend.services.base import projects
 from backend.services.base.errors import Unavailable
 from backend.services.judging.entered_histories import HISTORIES
@@ -150,7 +150,7 @@ def _preview(
     series: Sequence[Gate],
     affected: Sequence[Gate],
     policies: Policies,
-    known: Sequence[Case],
+    known: Sequence[ListedCase],
     now: datetime,
     days: int,
 ) -> Preview:
@@ -174,17 +174,17 @@ def _preview(
     )
 
 
-def _told(cases: Iterable[Case]) -> list[Case]:
+def _told(cases: Iterable[ListedCase]) -> list[ListedCase]:
     return [case for case in cases if case.is_told]
 
 
-def _of_series(case: Case, series_id: int) -> Case | None:
+def _of_series(case: ListedCase, series_id: int) -> ListedCase | None:
     """The case as one series shows it; None: it doesn't."""
     changes = tuple(change for change in case.changes if change.series_id == str(series_id))
     return replace(case, changes=changes) if changes else None
 
 
-def _cases(c: Connection, project_id: int, since: datetime) -> list[Case]:
+def _cases(c: Connection, project_id: int, since: datetime) -> list[ListedCase]:
     """The regressions of the list: those of gates that were not taken back."""
     told = regression_store.told_since(c, project_id, since)
     members: dict[int, list[SeriesChange]] = {}
@@ -192,7 +192,8 @@ def _cases(c: Connection, project_id: int, since: datetime) -> list[Case]:
         if point.is_gate and point.state != ChangeState.WITHDRAWN and point.regression_id is not None:
             members.setdefault(point.regression_id, []).append(point.as_series_change())
     return [
-        Case(number=number, changes=tuple(changes), is_told=told[number]) for number, changes in sorted(members.items())
+        ListedCase(number=number, changes=tuple(changes), is_told=told[number])
+        for number, changes in sorted(members.items())
     ]
 
 
@@ -284,12 +285,12 @@ def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
     ]
 
 
-def _flags(cases: Sequence[Case], gates: Mapping[int, Gate], names: Mapping[int, str]) -> tuple[Flag, ...]:
+def _flags(cases: Sequence[ListedCase], gates: Mapping[int, Gate], names: Mapping[int, str]) -> tuple[Flag, ...]:
     biggest = sorted(cases, key=lambda case: -case.group.magnitude)[:SHOWN]
     return tuple(_flag(case, gates[int(case.group.lead.series_id)], names) for case in biggest)
 
 
-def _flag(case: Case, gate: Gate, names: Mapping[int, str]) -> Flag:
+def _flag(case: ListedCase, gate: Gate, names: Mapping[int, str]) -> Flag:
     found = case.group
     return Flag(
         regression_id=case.number,

@@ -2,7 +2,7 @@
 
 from backend.regression.grouping import SeriesChange
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
-from backend.regression.what_if import Case, cases_after
+from backend.regression.what_if import ListedCase, cases_after
 
 
 def change(series: str, onset: int) -> SeriesChange:
@@ -24,12 +24,12 @@ def change(series: str, onset: int) -> SeriesChange:
 
 
 KNOWN = [
-    Case(number=1, changes=(change("a", 20), change("b", 20)), is_told=True),
-    Case(number=2, changes=(change("a", 40),), is_told=False),
+    ListedCase(number=1, changes=(change("a", 20), change("b", 20)), is_told=True),
+    ListedCase(number=2, changes=(change("a", 40),), is_told=False),
 ]
 
 
-def numbers(cases: list[Case]) -> list[tuple[int | None, int]]:
+def numbers(cases: list[ListedCase]) -> list[tuple[int | None, int]]:
     return [(case.number, len(case.changes)) for case in cases]
 
 

@@ -46,6 +46,24 @@ def test_the_onset_stands_in_its_strip_and_in_no_other(anyone: httpx.Client) -> 
     assert "torch 2.13.0 → 2.13.1" in anyone.get("/").text
 
 
+def test_a_suite_whose_only_gate_counts_is_headed_by_its_watched_speed(own_site: Site, tmp_path: Any) -> None:
+    commits = history.make_repository(tmp_path / "ring", 4)
+    own_site.add_project("a/ring", tmp_path / "ring", commits)
+    variants = {"collectives": (("coll.all_reduce", {"ranks": 2}, 10.0),)}
+    for commit in commits:
+        document = history.run_document("a/ring", commit, "collectives", variants=variants, metrics=("step_ms",))
+        common = {"unit": "1", "direction": "lower", "role": "gate", "exact": True}
+        speed = {"unit": "GB/s", "direction": "higher", "role": "watch", "processes": [2.0, 2.1, 1.9]}
+        document["results"][0]["measurements"] = [
+            {"metric": "wrong_elements", "value": 0, **common},
+            {"metric": "busbw_gb_per_s", "value": 2.0, **speed},
+        ]
+        own_site.put(document)
+    text = httpx.get(own_site.url + "/", params={"project": "a/ring"}).text
+    (strip,) = re.findall(r'<div class="st"><div class="who">.*?(?=</section>)', text, re.S)
+    assert "busbw_gb_per_s" in words(strip) and "wrong_elements" not in words(strip)
+
+
 def test_a_base_after_the_onset_finds_nothing_worse(anyone: httpx.Client, loom: Site) -> None:
     newer = loom.commits[PROJECT][GUILTY + 2].sha
     text = anyone.get("/", params={"base": newer}).text
