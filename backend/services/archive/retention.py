@@ -29,9 +29,14 @@ def retire(
     now: datetime,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> list[datetime]:
-    """Archive and drop every month that ended more than `keep_months` months ago; the months that went."""
+    """Archive and drop every month that ended more than `keep_months` months ago; the months that went. The month
+    before a change that is still open, and those after it, stay: judged again without them, it would never end."""
+    until = month_of(now, -keep_months)
     with engine.connect() as c:
-        due = [kept for kept in store.kept_months(c) if kept.month < month_of(now, -keep_months)]
+        needed = store.first_needed(c, until)
+        if needed is not None:
+            until = min(until, month_of(needed, -1))
+        due = [kept for kept in store.kept_months(c) if kept.month < until]
     gone = []
     for kept in due:
         if is_stopping():

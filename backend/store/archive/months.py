@@ -50,6 +50,21 @@ def kept_months(c: Connection) -> list[KeptMonth]:
     ]
 
 
+_NEEDED = text(
+    """SELECT min(k.month) FROM change_point p
+       JOIN series s ON s.id = p.series_id AND s.last_measured_at >= :since
+       JOIN position_span k ON k.project_id = s.project_id
+         AND k.last_position >= coalesce(p.last_good_position, p.onset_position)
+       WHERE p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')"""
+)
+
+
+def first_needed(c: Connection, since: datetime) -> datetime | None:
+    """The month in which the earliest change began that is still open, in a series that was measured `since` then."""
+    found: datetime | None = c.execute(_NEEDED, {"since": since}).scalar_one()
+    return found
+
+
 def projects(c: Connection) -> list[tuple[int, str]]:
     """(id, slug) of every project."""
     return [(row[0], row[1]) for row in c.execute(_PROJECTS)]

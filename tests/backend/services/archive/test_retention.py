@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, text
 from backend.api.responses import Json
 from backend.services.archive.retention import retire
 from backend.services.board.board import BoardQuery, load_board
+from backend.services.judging.rejudging import rejudge_series
 from backend.services.reports.history import load_points
 from backend.services.reports.suites import load_suite
 from backend.services.triage.views import get_regression
@@ -100,6 +101,27 @@ def test_a_point_that_arrives_after_its_month_went_is_kept_beside_what_was_archi
     values = duckdb.sql(f"SELECT count(*) FILTER (value = 1.5), count(*) FROM read_parquet({[str(f) for f in files]})")
     late, all_of_them = values.fetchall()[0]
     assert late == 1 and all_of_them > 1
+
+
+@pytest.mark.parametrize(("still_open", "stays"), [(True, 3), (False, 0)])
+def test_what_a_change_that_is_still_open_began_with_stays(
+    committing_loom: Any, committing_engine: Engine, tmp_path: Path, still_open: bool, stays: int
+) -> None:
+    """Four months: the change comes in the second, and the fourth alone is to be kept."""
+    loom = committing_loom
+    for position in range(55):
+        level = 125.0 if 18 <= position < (55 if still_open else 40) else 100.0
+        loom.run(
+            position, level, started_at=(datetime(2026, 3, 1, tzinfo=UTC) + timedelta(days=2 * position)).isoformat()
+        )
+    loom.connection.commit()
+    gone = retire(committing_engine, tmp_path, 0, datetime(2026, 6, 15, tzinfo=UTC))
+    assert len(gone) == 3 - stays
+    rejudge_series(loom.connection, loom.value("SELECT id FROM series"), 50, now=loom.now)
+    for position in range(55, 65):
+        at = datetime(2026, 6, 20, tzinfo=UTC) + timedelta(hours=position)
+        loom.run(position, 100.0, started_at=at.isoformat())
+    assert loom.rows("SELECT state, still_bad FROM regression") == [("fixed", False)]
 
 
 def _newest(engine: Engine) -> Any:
