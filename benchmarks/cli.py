@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import SUITE_VERSION, registry, tiers
+from benchmarks import SUITE_VERSION, expected, pins, registry, tiers
 from benchmarks import commands as further
 from benchmarks.acceptance import command as acceptance
 from benchmarks.environment import fingerprint, git_state
@@ -64,6 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="registered benchmarks and their variants")
+    listing.add_argument(
+        "patterns", nargs="*", metavar="ID|GLOB", help="the cases of these, each with the seconds of a process"
+    )
+    listing.add_argument("--preset", choices=[str(p) for p in Preset], default="full", help="of these (default: full)")
+    listing.add_argument(
+        "--times", type=Path, default=expected.FILE, metavar="FILE", help="what `learn` wrote (default: the suite's)"
+    )
     listing.add_argument("--tier", choices=list(TIERS), help="the cases of this tier, each with its processes and time")
     listing.add_argument("--json", action="store_true", help="as JSON, with every variant of every preset")
     listing.set_defaults(action=list_all)
@@ -108,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="FRACTION",
         help="repeat until a change of this size would show, e.g. 0.01 (default for full), up to 12 processes",
+    )
+    running.add_argument(
+        "--pins", type=Path, default=pins.FILE, metavar="FILE", help="backends that `best` runs (default: the suite's)"
     )
     running.set_defaults(action=_run)
     further.add_to(commands)
@@ -220,6 +230,7 @@ def _request(options: argparse.Namespace, out: Path) -> Request:
         timeout_s=options.timeout,
         precision=_precision(options, preset),
         profile_into=out.parent if options.profile else None,
+        pins=pins.load(options.pins),
         unknown=tuple(map(str, unknown)),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import expected, registry
+from benchmarks import expected, pins, registry
 from benchmarks.acceptance.archive import opened
 from benchmarks.analysis import diagnose
 from benchmarks.output import v3
@@ -57,9 +57,17 @@ def add_to(commands: Any) -> None:
     pairing.add_argument("--json", action="store_true")
     pairing.set_defaults(action=_interleave)
 
-    learning = commands.add_parser("learn", help="take over from runs how long their cases take, for list and tiers")
+    learning = commands.add_parser(
+        "learn",
+        help="take over from runs how long their cases take, for list and tiers, and which backend `best` found",
+    )
     learning.add_argument("runs", nargs="+", type=Path, metavar="RUN.json|PAGE.tar.gz")
-    learning.add_argument("--into", type=Path, default=expected.FILE, metavar="FILE", help="default: the suite's own")
+    learning.add_argument(
+        "--into", type=Path, default=expected.FILE, metavar="FILE", help="times (default: the suite's own)"
+    )
+    learning.add_argument(
+        "--pins", type=Path, default=pins.FILE, metavar="FILE", help="backends (default: the suite's own)"
+    )
     learning.set_defaults(action=_learn)
 
     exporting = commands.add_parser("export", help="a run as PyTorch benchmark database v3 records, one per line")
@@ -91,6 +99,10 @@ def _learn(options: argparse.Namespace) -> int:
     times = expected.learn(expected.load(options.into) if options.into.exists() else {}, runs)
     options.into.write_text(json.dumps(times, indent=1, sort_keys=True) + "\n")
     print(f"{sum(len(run['results']) for run in runs)} results of {len(runs)} runs read; written: {options.into}")
+    pinned, said = pins.learn(pins.load(options.pins), runs)
+    if said:
+        options.pins.write_text(json.dumps(pinned, indent=1, sort_keys=True) + "\n")
+        print("\n".join(f"pinned {one}" for one in said))
     return 0
 
 

@@ -15,6 +15,9 @@ from benchmarks.spec import Preset, slug_of
 FILE = Path(__file__).with_name("expected_times.json")
 """Seconds by accelerator (or `cpu`), preset and case; `python -m benchmarks learn` writes it."""
 
+CPU = "cpu"
+"""Stands for every CPU: of the cpu preset only the order of seconds matters."""
+
 START_S = {Preset.CPU: 3.0, Preset.SMOKE: 12.0, Preset.FULL: 30.0}
 """Estimate of one process: start of torch, check, warm-up, measuring, and the readings before and after."""
 COMPILING_S = {"inductor": 50.0, "flex": 25.0, "best": 25.0}
@@ -80,4 +83,4 @@ def learn(times: Times, runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str
 
 
 def _machine_of(run: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    return "cpu" if result["preset"] == Preset.CPU else str(run["environment"].get("accelerator", "cpu"))
+    return CPU if result["preset"] == Preset.CPU else str(run["environment"].get("accelerator", CPU))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,17 +14,19 @@ from benchmarks.tiers import MACHINE, TIERS, Tier
 
 
 def list_all(options: argparse.Namespace) -> int:
-    """`list`: every benchmark, and the tiers; or one tier with its cases."""
-    times = expected.load()
+    """`list`: every benchmark, and the tiers; one tier with its cases; or the cases that patterns name."""
+    times = expected.load(options.times)
     if options.json:
         listed = {
             "suite_version": SUITE_VERSION,
-            "benchmarks": [_as_json(b) for b in registry.BY_ID.values()],
+            "benchmarks": [_as_json(b, times) for b in registry.BY_ID.values()],
             "tiers": [_tier_as_json(tier, times) for tier in TIERS.values()],
         }
         print(json.dumps(listed, indent=2))
     elif options.tier:
         print("\n".join(_lines_of(TIERS[options.tier], times)))
+    elif options.patterns:
+        print("\n".join(_lines_of_cases(options.patterns, Preset(options.preset), times)))
     else:
         print("\n".join(_lines(times)))
     return 0
@@ -34,11 +36,33 @@ def _lines(times: expected.Times) -> Iterator[str]:
     width = max(len(name) for name in registry.BY_ID)
     for benchmark in registry.BY_ID.values():
         counts = " ".join(f"{preset}:{len(benchmark.cases(preset))}" for preset in Preset)
+        each = [
+            expected.expected(one, Preset.FULL, times, MACHINE) for one in registry.cases_of(benchmark, Preset.FULL)
+        ]
+        learnt = sum(one.learnt for one in each)
+        takes = f"full {sum(one.seconds for one in each) / 60:.0f} min, {learnt} of {len(each)} learnt"
         plug = "  plug-in point" if benchmark.signature else ""
-        yield f"{benchmark.id:{width}}  {benchmark.title}  [{counts}]{plug}"
+        yield f"{benchmark.id:{width}}  {benchmark.title}  [{counts}; {takes}]{plug}"
+    yield ""
+    yield f"Minutes are of one process of each case on one {MACHINE}; what no run has shown is estimated."
     yield ""
     for tier in TIERS.values():
         yield from _lines_of(tier, times)[:2]
+
+
+def _lines_of_cases(patterns: Sequence[str], preset: Preset, times: expected.Times) -> Iterator[str]:
+    """Each case by its name, with the seconds of one process."""
+    chosen, unknown = registry.choose(patterns, preset, {})
+    if unknown:
+        raise unknown[0]
+    for one in chosen:
+        each = expected.expected(one, preset, times, _machine_of(preset))
+        how = "not applicable" if one.case.not_applicable else "learnt" if each.learnt else "estimated"
+        yield f"{one.name:60} {each.seconds:6.1f} s  {how}"
+
+
+def _machine_of(preset: Preset) -> str:
+    return expected.CPU if preset is Preset.CPU else MACHINE
 
 
 def _lines_of(tier: Tier, times: expected.Times) -> list[str]:
@@ -69,7 +93,7 @@ def _tier_as_json(tier: Tier, times: expected.Times) -> dict[str, Any]:
     }
 
 
-def _as_json(benchmark: Benchmark) -> dict[str, Any]:
+def _as_json(benchmark: Benchmark, times: expected.Times) -> dict[str, Any]:
     return {
         "id": benchmark.id,
         "title": benchmark.title,
@@ -82,8 +106,13 @@ def _as_json(benchmark: Benchmark) -> dict[str, Any]:
         "builtin": benchmark.builtin,
         "presets": {
             str(preset): [
-                {"variant": dict(c.variant), "config": dict(c.config), "not_applicable": c.not_applicable}
-                for c in benchmark.cases(preset)
+                {
+                    "variant": dict(one.case.variant),
+                    "config": dict(one.case.config),
+                    "not_applicable": one.case.not_applicable,
+                    "expected": asdict(expected.expected(one, preset, times, _machine_of(preset))),
+                }
+                for one in registry.cases_of(benchmark, preset)
             ]
             for preset in Preset
         },

@@ -30,7 +30,6 @@ HEADLINES = {
 """Case -> processes: of every family what says most of it. Both tiers have them, so that nights continue commits."""
 
 OF_THE_NIGHT = {
-    "attn.train/sdpa_flash-causal-8192-128": 1,
     "attn.train/sdpa_cudnn-causal-8192-128": 1,
     "moe.layer/mixtral-16384-grouped_mm-8-2-uniform-bf16": 1,
 }

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.acceptance import plan, sessions, targets
@@ -177,9 +178,9 @@ def measure_units(
     next call tries it again if the code has changed, and else goes on without it. Returns why the call must end.
     """
     for unit in _still_to_do(units, archive, code):
-        left, share = watch.left_s(), watch.share_left()
-        if left < LEAST_S or (left < unit.expected_s and share < LONGEST_SHARE):
-            _tell(f"{unit.name}: no time left for it ({left:.0f} s, it takes some {unit.expected_s:.0f} s)")
+        left, share, expected_s = watch.left_s(), watch.share_left(), _expected_s(unit, archive)
+        if left < LEAST_S or (left < expected_s and share < LONGEST_SHARE):
+            _tell(f"{unit.name}: no time left for it ({left:.0f} s, it takes some {expected_s:.0f} s)")
             continue
         _tell(f"{unit.name}: {' '.join(unit.arguments)}")
         began = time.monotonic()
@@ -201,6 +202,21 @@ def measure_units(
             print("\n".join(found.log.splitlines()[-TAIL_LINES:]), file=sys.stderr)
             return f"stopped at {unit.name}, which failed"
     return None
+
+
+def _expected_s(unit: Unit, archive: Archive) -> float:
+    """What other processes of the case took in this acceptance; else what is known of it.
+
+    No less than it had in vain, where it was cut short.
+    """
+    others = [
+        record.seconds
+        for name, record in archive.records.items()
+        if record.ended is Ended.DONE and plan.case_of(name) == plan.case_of(unit.name)
+    ]
+    had = archive.records.get(unit.name)
+    in_vain = had.seconds if had and had.ended is Ended.CUT_SHORT else 0.0
+    return max(median(others) if others else unit.expected_s, in_vain)
 
 
 def _still_to_do(units: Sequence[Unit], archive: Archive, code: str) -> list[Unit]:

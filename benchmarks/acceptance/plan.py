@@ -134,7 +134,7 @@ def _unit(part: AcceptancePart, case: str, preset: Preset, process: int = 0) -> 
 
 
 def _of(part: AcceptancePart, one: Selected, preset: Preset, process: int = 0) -> Unit:
-    seconds = expected.expected(one, preset, expected.load(), "cpu" if preset is Preset.CPU else MACHINE).seconds
+    seconds = expected.expected(one, preset, expected.load(), expected.CPU if preset is Preset.CPU else MACHINE).seconds
     name = f"{one.name.replace('/', '.')}.{preset}.{process}"
     arguments = ("run", one.name, "--preset", preset, "--processes", "1", "--seed", str(1234 + process))
     return Unit(
@@ -149,6 +149,11 @@ def _of(part: AcceptancePart, one: Selected, preset: Preset, process: int = 0) -
 def _overhead(*options: str) -> Unit:
     arguments = ("experiment", "overhead", "gpt.train", *options, "--json")
     return Unit(part=AcceptancePart.SHAPES, name="overhead", arguments=arguments, expected_s=30.0)
+
+
+def case_of(unit_name: str) -> str:
+    """The case and preset of a unit, without the number of its process."""
+    return unit_name.rpartition(".")[0] or unit_name
 
 
 def of_part(all_units: Sequence[Unit], part: AcceptancePart) -> list[Unit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import pins
 from benchmarks.analysis.diagnose import interval_of_difference
 from benchmarks.output.ulid import new_ulid
 from benchmarks.running.launch import PACKAGE_PARENT
@@ -49,7 +51,7 @@ class Interleaved:
 def measure(request: Interleaved, folder: Path) -> Iterator[tuple[ArmTurn, Path]]:
     """Runs every turn in its checkout, each a run of its own; yields where each wrote its run."""
     session, order = f"S-{new_ulid()}", "".join("A" if turn.arm == "base" else "B" for turn in abba(request.rounds))
-    base_commit = _commit(request.base)
+    base_commit, pinned = _commit(request.base), folder / "pins.json"
     for position, turn in enumerate(abba(request.rounds)):
         out = folder / f"{turn.arm}-{turn.number}" / "run.json"
         environment = {k: v for k, v in os.environ.items() if k not in ("TIDEMARK_COMMIT", "TIDEMARK_PARENTS")}
@@ -65,8 +67,19 @@ def measure(request: Interleaved, folder: Path) -> Iterator[tuple[ArmTurn, Path]
         checkout = request.base if turn.arm == "base" else request.head
         seed = ["--seed", str(1234 + position)]
         command = [sys.executable, "-P", "-m", "benchmarks", "run", "--processes", "1", *seed, "--out", str(out)]
+        command += ["--pins", str(pinned)] if pinned.exists() else []
         subprocess.run([*command, *request.options], cwd=checkout, env=environment, check=False, stdout=sys.stderr)
+        _pin(out, pinned)
         yield turn, out
+
+
+def _pin(out: Path, into: Path) -> None:
+    """What a turn chose, the following ones take: both arms run the same kernel."""
+    if not out.exists():
+        return
+    before = pins.load(into if into.exists() else pins.FILE)
+    chosen, _ = pins.learn({}, [json.loads(out.read_text())])
+    into.write_text(json.dumps({m: {**chosen.get(m, {}), **before.get(m, {})} for m in {*chosen, *before}}))
 
 
 def _commit(checkout: Path) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.analysis import diagnose, measurements, trust
 from benchmarks.analysis.peaks import link_gb_per_s
+from benchmarks.pins import Pins, of_case
 from benchmarks.registry import Selected
 from benchmarks.running.launch import CPU_ENVIRONMENT, Launcher
 from benchmarks.running.plan import SCALED_DOWN, Repetition, needs_more, processes_of, repetitions, tasks_of
@@ -42,6 +43,8 @@ class Request:
     """Repeat beyond the plan until a change of this fraction would show, at most `MOST_PROCESSES` per variant."""
     following: bool = False
     """Whether another process leads: this one says nothing, and reads no canary."""
+    pins: Pins = field(default_factory=dict)
+    """Which backend a case that may choose takes, by accelerator and case."""
     unknown: tuple[str, ...] = ()
     """Sentences about ids that name nothing; each becomes a failed result."""
 
@@ -150,7 +153,7 @@ class SuiteSession:
         stem = f"{state.selected.benchmark.id}.{slug_of(state.selected.case.variant)}"
         trace, kernels = folder / f"{stem}.trace.json.gz", folder / f"{stem}.kernels.json"
         job = self._job(Repetition(state.selected, len(state.reports)), first=False, last=False)
-        job |= {"tasks": ["profile"], "extra": {"trace": str(trace.resolve())}}
+        job |= {"tasks": ["profile"], "extra": {**job["extra"], "trace": str(trace.resolve())}}
         report = self.launcher.run(job, state.selected.case.timeout_s, self._environment_of(state.selected)).report
         if "kernels" in report:
             kernels.write_text(json.dumps(report["kernels"]))
@@ -210,8 +213,15 @@ class SuiteSession:
             "processes": self.request.processes,
             "seed": self.request.seed,
             "tasks": tasks_of(repetition.number, first=first and leading, last=last and leading),
-            "extra": {},
+            "extra": self._pinned(repetition.selected),
         }
+
+    def _pinned(self, selected: Selected) -> dict[str, Any]:
+        """The backend that every process of a case takes: that of its first one, or one that was pinned before."""
+        reports = self.states[_key(selected)].reports
+        chosen = next((r["notes"]["chosen_backend"] for r in reports if "chosen_backend" in r.get("notes", {})), None)
+        pins = of_case(self.request.pins, selected.name)
+        return ({"chosen_backend": chosen} if chosen else {}) | ({"pins": pins} if pins else {})
 
     # what was found
 

@@ -146,6 +146,24 @@ def test_a_case_longer_than_its_estimate_allows_is_still_begun_with_a_whole_call
     assert script.begun == ["a"]
 
 
+def test_a_further_process_of_a_case_is_expected_to_take_what_the_others_took(tmp_path):
+    """A unit that does not fit is not begun in vain; the estimate of 30 s is for a case that nothing is known of."""
+    kept, rest = tmp_path / "a.tar.gz", Script()
+    with opened(kept) as archive:
+        archive.record("case.full.0", UnitRecord(ended=Ended.DONE, seconds=200.0, call=1, code="c0"))
+    of_case = [replace(LATER[0], name=f"case.full.{number}") for number in (0, 1)]
+    call(kept, [*of_case, replace(LATER[1], name="other.full.0")], rest, spent=400.0)
+    assert rest.begun == ["other.full.0"]
+
+
+def test_a_unit_that_was_cut_short_is_expected_to_take_longer_than_it_had(tmp_path):
+    kept, rest = tmp_path / "a.tar.gz", Script()
+    with opened(kept) as archive:
+        archive.record("a", UnitRecord(ended=Ended.CUT_SHORT, seconds=150.0, call=1, code="c0", share=0.3))
+    call(kept, LATER[:2], rest, spent=400.0)
+    assert rest.begun == ["b"]
+
+
 def test_a_call_that_is_killed_leaves_every_unit_that_had_ended(tmp_path):
     kept = tmp_path / "a.tar.gz"
 

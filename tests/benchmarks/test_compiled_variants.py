@@ -27,6 +27,7 @@ from benchmarks.workloads.attention import dense as attention  # noqa: E402
 from benchmarks.workloads.gpt import compile_cold  # noqa: E402
 from benchmarks.workloads.gpt import model as gpt_model  # noqa: E402
 from benchmarks.workloads.gpt.config import GptConfig  # noqa: E402
+from benchmarks.workloads.gpt.training import GptLadder  # noqa: E402
 from benchmarks.workloads.llama.block import LlamaBlock  # noqa: E402
 from benchmarks.workloads.moe.model import MoeModel  # noqa: E402
 
@@ -143,6 +144,24 @@ def test_the_loss_of_a_compiled_step_is_within_the_compiled_region(monkeypatch):
     made.step(NoMarks())
     assert sum("cross_entropy" in names for names in compiled) == 1
     assert made.compiles
+
+
+def test_a_rungs_logits_are_compiled_and_its_loss_with_them(monkeypatch):
+    compiled = []
+
+    def seen(graph, example_inputs):
+        compiled.append({getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes})
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=seen))
+    sizes = {**SMALL, "rung": "r08_compile", "text_vocabulary": 64, "dtype": "fp32", "device": "cpu"}
+    fields = {"preset": "cpu", "implementation": None, "builtin": None, "process": 0, "processes": 1, "seed": 1}
+    made = GptLadder(Job(benchmark="gpt.ladder", workload="", variant={}, config=sizes, tasks=(), **fields))
+    # As on a GPU: the cpu preset leaves its ladder uncompiled.
+    made.compiles = True
+    made.prepare()
+    made.step(NoMarks())
+    assert [("cross_entropy" in names, "linear" in names) for names in compiled] == [(True, True)]
 
 
 # counting what was compiled

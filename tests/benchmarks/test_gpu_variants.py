@@ -197,6 +197,31 @@ def test_the_best_backend_is_found_by_measuring_and_named_in_the_notes(monkeypat
     assert ran[notes["chosen_backend"]] == min(ran.values())
 
 
+def test_a_pinned_backend_is_kept_though_another_is_quicker_and_the_notes_say_so(monkeypatch):
+    made = best(monkeypatch, sdpa_flash=1.0, sdpa_math=1.0)
+    monkeypatch.setattr(type(made), "_pinned", "sdpa_math")
+    times = {"sdpa_flash": 1.0, "sdpa_math": 2.0}
+    monkeypatch.setattr(attention, "_tried", lambda way, inputs, device: times[way.args[0]])
+    assert made.check().failed is None
+    assert made.notes()["chosen_backend"] == made.notes()["pinned_backend"] == "sdpa_math"
+    assert made.notes()["remark"] == "sdpa_flash is clearly quicker than the pinned sdpa_math"
+
+
+def test_a_pinned_backend_that_does_not_run_gives_way_and_the_notes_say_so(monkeypatch):
+    made = best(monkeypatch, sdpa_flash=1.0, sdpa_cudnn=None)
+    monkeypatch.setattr(type(made), "_pinned", "sdpa_cudnn")
+    made.prepare()
+    assert made.notes()["chosen_backend"] == "sdpa_flash"
+    assert "sdpa_cudnn is pinned and does not run at this shape" in made.notes()["remark"]
+
+
+def test_a_process_that_is_told_what_the_first_one_chose_tries_nothing(monkeypatch):
+    made = best(monkeypatch, sdpa_flash=1.0, sdpa_math=1.0)
+    made.job = replace(made.job, extra={"chosen_backend": "sdpa_math"})
+    made.prepare()
+    assert made.notes() == {"chosen_backend": "sdpa_math"}
+
+
 def test_where_no_backend_runs_the_best_one_is_not_applicable(monkeypatch):
     with pytest.raises(NotApplicable, match="none of sdpa_cudnn, sdpa_efficient runs"):
         best(monkeypatch, sdpa_cudnn=None, sdpa_efficient=None).check()

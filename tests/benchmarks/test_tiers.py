@@ -118,6 +118,24 @@ def test_times_are_learnt_from_runs_and_from_the_archive_of_an_acceptance(tmp_pa
     assert expected.load(into) == {MACHINE: {"full": {"gpt.ladder/r10_largest_batch": 61.0, NAME: 21.0}}}
 
 
+def test_list_names_the_cases_of_a_pattern_with_the_seconds_that_were_learnt(tmp_path, capsys):
+    times = tmp_path / "times.json"
+    times.write_text(
+        json.dumps({MACHINE: {"full": {NAME: 21.5}}, expected.CPU: {"cpu": {"llama.block/eager-fp32": 2.5}}})
+    )
+    assert main(["list", "gpt.train", "llama.block/eager*", f"--times={times}"]) == 0
+    learnt, estimated = capsys.readouterr().out.splitlines()
+    assert learnt.split() == [NAME, "21.5", "s", "learnt"]
+    assert estimated.split() == ["llama.block/eager-bf16", "30.0", "s", "estimated"]
+    assert main(["list", "llama.block", "--preset=cpu", f"--times={times}"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.split() == ["llama.block/eager-fp32", "2.5", "s", "learnt"]
+    assert all(line.endswith("not applicable") for line in others)
+    assert main(["list", f"--times={times}"]) == 0
+    assert "1 of 1 learnt" in capsys.readouterr().out
+    assert main(["list", "gpt.trian"]) == 2
+
+
 def test_a_file_that_is_neither_is_a_wrong_call(tmp_path, capsys):
     other = tmp_path / "page.md"
     other.write_text("# a page")

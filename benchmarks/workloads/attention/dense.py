@@ -22,6 +22,7 @@ from benchmarks.harness.plugin import load_plugin
 from benchmarks.harness.timing.device import CudaDevice, Device
 from benchmarks.harness.timing.marks import Marks
 from benchmarks.harness.workload import Job, NotApplicable, Work
+from benchmarks.pins import clearly_quickest
 
 CHECK_LENGTHS = {"cpu": 96, "cuda": 512}
 """Of a check at most. FlexAttention takes another kernel below 128 queries, and another again where a length is no
@@ -206,27 +207,48 @@ class AttentionTraining(Differentiable):
         return masks.get(self.mask)
 
     def _fastest(self) -> str:
-        """The backend with the quickest forward and backward pass at the timed shape, found once in this process."""
-        if not self.milliseconds:
-            inputs = self.inputs(reduced=False).to(DTYPES[self.dtype], self.device)
-            candidates = CANDIDATES[self.device]
-            ways = {name: partial(self._by, name) for name in candidates}
-            rounds = [{name: _tried(way, inputs, self.device) for name, way in ways.items()} for _ in range(TRIES)]
-            # The least of several rounds: a neighbour's moment must not choose.
-            self.milliseconds = {
-                name: min((ms for one in rounds if (ms := one[name]) is not None), default=None) for name in candidates
-            }
-            ran = {name: ms for name, ms in self.milliseconds.items() if ms is not None}
-            if not ran:
-                raise NotApplicable(f"none of {', '.join(candidates)} runs at this shape on this device")
-            self.chosen = min(ran, key=lambda name: ran[name])
+        """The backend of the run's first process, the pinned one, or the quickest: see `pins`."""
+        if self.chosen == BEST:
+            self.chosen = self.job.extra.get("chosen_backend") or self._chosen_of_all()
         return self.chosen
 
+    def _chosen_of_all(self) -> str:
+        """The pinned backend where it runs; else the one with the quickest forward and backward pass.
+
+        All are tried at the timed shape, so that each run can say whether another is quicker.
+        """
+        inputs = self.inputs(reduced=False).to(DTYPES[self.dtype], self.device)
+        candidates = CANDIDATES[self.device]
+        ways = {name: partial(self._by, name) for name in candidates}
+        rounds = [{name: _tried(way, inputs, self.device) for name, way in ways.items()} for _ in range(TRIES)]
+        # The least of several rounds: a neighbour's moment must not choose.
+        self.milliseconds = {
+            name: min((ms for one in rounds if (ms := one[name]) is not None), default=None) for name in candidates
+        }
+        ran = {name: ms for name, ms in self.milliseconds.items() if ms is not None}
+        if not ran:
+            raise NotApplicable(f"none of {', '.join(candidates)} runs at this shape on this device")
+        return self._pinned if self._pinned in ran else min(ran, key=lambda name: ran[name])
+
+    @property
+    def _pinned(self) -> str | None:
+        pins: dict[str, str] = self.job.extra.get("pins", {})
+        return pins.get(torch.cuda.get_device_name(0)) if pins and self.device == "cuda" else None
+
     def notes(self) -> dict[str, Any]:
-        """Which backend was chosen, and what each of the candidates took; None where it cannot run."""
+        """Which backend ran, what each candidate took (None where it cannot run), and what is odd about the choice."""
         if self.backend != BEST or self.plugin is not None:
             return {}
-        return {"chosen_backend": self._fastest(), "candidates_ms": self.milliseconds}
+        chosen, found = self._fastest(), {"chosen_backend": self._fastest()}
+        if not self.milliseconds:
+            return found
+        found |= {"pinned_backend": self._pinned, "candidates_ms": self.milliseconds}
+        if self._pinned not in (None, chosen):
+            return found | {"remark": f"{self._pinned} is pinned and does not run at this shape; {chosen} was taken"}
+        quicker = clearly_quickest(chosen, self.milliseconds)
+        return found | (
+            {} if quicker == chosen else {"remark": f"{quicker} is clearly quicker than the pinned {chosen}"}
+        )
 
     def reference(self, tensors: Tensors) -> Tensor:
         q, k, v = tensors.learned.values()
