@@ -239,7 +239,8 @@ class AttentionTraining(Differentiable):
         """Which backend ran, what each candidate took (None where it cannot run), and what is odd about the choice."""
         if self.backend != BEST or self.plugin is not None:
             return {}
-        chosen, found = self._fastest(), {"chosen_backend": self._fastest()}
+        chosen = self._fastest()
+        found: dict[str, Any] = {"chosen_backend": chosen}
         if not self.milliseconds:
             return found
         found |= {"pinned_backend": self._pinned, "candidates_ms": self.milliseconds}
