@@ -18,7 +18,7 @@ from backend.services.judging.rejudging import rejudge_series
 from backend.services.reports.history import load_points
 from backend.services.reports.suites import load_suite
 from backend.services.triage.views import get_regression
-from backend.store.archive.months import KeptMonth, kept_months
+from backend.store.archive.months import KeptMonth, first_needed, kept_months
 from backend.store.base.schema import ensure_partitions, month_of
 from tests.bench.dataset import Filled, Shape, fill
 
@@ -117,6 +117,13 @@ def test_what_a_change_that_is_still_open_began_with_stays(
     loom.connection.commit()
     gone = retire(committing_engine, tmp_path, 0, datetime(2026, 6, 15, tzinfo=UTC))
     assert len(gone) == 3 - stays
+    if still_open:
+        with committing_engine.begin() as c:
+            c.execute(text("UPDATE regression SET state = 'expected'"))
+            assert first_needed(c, datetime(2026, 1, 1, tzinfo=UTC)) is None
+            c.execute(text("UPDATE regression SET state = 'confirmed'"))
+            assert first_needed(c, datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2026, 4, 1, tzinfo=UTC)
+            assert first_needed(c, datetime(2026, 12, 1, tzinfo=UTC)) is None  # it is measured no more
     rejudge_series(loom.connection, loom.value("SELECT id FROM series"), 50, now=loom.now)
     for position in range(55, 65):
         at = datetime(2026, 6, 20, tzinfo=UTC) + timedelta(hours=position)
