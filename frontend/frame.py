@@ -22,7 +22,7 @@ from backend.services.reports import overview
 from backend.services.reports.overview import Project
 from frontend import numbers
 from frontend.links import Here
-from frontend.render import html_response, render
+from frontend.render import forget, html_response, render, told_of
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "tidemark_theme"
@@ -223,6 +223,7 @@ class Visit:
     ) -> HTMLResponse:
         """The whole page."""
         frame = self.frame(project, path)
+        refused = told_of(self.request)
         html = render(
             template,
             {
@@ -232,10 +233,14 @@ class Visit:
                 "description": description,
                 "here": self.here,
                 "now": self.now,
+                "refused": refused,
             }
             | context,
         )
-        return html_response(self.request, html)
+        response = html_response(self.request, html)
+        if refused:
+            forget(response)
+        return response
 
 
 def visit(request: Request, c: Database, principal: Reader) -> Visit:

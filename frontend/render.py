@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.routing import Match
 
 from backend.services.base.metric_words import worse_word
 from frontend import links, numbers, words
@@ -183,6 +185,58 @@ def html_response(request: Request, html: str, status: int = 200) -> HTMLRespons
     response.body = body
     response.headers["Content-Length"] = str(len(body))
     return response
+
+
+# --- a form that was refused -----------------------------------------------------------------------------------------
+
+REFUSED_COOKIE, REFUSED_MOST, REFUSED_SECONDS = "tidemark_refused", 300, 60
+TOLD_ON_THE_WAY_BACK = {400, 404, 409, 422, 503}
+
+
+class RefusedForm(Protocol):
+    @property
+    def status(self) -> int: ...
+    @property
+    def detail(self) -> str: ...
+
+
+def way_back(request: Request, problem: RefusedForm) -> Response | None:
+    """Back to the page with the form, where a browser sent it; None: whoever asked is no browser, or came from
+    elsewhere. A cookie carries the words, because a text in an address could be anybody's."""
+    from_page = urlsplit(request.headers.get("referer", ""))
+    is_form = request.method == "POST" and request.headers.get("sec-fetch-mode") == "navigate"
+    is_ours = from_page.netloc == request.headers.get("host") and _is_page(request, from_page.path)
+    if not (is_form and is_ours and problem.status in TOLD_ON_THE_WAY_BACK):
+        return None
+    response = RedirectResponse(from_page._replace(scheme="", netloc="").geturl(), status_code=303)
+    words = quote(problem.detail[:REFUSED_MOST])
+    response.set_cookie(
+        REFUSED_COOKIE,
+        words,
+        max_age=REFUSED_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+def _is_page(request: Request, path: str) -> bool:
+    """Whether an address of this service can be read, and is no answer to a form."""
+    read = {**request.scope, "method": "GET", "path": path}
+    return any(route.matches(read)[0] is Match.FULL for route in request.app.routes)
+
+
+def told_of(request: Request) -> str:
+    """The words that the page before was refused with; empty: it was not."""
+    return unquote(request.cookies.get(REFUSED_COOKIE, ""))[:REFUSED_MOST]
+
+
+def forget(response: Response) -> None:
+    response.delete_cookie(REFUSED_COOKIE, httponly=True, samesite="strict")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def cell_escape(text: str) -> str:

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from frontend.frame import bare_frame
 from frontend.links import Here
-from frontend.render import html_response, render, visible
+from frontend.render import html_response, render, visible, way_back
 
 
 class ShownProblem(Protocol):
@@ -32,7 +32,11 @@ class NoSuchAddress:
 
 
 def problem_page(request: Request, problem: ShownProblem) -> Response:
-    """The error as a person sees it. It reads nothing: the database may be what failed."""
+    """The error as a person sees it: on the page whose form was refused, else on one of its own. It reads nothing: the
+    database may be what failed."""
+    back = way_back(request, problem)
+    if back is not None:
+        return back
     if problem.status == 422 and problem.detail.startswith("path."):
         problem = NoSuchAddress(f"nothing is at {visible(request.url.path)[:120]!r}: a number belongs at its end")
     here = Here(request.url.path, request.query_params.multi_items())

@@ -56,7 +56,15 @@ def measuring_page(visit: Visiting) -> Response:
         backfills=backfill.list_backfills(visit.c, project_id=project_id, limit=MOST),
         schedules=schedule.list_schedules(visit.c, project_id),
         looks=LOOKS,
+        cannot_backfill=cannot_backfill(visit, slug),
     )
+
+
+def cannot_backfill(visit: Visit, slug: str | None) -> str:
+    """Why the service measures no commits of the past; empty: it does."""
+    if slug is None or visit.repository_url(slug) is not None:
+        return ""
+    return "The service has no repository of this project. Its results come from CI, which can measure old commits too."
 
 
 def _project_of(visit: Visit, slug: str | None) -> int | None:

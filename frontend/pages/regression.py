@@ -18,7 +18,7 @@ from backend.services.github import outbox as github_outbox
 from backend.services.github import upstream_report
 from backend.services.github.upstream_report import UpstreamReport
 from backend.services.people.members import assignable
-from backend.services.plans.bisect import cancel_bisection, start_bisection
+from backend.services.plans.bisect import bisection_obstacle, cancel_bisection, start_bisection
 from backend.services.plans.bisection_views import BisectionStep, BisectionView, bisection_of_regression
 from backend.services.reports import explanations, history
 from backend.services.runs import profiles
@@ -173,7 +173,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         roofline=roofline_panel(profiled) if timed else None,
         memory=None if timed else memory_panel(detail),
         bisection=bisected,
-        may_bisect=it.state in OPEN and it.still_bad and good is not None and bad is not None,
+        obstacle=bisection_obstacle(visit.c, it.id) if it.state in OPEN and it.still_bad else None,
+        is_open=it.state in OPEN and it.still_bad,
         sessions=session_panel(sessions_of_regression(visit.c, it.id), face),
         reproduce=detail.reproduce,
         upstream=upstream(visit, it),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -87,20 +88,66 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
     return bisection_view(c, bisection_id)
 
 
-def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[PlacedCandidate]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectionObstacle:
+    """Why a regression is not bisected. `measure_next`: where workers of the service cannot measure, the commit with
+    which its sender halves the range."""
+
+    reason: str
+    suite: str = ""
+    measure_next: str | None = None
+
+
+def bisection_obstacle(c: Connection, regression_id: int) -> BisectionObstacle | None:
+    """What a bisection of this regression would be refused for; None: nothing."""
+    asked = store.facts(c, regression_id)
+    return None if asked is None else _obstacle(asked, _line(c, asked))
+
+
+def _line(c: Connection, asked: RowMapping) -> Sequence[RowMapping]:
+    if asked["branch_id"] is None or asked["last_good_position"] is None:
+        return ()
+    return store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
+
+
+def _obstacle(asked: RowMapping, line: Sequence[RowMapping]) -> BisectionObstacle | None:
     number = asked["id"]
     if asked["state"] not in OPEN or not asked["still_bad"]:
-        raise Conflict(f"regression {number} is {asked['state']}: only open regressions are bisected")
-    if asked["first_bad_commit_id"] is None or asked["last_good_commit_id"] is None or asked["branch_id"] is None:
-        raise Conflict(f"regression {number} has no known last good commit, so there is no range to close")
-    if not asked["spec"]:
-        raise Conflict(
-            f"the results of regression {number} were delivered from elsewhere; a bisection needs commits that the "
-            "service's own workers can measure"
+        return BisectionObstacle(reason=f"regression {number} is {asked['state']}: only open regressions are bisected")
+    if asked["first_bad_commit_id"] is None or asked["last_good_commit_id"] is None or not line:
+        return BisectionObstacle(
+            reason=f"regression {number} has no known last good commit, so there is no range to close"
         )
-    line = store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
+    if len(line) == 1 and len(line[0]["parents"]) < 2:
+        only = line[0]["sha"][:12]
+        return BisectionObstacle(
+            reason=f"the range is closed already: {only} is the only commit after the last good one"
+        )
+    if not asked["spec"]:
+        return BisectionObstacle(
+            reason=f"the results of regression {number} were delivered from elsewhere; a bisection needs commits that "
+            "the service's own workers can measure",
+            suite=asked["suite"] or "",
+            measure_next=line[(len(line) - 1) // 2]["sha"],
+        )
+    if not _has_levels(asked):
+        return BisectionObstacle(
+            reason=f"regression {number} has no level before and after that commits could be told by"
+        )
+    return None
+
+
+def _has_levels(asked: RowMapping) -> bool:
+    return (asked["lead_change"] or 0) > 0 and (asked["before"] or 0) > 0
+
+
+def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[PlacedCandidate]:
+    line = _line(c, asked)
+    obstacle = _obstacle(asked, line)
+    if obstacle is not None:
+        raise Conflict(obstacle.reason)
     matters = _paths_that_matter(c, asked, config)
-    places = [
+    return [
         PlacedCandidate(
             sha=row["sha"],
             commit_id=row["commit_id"],
@@ -110,9 +157,6 @@ def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[P
         )
         for row in line
     ]
-    if len(places) == 1 and len(places[0].parents) < 2:
-        raise Conflict(f"the range is closed already: {places[0].sha[:12]} is the only commit after the last good one")
-    return places
 
 
 def _paths_that_matter(c: Connection, asked: RowMapping, config: ServiceConfig) -> Any:
@@ -131,8 +175,6 @@ def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
     """Good level (logarithm of cost), shift to the bad one, and the spread of one process."""
     direction = Direction(asked["direction"])
     change, before = asked["lead_change"], asked["before"]
-    if not change or change <= 0 or not before or before <= 0:
-        raise Conflict(f"regression {asked['id']} has no level before and after that commits could be told by")
     if asked["exact"]:
         return log_cost(before, direction), math.log1p(change), 0.0
     series = asked["lead_series_id"]

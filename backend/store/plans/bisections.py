@@ -10,8 +10,7 @@ from sqlalchemy import Connection, RowMapping, insert, text, update
 
 from backend.store.tables.sessions import bisection, bisection_step
 
-_QUESTION = text(
-    """SELECT g.id, g.project_id, g.testbed_id, g.state, g.still_bad, g.lead_series_id, g.lead_change,
+_FACTS = """SELECT g.id, g.project_id, g.testbed_id, g.state, g.still_bad, g.lead_series_id, g.lead_change,
          g.first_bad_position, g.last_good_position, g.first_bad_commit_id, g.last_good_commit_id,
          p.slug AS project, p.default_branch, b.id AS branch_id, t.name AS testbed,
          s.suite, s.benchmark, s.metric, s.direction, s.exact,
@@ -29,8 +28,9 @@ _QUESTION = text(
                           WHERE commit_id = g.first_bad_commit_id AND testbed_id = g.testbed_id AND suite = s.suite
                             AND session_id IS NULL AND spec <> '{}'::jsonb
                           ORDER BY requested_at DESC LIMIT 1) AS r ON true
-       WHERE g.id = :regression FOR UPDATE OF g"""
-)
+       WHERE g.id = :regression"""
+_READ = text(_FACTS)
+_QUESTION = text(f"{_FACTS} FOR UPDATE OF g")
 _LINE = text(
     """SELECT bc.position, k.id AS commit_id, k.sha, k.parents, k.changed_paths
        FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
@@ -41,6 +41,11 @@ _LINE = text(
 def question(c: Connection, regression_id: int) -> RowMapping | None:
     """Facts for a bisection of this regression; locks the regression."""
     return c.execute(_QUESTION, {"regression": regression_id}).mappings().one_or_none()
+
+
+def facts(c: Connection, regression_id: int) -> RowMapping | None:
+    """The same without a lock, for a page."""
+    return c.execute(_READ, {"regression": regression_id}).mappings().one_or_none()
 
 
 def line(c: Connection, branch_id: int, last_good: int, first_bad: int) -> Sequence[RowMapping]:
