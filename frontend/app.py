@@ -11,6 +11,7 @@ from frontend import assets
 from frontend.pages import (
     board,
     compare,
+    files,
     measuring,
     notifications,
     overview,
@@ -52,6 +53,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         workers,
         rule,
         search,
+        files,
     ):
         app.include_router(page.router)
     for page in (pull_requests, measuring, settings, members, notifications, audit, account):

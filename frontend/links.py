@@ -56,6 +56,11 @@ class Here:
         query = "&".join(part for part in (urlencode(kept), changed) if part)
         return f"{self.path}?{query}" if query else self.path
 
+    def file(self, ending: str) -> str:
+        """What this page lists, as a file."""
+        path, _, query = self().partition("?")
+        return f"{path}.{ending}?{query}" if query else f"{path}.{ending}"
+
     def hidden(self, *without: str) -> list[tuple[str, str]]:
         """The other parameters, as hidden fields of a GET form that sets `without`."""
         return [(name, value) for name, value in self.pairs if name not in without and name not in FLEETING]

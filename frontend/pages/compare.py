@@ -60,44 +60,65 @@ class SuiteRow:
     mean: service.SuiteMean
 
 
-@router.get("/compare")
-def compare_page(visit: Visiting) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What an address compares. `named`: the base as it was asked for; `only`: what changed alone is shown."""
+
+    project: str | None
+    scope: QueryScope | None = None
+    named: str = ""
+    base: str = ""
+    head: str = ""
+    only: bool = True
+    result: CommitComparison | None = None
+
+
+def chosen(visit: Visit) -> Chosen:
     """Two commits side by side; without a base, against the run before."""
     here, project = visit.here, visit.project()
     if project is None:
-        return visit.page(
-            "compare.html",
-            page="compare",
-            title="Compare",
-            description="There is nothing to compare yet.",
-            project=None,
-            path="/compare",
-            result=None,
-            scope=None,
-            base="",
-            head="",
-        )
+        return Chosen(project=None)
     scope = find_scope(visit.c, project, None, here.get("testbed") or None)
     head = here.get("head") or (scope.project.default_branch if scope.branch else "")
-    context: dict[str, Any] = {"page": "compare", "project": project, "path": "/compare", "scope": scope, "head": head}
     if scope.testbed is None or not head:
-        return visit.page(
-            "compare.html",
-            title="Compare",
-            description="There is nothing to compare yet.",
-            result=None,
-            base=here.get("base"),
-            **context,
-        )
+        return Chosen(project=project, scope=scope, base=here.get("base"), head=head)
     named = here.get("base") or before(visit, scope, commit_named(visit, scope, head))
     base, until = commit_named(visit, scope, named), commit_named(visit, scope, head)
     only = here.get("all") != "1"
     result = service.compare_commits(
         visit.c, project, base, until, scope.testbed.name, facets=chosen_facets(here), only_changed=only
     )
-    # What no gate watches and too few processes measured says nothing about a change.
-    told = [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
-    shown = with_echoes(told)
+    return Chosen(project=project, scope=scope, named=named, base=base, head=head, only=only, result=result)
+
+
+def told(result: CommitComparison, *, only: bool) -> list[ComparisonRow]:
+    """What no gate watches and too few processes measured says nothing about a change."""
+    return [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
+
+
+@router.get("/compare")
+def compare_page(visit: Visiting) -> Response:
+    """Two commits side by side."""
+    here, found = visit.here, chosen(visit)
+    project, scope, result, only = found.project, found.scope, found.result, found.only
+    context: dict[str, Any] = {
+        "page": "compare",
+        "project": project,
+        "path": "/compare",
+        "scope": scope,
+        "base": found.base,
+        "head": found.head,
+    }
+    if project is None or result is None or scope is None:
+        return visit.page(
+            "compare.html",
+            title="Compare",
+            description="There is nothing to compare yet.",
+            result=None,
+            **context,
+        )
+    rows = told(result, only=only)
+    shown = with_echoes(rows)
     policies = visit.policies(project)
 
     def gate(**names: str) -> float:
@@ -108,7 +129,6 @@ def compare_page(visit: Visiting) -> Response:
         "compare.html",
         title=f"{short(result.base)} against {short(result.head)}",
         description=sentence.striptags(),
-        base=base,
         result=result,
         sentence=sentence,
         suites=[
@@ -119,12 +139,12 @@ def compare_page(visit: Visiting) -> Response:
             metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric), echoes)
             for row, echoes in shown
         ],
-        hidden=result.hidden + len(result.rows) - len(told),
+        hidden=result.hidden + len(result.rows) - len(rows),
         facets=facet_bar(
             visit,
             project,
-            base=(named, result.base.sha),
-            head=(head, result.head.sha),
+            base=(found.named, result.base.sha),
+            head=(found.head, result.head.sha),
             unused=UNUSED,
         ),
         only=only,

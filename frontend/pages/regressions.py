@@ -1,7 +1,7 @@
 """Regressions: the on-call's list (what needs a person first), and what people do about them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, TypeVar
@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
+from sqlalchemy import Connection
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.regression_state import OPEN, Action
@@ -22,7 +23,7 @@ from backend.services.reports import history
 from backend.services.reports.facets import FACETS, passes, variant_of
 from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
-from backend.services.triage.views import Regression, RegressionFilter
+from backend.services.triage.views import MAX_LIMIT, Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import chosen_facets, facet_bar
 from frontend.figures.strips import CASE_POINTS, case_line
@@ -61,7 +62,7 @@ def regressions_page(visit: Visiting) -> Response:
     """The list of regressions; those that nobody has taken come first."""
     project, here = visit.project(), visit.here
     by, sort = _one_of(By, here.get("by"), "by"), _one_of(Sort, here.get("sort"), "sort")
-    found, following = listed(visit, project)
+    found, following = listed(visit.c, visit, project, here.get("cursor") or None)
     found = passing(found, chosen_facets(here))
     pictures = pictures_of(visit, project, found)
     groups = grouped([item(each, pictures.get(each.id, EMPTY)) for each in found], by, sort)
@@ -139,24 +140,38 @@ def done_of(here: Here) -> Done | None:
     return Done(words=words, ids=chosen, undo=undo)
 
 
-def listed(visit: Visit, project: str | None) -> tuple[list[Regression], str | None]:
+def page_of(
+    c: Connection, visit: Visit, project: str | None, cursor: str | None
+) -> tuple[list[Regression], str | None]:
+    """The regressions of this address from a place of its list on; and where the list goes on."""
+    found, following = listed(c, visit, project, cursor, MAX_LIMIT)
+    return passing(found, chosen_facets(visit.here)), following
+
+
+def listed(
+    c: Connection, visit: Visit, project: str | None, cursor: str | None, limit: int = 100
+) -> tuple[list[Regression], str | None]:
     """The regressions of this address. Without a state: those that are open, and what was closed this week."""
     if project is None:
         return [], None
-    here = visit.here
-    if here.get("state"):
-        page = service.list_regressions(visit.c, filter_of(here, project, here.get("state"), 100))
+    asked = filter_of(visit.here, project)
+    if asked.state:
+        page = service.list_regressions(c, replace(asked, limit=limit, cursor=cursor))
         return list(page.items), page.next
-    current = service.list_regressions(visit.c, filter_of(here, project, "suspect,open", 200))
-    closed = service.list_regressions(visit.c, filter_of(here, project, "closed", 50))
+    current = service.list_regressions(
+        c, replace(asked, state="suspect,open", limit=min(2 * limit, MAX_LIMIT), cursor=cursor)
+    )
+    if cursor is not None:  # what was closed lately stands on the first page
+        return list(current.items), current.next
+    closed = service.list_regressions(c, replace(asked, state="closed", limit=50))
     recent = [each for each in closed.items if each.closed_at and visit.now - each.closed_at < CLOSED_FOR]
     return [*current.items, *recent], current.next
 
 
-def filter_of(here: Here, project: str, state: str, limit: int) -> RegressionFilter:
+def filter_of(here: Here, project: str) -> RegressionFilter:
     return RegressionFilter(
         project=project,
-        state=state,
+        state=here.get("state") or None,
         cause=here.get("cause") or None,
         benchmark=here.get("benchmark") or None,
         testbed=here.get("testbed") or None,
@@ -166,8 +181,6 @@ def filter_of(here: Here, project: str, state: str, limit: int) -> RegressionFil
         until=moment(here.get("until"), "until", end=True),
         still_bad=True if here.get("still_bad") else None,
         min_change=_percent(here.get("min_change")),
-        limit=limit,
-        cursor=here.get("cursor") or None,
     )
 
 

@@ -1,18 +1,22 @@
 """Series: how one behaves, why a point is red or not, how noisy it is, what another gate would have flagged."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
+from sqlalchemy import Connection
 
 from backend.regression.terms import Verdict
 from backend.services.base import scope
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
+from backend.services.base.tables import TableFormat
 from backend.services.judging import what_if
 from backend.services.judging.what_if import Preview
 from backend.services.reports import explanations, history
@@ -27,7 +31,7 @@ from frontend.figures.of_points import moment_of, newest_open_change, trend_of
 from frontend.figures.small import distribution, sparkline
 from frontend.figures.trend import trend_figure
 from frontend.frame import Visit, Visiting
-from frontend.links import long_parameters, series_name
+from frontend.links import link, long_parameters, series_name
 from frontend.markup import EMPTY, html, joined
 from frontend.pages.board import moment
 from frontend.reference import ChosenReference, reference_of, since
@@ -85,26 +89,10 @@ def series_list(visit: Visiting) -> Response:
     if sort and sort not in SORTS:
         raise BadRequest.field("sort", sort, list(SORTS))
     verdict = here.get("verdict")
-    if verdict and verdict not in VERDICTS:
-        raise BadRequest.field("verdict", verdict, VERDICTS)
-    page = None
-    if project is not None:
-        page = history.list_series(
-            visit.c,
-            SeriesQuery(
-                project=project,
-                testbed=here.get("testbed") or None,
-                role=here.get("role", "gate") if here.get("role") != "any" else None,
-                text=here.get("q"),
-                limit=history.MAX_LIST if chosen or sort or verdict else LISTED,
-                cursor=here.get("cursor") or None,
-            ),
-        )
-    items = [
-        each
-        for each in (page.items if page else ())
-        if passes(chosen, each["suite"], each["metric"], each["variant"]) and verdict in ("", each["verdict"])
-    ]
+    whole = chosen or sort or verdict
+    items, following = page_of(
+        visit.c, visit, project, here.get("cursor") or None, history.MAX_LIST if whole else LISTED
+    )
     if sort:
         items.sort(key=lambda each: (each[SORTS[sort]] is None, -abs(each[SORTS[sort]] or 0)))
     values = recent_values(visit.c, project, [each["id"] for each in items[:PICTURED]]) if project else {}
@@ -121,9 +109,37 @@ def series_list(visit: Visiting) -> Response:
         sparks={number: sparkline(points) for number, points in values.items()},
         sorts=[(name, here(sort=None if sort == key else key), sort == key) for key, name in SORT_NAMES],
         verdicts=[(name, here(verdict=None if verdict == key else key), verdict == key) for key, name in VERDICT_NAMES],
-        next=page.next if page else None,
+        next=following,
         roles=roles,
     )
+
+
+def page_of(
+    c: Connection, visit: Visit, project: str | None, cursor: str | None, limit: int = history.MAX_LIST
+) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The series of this address from a place of the list on; and where the list goes on."""
+    here, chosen, verdict = visit.here, chosen_facets(visit.here), visit.here.get("verdict")
+    if verdict and verdict not in VERDICTS:
+        raise BadRequest.field("verdict", verdict, VERDICTS)
+    if project is None:
+        return [], None
+    page = history.list_series(
+        c,
+        SeriesQuery(
+            project=project,
+            testbed=here.get("testbed") or None,
+            role=here.get("role", "gate") if here.get("role") != "any" else None,
+            text=here.get("q"),
+            limit=limit,
+            cursor=cursor,
+        ),
+    )
+    found = [
+        each
+        for each in page.items
+        if passes(chosen, each["suite"], each["metric"], each["variant"]) and verdict in ("", each["verdict"])
+    ]
+    return found, page.next
 
 
 @router.get("/series/{series_id}")
@@ -184,6 +200,17 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         open_change=open_change,
         open_word=worse_word(points.series.unit, points.series.direction),
         whatif=what_if_of(visit, points),
+        files={
+            wanted.value: link(
+                f"/api/v1/series/{series_id}/points",
+                format=wanted.value,
+                granularity=granularity,
+                range=range_name,
+                since=begin.isoformat() if begin else None,
+                until=until.isoformat() if until else None,
+            )
+            for wanted in TableFormat
+        },
     )
 
 

@@ -11,9 +11,9 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
 from backend.api.shapes import PLAIN
+from backend.services.base.tables import table_format
 from backend.services.reports import explanations, exports, history
 from backend.services.reports.explanations import Explanation, Sampled
-from backend.services.reports.exports import PointsFormat
 from backend.services.reports.history import NamedSeries, SeriesPage, SeriesPoints, SeriesQuery
 
 router = APIRouter(tags=["series"])
@@ -77,9 +77,9 @@ def points(
     format: FormatName = None,
 ) -> Any:
     """The history of a series, oldest first, with its change points; as csv or parquet, the points as a table."""
-    wanted = exports.points_format(format or "json")
+    wanted = None if format in (None, "json") else table_format(format)
     found = history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now)
-    return Json(found) if wanted is PointsFormat.JSON else attachment(exports.export_points(found, wanted))
+    return Json(found) if wanted is None else attachment(exports.export_table(exports.points_table(found), wanted))
 
 
 @router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))

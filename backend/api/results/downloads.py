@@ -3,11 +3,12 @@
 from typing import Annotated, Any
 
 from fastapi import Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from backend.api.described import schema_of
 from backend.api.shapes import PLAIN
-from backend.services.reports.exports import PARQUET_TYPE, Exported
+from backend.services.base.tables import PARQUET_TYPE
+from backend.services.reports.exports import Exported
 
 FormatName = Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="another format than the usual one")]
 TEXT = {"schema": {"type": "string"}}
@@ -16,7 +17,7 @@ TEXT = {"schema": {"type": "string"}}
 def attachment(file: Exported) -> Response:
     """The file, with a name to save it under."""
     headers = {"Content-Disposition": f'attachment; filename="{file.file_name}"'}
-    return Response(file.body, media_type=file.media_type, headers=headers)
+    return StreamingResponse(file.parts, media_type=file.media_type, headers=headers)
 
 
 def exported(kind: Any, description: str) -> dict[int | str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.services.base.principal import Principal
+from backend.services.base.tables import cell
 from backend.store.base import audit as store
 from backend.store.base.audit import AuditFilter, AuditRow
 
@@ -83,12 +84,8 @@ def as_csv(rows: Iterable[AuditRow]) -> str:
     for row in rows:
         known = asdict(row)
         known |= {"at": row.at.isoformat(), "detail": json.dumps(row.detail, ensure_ascii=False, sort_keys=True)}
-        writer.writerow([_cell(value) for value in known.values()])
+        writer.writerow([cell(value) for value in known.values()])
     return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def as_json_lines(rows: Iterable[AuditRow]) -> str:

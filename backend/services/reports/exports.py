@@ -3,32 +3,36 @@
 Made from what was delivered (`tidemark.run/1`) and from the read model of a series; nothing is judged or rounded here.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from importlib import import_module
 from typing import Any
 
 from backend.contract import variant_key
 from backend.services.base.errors import BadRequest
+from backend.services.base.tables import Table, TableFormat, written
 from backend.services.reports.history import SeriesPoints
 
 MLLOG = ":::MLLOG "
-SPREADSHEET_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-RUN_COLUMNS = (
-    "run_id", "project", "commit", "branch", "suite", "suite_version", "testbed", "worker", "started_at", "benchmark",
-    "variant", "preset", "status", "metric", "unit", "direction", "role", "value", "processes", "error",
-)  # fmt: skip
-POINT_COLUMNS = (
-    "position", "sha", "run_id", "committed_at", "measured_at", "value", "smoothed", "baseline", "band_low",
-    "band_high", "verdict", "change", "change_low", "change_high", "low", "high", "runs",
-)  # fmt: skip
-PARQUET_TYPE = "application/vnd.apache.parquet"
+RUN_COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("run_id", "project", "commit", "branch", "suite", "suite_version", "testbed", "worker"), str),
+    **dict.fromkeys(("started_at", "benchmark", "variant", "preset", "status"), str),
+    **dict.fromkeys(("metric", "unit", "direction", "role"), str),
+    "value": float,
+    **dict.fromkeys(("processes", "error"), str),
+}
+POINT_COLUMNS: Mapping[str, type] = {
+    "position": int,
+    **dict.fromkeys(("sha", "run_id"), str),
+    **dict.fromkeys(("committed_at", "measured_at"), datetime),
+    **dict.fromkeys(("value", "smoothed", "baseline", "band_low", "band_high"), float),
+    "verdict": str,
+    **dict.fromkeys(("change", "change_low", "change_high", "low", "high"), float),
+    "runs": int,
+}
 
 
 class RunFormat(StrEnum):
@@ -39,19 +43,13 @@ class RunFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class PointsFormat(StrEnum):
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A file: what it is, what it should be called, its bytes."""
+    """A file: what it is, what it should be called, its bytes in parts."""
 
     media_type: str
     file_name: str
-    body: bytes
+    parts: Iterable[bytes]
 
 
 def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
@@ -59,24 +57,29 @@ def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
     name = str(document["id"])
     match wanted:
         case RunFormat.RUN:
-            return Exported("application/json", f"{name}.run.json", json.dumps(document, ensure_ascii=False).encode())
+            whole = json.dumps(document, ensure_ascii=False).encode()
+            return Exported("application/json", f"{name}.run.json", [whole])
         case RunFormat.MLLOG:
-            text = "".join(f"{MLLOG}{json.dumps(event)}\n" for event in mllog_events(document))
-            return Exported("text/plain; charset=utf-8", f"{name}.mllog", text.encode())
+            lines = (f"{MLLOG}{json.dumps(event)}\n".encode() for event in mllog_events(document))
+            return Exported("text/plain; charset=utf-8", f"{name}.mllog", [b"".join(lines)])
         case RunFormat.V3:
-            return Exported("application/json", f"{name}.v3.json", json.dumps(list(v3_records(document))).encode())
-        case RunFormat.CSV:
-            return Exported("text/csv; charset=utf-8", f"{name}.csv", _csv(RUN_COLUMNS, run_rows(document)))
+            records = json.dumps(list(v3_records(document))).encode()
+            return Exported("application/json", f"{name}.v3.json", [records])
         case _:
-            return Exported(PARQUET_TYPE, f"{name}.parquet", _parquet(RUN_COLUMNS, run_rows(document)))
+            return export_table(run_table(document), TableFormat(wanted.value))
 
 
-def export_points(points: SeriesPoints, wanted: PointsFormat) -> Exported:
-    """The points of a series as a table."""
-    name = f"series-{points.series.id}"
-    if wanted is PointsFormat.PARQUET:
-        return Exported(PARQUET_TYPE, f"{name}.parquet", _parquet(POINT_COLUMNS, point_rows(points)))
-    return Exported("text/csv; charset=utf-8", f"{name}.csv", _csv(POINT_COLUMNS, point_rows(points)))
+def export_table(table: Table, wanted: TableFormat) -> Exported:
+    """A table as a file of its name."""
+    return Exported(wanted.media_type, f"{table.name}.{wanted}", written(table, wanted))
+
+
+def run_table(document: Mapping[str, Any]) -> Table:
+    return Table(name=str(document["id"]), columns=RUN_COLUMNS, rows=run_rows(document))
+
+
+def points_table(points: SeriesPoints) -> Table:
+    return Table(name=f"series-{points.series.id}", columns=POINT_COLUMNS, rows=point_rows(points))
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ def export_points(points: SeriesPoints, wanted: PointsFormat) -> Exported:
 
 def run_rows(document: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     """One row a measurement; a result without any (it failed) has one row that says so."""
-    of_run = [document.get(name) for name in ("id", *RUN_COLUMNS[1:9])]
+    of_run = [document.get(name) for name in ("id", *list(RUN_COLUMNS)[1:9])]
     for result in document.get("results", ()):
         variant = variant_key(result.get("variant", {}))
         of_result = [result["benchmark"], variant, result.get("preset", "full"), result["status"]]
@@ -106,34 +109,12 @@ def point_rows(points: SeriesPoints) -> Iterator[Sequence[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A numpy scalar as Python's own; not-a-number is nothing."""
+    """A numpy scalar as Python's own, times in UTC; not-a-number is nothing."""
     if hasattr(value, "item"):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue().encode()
-
-
-def _cell(value: Any) -> Any:
-    """Text from a commit or a result must not become a formula in somebody's spreadsheet."""
     if isinstance(value, datetime):
-        return value.isoformat()
-    return f"'{value}" if isinstance(value, str) and value.startswith(SPREADSHEET_FORMULA) else value
-
-
-def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")  # heavy, and rarely asked for
-    listed = list(rows)
-    table = pyarrow.table({name: [row[index] for row in listed] for index, name in enumerate(columns)})
-    written = io.BytesIO()
-    parquet.write_table(table, written)
-    return written.getvalue()
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- MLPerf logs and benchmark database v3 ---------------------------------------------------------------------------
@@ -234,10 +215,3 @@ def run_format(name: str) -> RunFormat:
         return RunFormat(name)
     except ValueError:
         raise BadRequest.field("format", name, [item.value for item in RunFormat]) from None
-
-
-def points_format(name: str) -> PointsFormat:
-    try:
-        return PointsFormat(name)
-    except ValueError:
-        raise BadRequest.field("format", name, [item.value for item in PointsFormat]) from None

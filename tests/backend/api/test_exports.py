@@ -15,8 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from backend.importers import Context, read_file
+from backend.services.base.tables import cell
 from backend.services.reports.badges import Badge, badge_of, draw
-from backend.services.reports.exports import _cell
 from backend.store.reports.badges import BadgeStatus
 from tests.backend.api.conftest import COMMITS, START, run_document
 from tidemark.client import ApiError, Client, Unreachable
@@ -69,7 +69,7 @@ def test_csv_has_a_row_for_each_measurement(reader: httpx.Client) -> None:
 
 
 def test_text_of_a_stranger_is_no_formula_in_a_spreadsheet() -> None:
-    assert _cell("=HYPERLINK(1)") == "'=HYPERLINK(1)" and _cell(-1.5) == -1.5
+    assert cell("=HYPERLINK(1)") == "'=HYPERLINK(1)" and cell(-1.5) == -1.5
 
 
 def test_parquet_holds_the_rows_of_the_csv(reader: httpx.Client) -> None:
