@@ -22,12 +22,12 @@ from frontend.pages import (
     run,
     search,
     series,
-    settings,
     suites,
     workers,
 )
 from frontend.pages.errors import problem_page
 from frontend.pages.people import account, audit, members, welcome
+from frontend.pages.project import settings
 from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
 

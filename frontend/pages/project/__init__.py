@@ -1,0 +1,1 @@
+"""What a project is: connected, and set up."""
