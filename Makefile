@@ -10,7 +10,7 @@ PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint format lock bench soak simulate docs site screenshots clean
+.PHONY: help up demo setup test lint format lock bench soak simulate scale docs site screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -49,6 +49,9 @@ soak: $(VENV)/installed-dev  ## ten minutes of pushes, a third of them hostile, 
 
 simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through the real queue (ARGS="--claims", "--load 1.5")
 	@$(PYTHON) -m tests.scale.simulate $(ARGS)
+
+scale: $(VENV)/installed-dev  ## several processes of each kind, a replica, PgBouncer: each killed while results come in (ARGS="--seconds 10")
+	@$(PYTHON) -m tests.cluster.run $(ARGS)
 
 format: $(VENV)/installed-dev  ## put every file into the common format
 	@$(VENV)/bin/ruff check --fix --quiet --select I .

@@ -36,7 +36,7 @@ class Settings(BaseSettings):
         "the lock of the housekeeping loop, and migrations",
     )
     prepared_statements: bool = Field(
-        True, description="off where a PgBouncer before 1.21, or one without max_prepared_statements, is in between"
+        True, description="off where a PgBouncer in transaction mode is in between"
     )
     redis_url: str | None = Field(None, repr=False, description="Redis or Valkey to use instead of the embedded one")
     data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
