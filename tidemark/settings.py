@@ -35,9 +35,7 @@ class Settings(BaseSettings):
         description="PostgreSQL itself, where TIDEMARK_DATABASE_URL is a PgBouncer in transaction mode: for LISTEN, "
         "the lock of the housekeeping loop, and migrations",
     )
-    prepared_statements: bool = Field(
-        True, description="off where a PgBouncer in transaction mode is in between"
-    )
+    prepared_statements: bool = Field(True, description="off where a PgBouncer in transaction mode is in between")
     redis_url: str | None = Field(None, repr=False, description="Redis or Valkey to use instead of the embedded one")
     data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
     host: str = Field("127.0.0.1", description="address to listen on")
