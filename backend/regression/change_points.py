@@ -50,6 +50,9 @@ class KnownPoint:
     is_placed: bool = False
     """A person said which regression it belongs to."""
     regression_cause: str | None = None
+    first_suspect: int | None = None
+    """First and last of the commits after the last good run that can have done it; None: all of them can."""
+    last_suspect: int | None = None
 
     @property
     def is_live(self) -> bool:
@@ -63,6 +66,14 @@ class KnownPoint:
     def held_back(self) -> bool:
         """The change is real, but its cause is not the code: nobody is told that the code got slower."""
         return self.state == ChangeState.CONFIRMED and self.regression_state == "suspect"
+
+    @property
+    def suspects(self) -> tuple[int, int]:
+        """The first and the last commit at which it may have begun."""
+        if self.first_suspect is not None and self.last_suspect is not None:
+            return self.first_suspect, self.last_suspect
+        onset, good = self.onset_position, self.last_good_position
+        return (onset if good is None else good + 1), onset
 
     def outlasts(self, end: int) -> bool:
         """Whether its series shows the change for longer after position `end` than before it."""
@@ -78,8 +89,8 @@ class KnownPoint:
             state=ChangeState(self.state),
             onset_position=self.onset_position,
             last_good_position=self.last_good_position,
-            range_start=self.onset_position if self.last_good_position is None else self.last_good_position + 1,
-            range_end=self.onset_position,
+            range_start=self.suspects[0],
+            range_end=self.suspects[1],
             magnitude=self.change,
             past_gate=True,
             detected_position=self.detected_position,
@@ -149,4 +160,6 @@ def _as_seen(known: KnownPoint, change: ChangePoint, state: ChangeState) -> Know
         change=change.magnitude,
         before=change.baseline,
         after=change.level,
+        first_suspect=None,
+        last_suspect=None,
     )

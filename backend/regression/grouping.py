@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from backend.regression.terms import ChangeKind, ChangePoint, Role
 
 NEAR = 3
-"""Onsets this many commits apart may be one: locating is not sharper than that in noisy series."""
-SHARP = 6.0
-"""A step of so many times the noise is located to the run: good and bad runs lie three deviations from the middle."""
+"""Onsets this many commits apart may be one where it is not known how well they are located, or where not well."""
+LOCATED = 4.65
+"""A step of so many times the noise is located to the run: one run in a hundred is nearer to the other level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,18 @@ class SeriesChange:
     """Relative spread between runs; None: not known."""
 
     @property
+    def slack(self) -> int:
+        """Commits by which its onset may lie outside of its range: runs that it takes to tell the two levels apart."""
+        if self.exact:
+            return 0
+        if self.noise is None or self.change.kind is not ChangeKind.STEP:
+            return NEAR
+        return min(NEAR, int((LOCATED * self.noise / abs(self.change.magnitude)) ** 2))
+
+    @property
     def is_sharp(self) -> bool:
         """Whether its onset is located to the run: it began after the last good one, and by the first bad one."""
-        if self.exact:
-            return True
-        known = self.noise is not None and self.change.kind is ChangeKind.STEP
-        return known and abs(self.change.magnitude) >= SHARP * (self.noise or 0.0)
+        return self.slack == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +106,19 @@ _WEIGHT = {Role.GATE: 1.0, Role.WATCH: 0.5, Role.DERIVED: 0.4, Role.PHASE: 0.2}
 
 
 def same_onset(a: SeriesChange, b: SeriesChange) -> bool:
-    """True when two change points may be one event of the code: same direction, and ranges that meet; where one of them
-    is not located to the run, onsets nearby."""
-    if a.change.direction is not b.change.direction:
-        return False
-    near = abs(a.change.onset_position - b.change.onset_position) <= NEAR
-    return _meet(a, b) or (near and not (a.is_sharp and b.is_sharp))
+    """True when two change points may be one event of the code: same direction, and ranges that meet, or that lie no
+    further apart than the onset of either is uncertain."""
+    return a.change.direction is b.change.direction and _gap(a, b) <= max(a.slack, b.slack)
 
 
-def _meet(a: SeriesChange, b: SeriesChange) -> bool:
-    return a.change.range_start <= b.change.range_end and b.change.range_start <= a.change.range_end
+def _gap(a: SeriesChange, b: SeriesChange) -> int:
+    """Commits between two ranges; 0: they meet."""
+    return max(0, a.change.range_start - b.change.range_end, b.change.range_start - a.change.range_end)
 
 
 def _is_another(members: Iterable[SeriesChange], change: SeriesChange) -> bool:
     """Whether a member began at another commit than the change: both are located to the run."""
-    return change.is_sharp and any(member.is_sharp and not _meet(member, change) for member in members)
+    return change.is_sharp and any(member.is_sharp and _gap(member, change) for member in members)
 
 
 def lead_of(members: Iterable[SeriesChange]) -> SeriesChange:

@@ -43,27 +43,37 @@ def matching_incident(incidents: Sequence[ReportedIncident], point: KnownPoint) 
         for incident in incidents
         if not (point.exact and incident.cause == CauseName.HARDWARE)
         and point.series_id in incident.series
-        and _reaches(incident, point.onset_position)
+        and _reaches(incident, point)
     ]
     return min(
         near,
-        key=lambda found: (_distance(found, point.onset_position), found.cause != CauseName.CODE, found.id),
+        key=lambda found: (
+            max(0, _distance(found, point) - NEAR),
+            found.cause != CauseName.CODE,
+            _distance(found, point),
+            found.id,
+        ),
         default=None,
     )
 
 
-def _reaches(incident: ReportedIncident, onset: int) -> bool:
-    first = incident.range_start - NEAR
-    last = max(incident.range_end, incident.first_bad_position) + NEAR
+def _reaches(incident: ReportedIncident, point: KnownPoint) -> bool:
+    first_suspect, last_suspect = point.suspects
+    # Machines and software reach series at different runs.
+    slack = point.as_series_change().slack if incident.cause == CauseName.CODE and not incident.drift else NEAR
+    first = incident.range_start - slack
+    last = max(incident.range_end, incident.first_bad_position) + slack
     if incident.cause == CauseName.HARDWARE:
-        return first <= onset and (incident.closed_position is None or onset <= incident.closed_position)
+        ended = incident.closed_position
+        return first <= point.onset_position and (ended is None or point.onset_position <= ended)
     if incident.cause == CauseName.ENVIRONMENT:
         last += ROLLS_OUT
-    return incident.magnitude > 0 and first <= onset <= last
+    return incident.magnitude > 0 and first <= last_suspect and first_suspect <= last
 
 
-def _distance(incident: ReportedIncident, onset: int) -> int:
-    return max(0, abs(onset - incident.first_bad_position) - NEAR)
+def _distance(incident: ReportedIncident, point: KnownPoint) -> int:
+    first, last = point.suspects
+    return max(0, incident.first_bad_position - last, first - incident.first_bad_position)
 
 
 def cause_of(incident: ReportedIncident) -> Cause:

@@ -20,6 +20,8 @@ LEFT_OVER = 0.6
 """Share of a known change that may be left over after it was taken off; more is another change of the same series."""
 LISTED = 0.6
 """Share of the gate: what surely moved by less is not listed beside a proved change."""
+NEAR = 10
+"""Commits between two changes that one session may show as one."""
 STEP_OF_DRIFT = 1.3
 """Share of the gate: a larger loss at one commit is a regression of its own, whatever comes after it."""
 PART_OF_DRIFT = 1.1
@@ -34,11 +36,16 @@ class CodeChanges:
         self.software = software
 
     def tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
-        """A session proved a change of the code: one that is known, a step of a drift, or a new one."""
+        """A session proved that the code changed: once, or at several commits that it has between its ends."""
         rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
         code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
+        for part in self.by_onset(code, rows, inquiry):
+            self.tell_change(part, rows, sign)
+
+    def tell_change(self, code: Code, rows: RowsOfTestbed, sign: float) -> None:
+        """A change at one commit: one that is known, a step of a drift, or a new one."""
         known = next((c for c in reversed(self.state.codes) if not c.drift and self.same_change(c, code, rows)), None)
         if known is not None:
             self.grow(known, code, rows)
@@ -48,7 +55,9 @@ class CodeChanges:
             self.lose_more(drifting, code)
             return
         kind = IncidentKind.REGRESSION if sign > 0 else IncidentKind.IMPROVEMENT
-        code.incident = self.state.open_incident(kind, CauseName.CODE, listed, (rows.name,), code.place, change)
+        code.incident = self.state.open_incident(
+            kind, CauseName.CODE, code.listed, (rows.name,), code.place, code.change
+        )
         self.state.codes.append(code)
         self.attach(code, rows)
         for other in self.state.rows.values():
@@ -56,6 +65,33 @@ class CodeChanges:
                 self.attach(code, other)
         if sign < 0:
             self.close_fixed(code)
+
+    def by_onset(self, code: Code, rows: RowsOfTestbed, inquiry: Inquiry) -> list[Code]:
+        """The changes that a session shows as one: benchmarks whose runs began to be slower at commits that cannot be
+        the same. Those that are known less well belong to the nearest that they may be part of."""
+        placed, rest = [], np.zeros(self.state.size, dtype=bool)
+        for benchmark in np.unique(self.state.benchmark[code.listed]):
+            own = code.listed & (self.state.benchmark == benchmark)
+            if (own & self.state.shown & (np.abs(code.change) >= self.state.smallest)).any():
+                placed.append((self.locate_code(replace(code, listed=own), [rows], inquiry), own))
+            else:
+                rest |= own
+        placed.sort(key=lambda part: (part[0].last - part[0].first, part[0].commit))
+        parts: list[tuple[OnsetRange, Bools]] = []
+        for place, own in placed:
+            near = [number for number, (other, _) in enumerate(parts) if _meet(other, place)]
+            if near:
+                nearest = min(near, key=lambda number: abs(parts[number][0].commit - place.commit))
+                parts[nearest] = parts[nearest][0], parts[nearest][1] | own
+            else:
+                parts.append((place, own))
+        if len(parts) < 2:
+            return [code]
+        parts[0] = parts[0][0], parts[0][1] | rest
+        return [
+            replace(code, listed=mine, change=np.where(code.listed & ~mine, 0.0, code.change), place=place, shown={})
+            for place, mine in parts
+        ]
 
     def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
         """The series that a proved change moved, and its direction."""
@@ -151,7 +187,7 @@ class CodeChanges:
         both = a.listed & b.listed
         if both.any():
             left = float(b.change[both] @ a.change[both] / (a.change[both] @ a.change[both]))
-            return abs(a.place.commit - b.place.commit) <= 5 and (rows.name not in a.shown or left < LEFT_OVER)
+            return _meet(a.place, b.place) and (rows.name not in a.shown or left < LEFT_OVER)
         # A session sees all series: what one adds to none of those listed must be at that very commit.
         sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
         return rows.name in a.shown and sharp and a.place.commit == b.place.commit
@@ -258,6 +294,7 @@ class CodeChanges:
         # What the runs show and the session saw far less of was there before, or came later.
         add &= code.change * sign + code.error >= 0.6 * best * sign
         add &= self.state.with_shown(code.listed | (add & (best * sign >= LISTED * self.state.smallest)))
+        add &= code.listed | ~self.began_apart(code, add & ~code.listed, total * sign >= 2.5 * error)
         drop = (best * sign < 0.2 * self.state.smallest) & (sure < 0.007)
         listed = (code.listed | add) & ~drop
         if not (listed & self.state.shown).any():
@@ -266,6 +303,21 @@ class CodeChanges:
         if (listed != code.listed).any():
             code.listed = listed
             self.state.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
+
+    def began_apart(self, code: Code, more: Bools, seen: Bools) -> Bools:
+        """Of further series that a session showed with a change, those that another change nearby explains, and those
+        of benchmarks that began to move at another commit, or of which the runs since the change show nothing.
+
+        `seen`: series that moved in these runs."""
+        near = [c for c in self.state.codes if c is not code and abs(c.place.commit - code.place.commit) <= NEAR]
+        apart: Bools = np.logical_or.reduce([np.zeros(self.state.size, dtype=bool), *(c.listed for c in near)])
+        beds = [self.state.rows[name] for name in code.shown]
+        for benchmark in np.setdiff1d(self.state.benchmark[more], self.state.benchmark[code.listed]):
+            own = more & (self.state.benchmark == benchmark)
+            place = self.locate_code(replace(code, incident=0, listed=own), beds)
+            if not (own & seen).any() or not _meet(place, code.place):
+                apart |= own
+        return apart
 
     def follow(self, rows: RowsOfTestbed) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
@@ -320,3 +372,7 @@ class CodeChanges:
             )
             return True
         return False
+
+
+def _meet(a: OnsetRange, b: OnsetRange) -> bool:
+    return a.first <= b.last and b.first <= a.last

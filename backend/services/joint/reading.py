@@ -117,7 +117,7 @@ def joint_run(columns: Columns, arrived: ArrivedRun, stored: JointRunRow) -> Joi
         foreign_processes=seen.foreign_processes,
         # A processor's load is the benchmark's own; an accelerator's host is idle beside it.
         load=seen.load_1m if seen.environment.get("accelerator") else None,
-        docs_only=only_documentation([stored.changed_paths]),
+        docs_only=stored.untouched or only_documentation([stored.changed_paths]),
     )
 
 

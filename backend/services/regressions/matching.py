@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from backend.regression.apply_event import ONE_ALARM, opened, suspected
 from backend.regression.cause.attribution import Cause, CauseName
 from backend.regression.change_points import KnownPoint
-from backend.regression.grouping import NEAR, Group, belongs, group, lead_of
+from backend.regression.grouping import Group, belongs, group, lead_of, same_onset
 from backend.regression.incidents import LOOKS_BACK, ReportedIncident, matching_incident
 from backend.regression.regression_events import ShownAgain
 from backend.regression.regression_state import DECIDED, OPEN, RegressionState, Step, is_possible
@@ -198,8 +198,7 @@ class Matching:
         series = [int(member.series_id) for member in found.members]
         onset = found.onset_position
         if cause.cause is CauseName.CODE:
-            place = context.project_id, context.testbed_id
-            elsewhere = store.same_elsewhere(c, *place, series, onset, NEAR)
+            elsewhere = self._same_elsewhere(found, series)
             if elsewhere is not None:
                 self._join(elsewhere, point_ids)
                 return elsewhere
@@ -219,6 +218,18 @@ class Matching:
         self._join(number, point_ids)
         ledger.notify(c, context, context.now, number, suspected(context.run_id, found))
         return number
+
+    def _same_elsewhere(self, found: Group, series: Sequence[int]) -> int | None:
+        """The first open regression of the code that one of these series has on another testbed, of the same onset."""
+        context = self._context
+        others = point_store.open_elsewhere(self._c, context.project_id, context.testbed_id, series)
+        same = [
+            other.regression_id
+            for other in others
+            if other.regression_id is not None
+            and any(same_onset(member, other.as_series_change()) for member in found.members)
+        ]
+        return min(same, default=None)
 
     def _reopen(self, regression_id: int, found: Group, cause: Cause | None = None) -> bool:
         """Open again what has ended; False: it had not."""

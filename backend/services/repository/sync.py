@@ -408,6 +408,7 @@ class _Requests:
             if isinstance(found, ManifestInvalid):
                 raise found
             reason, suites = to_run(found, line.name, paths, is_default=is_default)
+            self._note_untouched(commit_id, found, paths)
         except ManifestInvalid as invalid:
             store.set_note(self._c, [commit_id], skipped_reason=None, manifest_error=str(invalid)[:4000])
             self.skipped += 1
@@ -421,6 +422,16 @@ class _Requests:
             for suite in suites
             for testbed in suite.testbeds
         ]
+
+    def _note_untouched(self, commit_id: int, found: Manifest | None, paths: Sequence[str] | None) -> None:
+        """A suite is not to be blamed on commits that cannot have changed it. One that changes how suites are run may
+        have changed them all."""
+        if found is None or paths is None or FILE_NAME in paths:
+            return
+        effort = Effort()
+        store.set_untouched(
+            self._c, commit_id, [suite.name for suite in found.suites if not suite.matters(paths, effort)]
+        )
 
     def _skip(self, commit_ids: Sequence[int], reason: str | None) -> None:
         store.set_note(self._c, commit_ids, skipped_reason=reason)

@@ -372,7 +372,7 @@ def _regression(row: RowMapping) -> Regression:
         commit=row["bad_sha"],
         first_bad=_commit(row, "bad", row["first_bad_position"]),
         last_good=_commit(row, "good", good),
-        suspect_commits=None if good is None else row["first_bad_position"] - good,
+        suspect_commits=None if good is None else row["suspects"] or row["first_bad_position"] - good,
         series=row["series"],
         still_bad=row["still_bad"],
         owner=row["owner"],
@@ -411,11 +411,14 @@ def _affected(member: Mapping[str, Any]) -> AffectedSeries:
 
 
 def _suspects(c: Connection, row: RowMapping) -> tuple[SuspectCommit, ...]:
-    """The commits after the last good one up to the first bad one, the newest first."""
+    """The commits after the last good one up to the first bad one that may have changed what the suite measures, the
+    newest first."""
     until = row["first_bad_position"]
     after = until - 1 if row["last_good_position"] is None else row["last_good_position"]
     if row["branch_id"] is None:
         return ()
+    within = c, row["branch_id"], after, until, MAX_SUSPECTS
+    listed = views.suspects(*within, suite=row["suite"]) or views.suspects(*within, suite=None)
     return tuple(
         SuspectCommit(
             sha=found["sha"],
@@ -428,7 +431,7 @@ def _suspects(c: Connection, row: RowMapping) -> tuple[SuspectCommit, ...]:
             skipped_reason=found["skipped_reason"],
             first_bad=found["position"] == until,
         )
-        for found in views.suspects(c, row["branch_id"], after, until, MAX_SUSPECTS)
+        for found in listed
     )
 
 

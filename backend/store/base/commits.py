@@ -90,6 +90,11 @@ def set_note(
         c.execute(statement.values(skipped_reason=skipped_reason, manifest_error=manifest_error))
 
 
+def set_untouched(c: Connection, commit_id: int, suites: Sequence[str]) -> None:
+    """The suites whose `paths` name nothing that a commit changed: it cannot have changed what they measure."""
+    c.execute(update(commit).where(commit.c.id == commit_id).values(untouched_suites=list(suites)))
+
+
 # --- first-parent order ----------------------------------------------------------------------------------------------
 
 

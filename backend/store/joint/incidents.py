@@ -49,6 +49,8 @@ class JointRunRow(NamedTuple):
     measured_at: datetime
     fingerprint: dict[str, Any] | None
     changed_paths: list[str] | None
+    untouched: bool
+    """Whether its commit is known to have changed nothing that the suite measures."""
     document: bytes
 
 
@@ -123,7 +125,8 @@ _NEWEST = text(
         {_OF_DEFAULT_BRANCH} ORDER BY r.received_at, r.id"""
 )
 _RUNS = text(
-    """SELECT r.id, w.name, coalesce(r.started_at, r.received_at), e.fingerprint, k.changed_paths, r.document
+    """SELECT r.id, w.name, coalesce(r.started_at, r.received_at), e.fingerprint, k.changed_paths,
+              coalesce(r.suite = ANY (k.untouched_suites), false), r.document
        FROM run r JOIN commit k ON k.id = r.commit_id
        LEFT JOIN worker w ON w.id = r.worker_id LEFT JOIN environment e ON e.id = r.environment_id
        WHERE r.id = ANY(:ids) AND r.document IS NOT NULL"""

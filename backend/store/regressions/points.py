@@ -10,20 +10,28 @@ from sqlalchemy import Connection, text
 from backend.regression.change_points import KnownPoint
 from backend.regression.terms import ChangePoint
 from backend.store.base import wire
+from backend.store.regressions.suspects import touching
 
 _POINT_COLUMNS = """p.id, p.series_id, s.testbed_id, p.regression_id, g.state AS regression_state, p.kind, p.direction,
        p.state, p.onset_position, p.last_good_position, p.detected_position, p.fixed_position, p.change, p.before,
        p.after, s.benchmark, s.metric, s.role, s.exact, CAST(s.profile ->> 'noise' AS double precision) AS noise,
-       p.is_placed, g.cause AS regression_cause"""
+       p.is_placed, g.cause AS regression_cause, u.first AS first_suspect, u.last AS last_suspect"""
+_SUSPECTS = touching("min(bc.position) AS first, max(bc.position) AS last", of="p", first_bad="onset_position")
 _POINTS = f"""
 SELECT {_POINT_COLUMNS} FROM change_point p JOIN series s ON s.id = p.series_id
 LEFT JOIN regression g ON g.id = p.regression_id
+LEFT JOIN LATERAL ({_SUSPECTS}) u ON p.last_good_position < p.onset_position - 1
 """
 _OPEN_IN_SERIES = f"""{_POINTS} WHERE p.series_id = ANY(%(series)s::int[]) AND p.direction = 'regression'
   AND p.state IN ('suspect', 'confirmed') ORDER BY p.id"""
 _OF_SERIES = f"""{_POINTS} WHERE p.series_id = ANY(%(series)s::int[]) AND p.direction = 'regression' ORDER BY p.id"""
 _OPEN_OF_TESTBED = f"""{_POINTS} WHERE g.project_id = %(project)s AND s.testbed_id = %(testbed)s
   AND g.state IN ('suspect', 'confirmed', 'acknowledged') ORDER BY p.id"""
+_OPEN_ELSEWHERE = f"""{_POINTS} WHERE p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')
+  AND g.state IN ('suspect', 'confirmed', 'acknowledged') AND g.cause = 'code' AND g.kind = 'step'
+  AND s.testbed_id <> %(testbed)s AND s.project_id = %(project)s
+  AND (s.suite, s.benchmark, s.variant_key, s.preset, s.metric) IN (
+    SELECT suite, benchmark, variant_key, preset, metric FROM series WHERE id = ANY(%(series)s::int[])) ORDER BY p.id"""
 _OF_REGRESSIONS = f"{_POINTS} WHERE p.regression_id = ANY(%(regressions)s::int[]) ORDER BY p.id"
 
 
@@ -42,6 +50,13 @@ def of_series(c: Connection, series_ids: Iterable[int]) -> list[KnownPoint]:
 def of_open_regressions(c: Connection, project_id: int, testbed_id: int) -> list[KnownPoint]:
     """Those in series of this testbed; a regression may have others elsewhere."""
     (rows,) = wire.send(c, (_OPEN_OF_TESTBED, {"project": project_id, "testbed": testbed_id}))
+    return [KnownPoint(**row._asdict()) for row in rows]
+
+
+def open_elsewhere(c: Connection, project_id: int, testbed_id: int, series_ids: Iterable[int]) -> list[KnownPoint]:
+    """Those of the code, of the same series on other testbeds."""
+    values = {"project": project_id, "testbed": testbed_id, "series": list(series_ids)}
+    (rows,) = wire.send(c, (_OPEN_ELSEWHERE, values))
     return [KnownPoint(**row._asdict()) for row in rows]
 
 

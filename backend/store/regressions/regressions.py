@@ -202,28 +202,6 @@ _FIXED_LATELY = text(
 )
 
 
-_SAME_ELSEWHERE = text(
-    """SELECT min(g.id) FROM series mine
-       JOIN series s ON (s.project_id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric)
-                      = (mine.project_id, mine.suite, mine.benchmark, mine.variant_key, mine.preset, mine.metric)
-         AND s.testbed_id <> :testbed
-       JOIN change_point p ON p.series_id = s.id AND p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')
-         AND p.onset_position BETWEEN :onset - :near AND :onset + :near
-       JOIN regression g ON g.id = p.regression_id AND g.state IN ('suspect', 'confirmed', 'acknowledged')
-         AND g.cause = 'code' AND g.kind = 'step'
-       WHERE mine.id = ANY(:series) AND mine.project_id = :project"""
-)
-
-
-def same_elsewhere(
-    c: Connection, project_id: int, testbed_id: int, series_ids: Sequence[int], onset: int, near: int
-) -> int | None:
-    """The open regression of the code that one of these series has on another testbed, from about the same commit."""
-    values = {"project": project_id, "testbed": testbed_id, "series": list(series_ids)}
-    found = c.scalar(_SAME_ELSEWHERE, {**values, "onset": onset, "near": near})
-    return None if found is None else int(found)
-
-
 def fixed_lately(c: Connection, project_id: int, series_ids: Sequence[int], since: int) -> list[Any]:
     """Regressions of mostly these series that were fixed at or after a position, the newest first."""
     values = {"project": project_id, "series": list(series_ids), "many": len(series_ids)}

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, TextClause, text
 
 from backend.store.base.newest import NewestPoint, newest_points
 from backend.store.base.spans import Period, Spans
+from backend.store.regressions.suspects import touching
 
 _COMMIT_COLUMNS = (
     "{0}.sha AS {1}_sha, {0}.message AS {1}_message, {0}.author_name AS {1}_author, {0}.committed_at AS {1}_at"
@@ -24,7 +25,7 @@ SELECT g.id, p.slug AS project, p.id AS project_id, t.name AS testbed, t.id AS t
        {_COMMIT_COLUMNS.format("fix", "fix")}, b.id AS branch_id,
        (SELECT position FROM branch_commit WHERE branch_id = b.id AND commit_id = g.fixed_commit_id) AS fix_position,
        lead.before, lead.after, members.series, g.held_back,
-       coalesce(members.testbeds, ARRAY[t.name]) AS testbeds
+       coalesce(members.testbeds, ARRAY[t.name]) AS testbeds, nullif(touching.commits, 0) AS suspects
 FROM regression g
 JOIN project p ON p.id = g.project_id
 JOIN testbed t ON t.id = g.testbed_id
@@ -35,6 +36,8 @@ LEFT JOIN commit good ON good.id = g.last_good_commit_id
 LEFT JOIN commit fix ON fix.id = g.fixed_commit_id
 LEFT JOIN LATERAL (SELECT before, after FROM change_point WHERE regression_id = g.id AND series_id = g.lead_series_id
                    ORDER BY id DESC LIMIT 1) AS lead ON true
+LEFT JOIN LATERAL ({touching("count(*) AS commits", of="g", first_bad="first_bad_position")}) AS touching
+  ON g.last_good_position < g.first_bad_position - 1
 CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
                            (SELECT array_agg(DISTINCT bed.name ORDER BY bed.name)
                             FROM change_point x JOIN series y ON y.id = x.series_id
@@ -110,6 +113,7 @@ _SUSPECTS = text(
               k.skipped_reason
        FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
        WHERE bc.branch_id = :branch AND bc.position > :after AND bc.position <= :until
+         AND NOT coalesce(CAST(:suite AS text) = ANY (k.untouched_suites), false)
        ORDER BY bc.position DESC LIMIT :limit"""
 )
 _EVENTS = text("SELECT id, at, kind, actor, note, detail FROM regression_event WHERE regression_id = :id ORDER BY id")
@@ -160,8 +164,11 @@ def improved(c: Connection, regression_id: int, onset: int, near: int) -> Sequen
     return c.execute(_IMPROVED, {"id": regression_id, "onset": onset, "near": near}).mappings().all()
 
 
-def suspects(c: Connection, branch_id: int, after: int, until: int, limit: int) -> Sequence[RowMapping]:
-    values = {"branch": branch_id, "after": after, "until": until, "limit": limit}
+def suspects(
+    c: Connection, branch_id: int, after: int, until: int, limit: int, *, suite: str | None
+) -> Sequence[RowMapping]:
+    """Commits between two positions, the newest first; with a suite those that may have changed what it measures."""
+    values = {"branch": branch_id, "after": after, "until": until, "limit": limit, "suite": suite}
     return c.execute(_SUSPECTS, values).mappings().all()
 
 

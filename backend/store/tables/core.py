@@ -94,6 +94,7 @@ commit = Table(
     Column("authored_at", TIMESTAMP),
     Column("committed_at", TIMESTAMP),
     Column("changed_paths", ARRAY(Text)),  # null: not known (yet)
+    Column("untouched_suites", ARRAY(Text)),  # whose `paths` name nothing that it changed; null: not known
     Column("pull_request", Integer),
     Column("skipped_reason", Text),  # why no run was requested, e.g. only documentation changed
     Column("manifest_error", Text),  # what is wrong with its tidemark.toml

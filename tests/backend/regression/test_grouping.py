@@ -66,10 +66,15 @@ def test_two_causes_located_to_the_run_are_two_groups_however_near(apart):
     assert not belongs(group([first])[0], second)
 
 
-def test_six_times_the_noise_locates_a_step_to_the_run_and_five_times_does_not():
+def test_the_clearer_a_step_is_the_nearer_two_onsets_may_be_and_still_be_two():
     sharp = change("gpt", 50, 0.2, noise=0.01)
-    assert len(group([sharp, change("b", 52, 0.061, noise=0.01)])) == 2
-    assert len(group([sharp, change("b", 52, 0.059, noise=0.01)])) == 1
+
+    def alone(apart, size):
+        return len(group([sharp, change("b", 50 + apart, size, noise=0.01)])) == 2
+
+    assert alone(1, 0.047) and not alone(1, 0.046)
+    assert alone(2, 0.034) and not alone(2, 0.032)
+    assert not alone(3, 0.02) and alone(4, 0.02)
 
 
 def test_a_counter_is_located_to_the_run_by_itself():

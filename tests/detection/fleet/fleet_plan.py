@@ -136,6 +136,8 @@ class Plan:
                 self._code(rng, at, name)
             elif name == "pair":
                 self._pair(rng, at)
+            elif name == "twins":
+                self._twins(rng, at)
             elif name == "accepted":
                 e, d = self._code(rng, at, "regression")
                 e["accept"] = at + int(rng.integers(11, 15))
@@ -170,6 +172,21 @@ class Plan:
             self.used[b].append(fix)
         self._label("fix", "code", fix, e["testbeds"], -d, fixes=e["id"])
         e["end"] = fix - 1
+
+    def _twins(self, rng, at):
+        """Two causes 1 to 5 commits apart, of different benchmarks or of benchmarks that overlap."""
+        L, own = self.lay, rng.permutation(len(self.lay.bench))[:3].tolist()
+        overlap = bool(rng.random() < 0.5)
+        commits = [at, at + int(rng.integers(1, 6))]
+        tbs = list(self.testbeds) if rng.random() < 0.75 else [str(rng.choice(list(self.testbeds)))]
+        pair = []
+        for commit, benches in zip(commits, ([own[0], own[2]], [own[1], own[2]]), strict=True):
+            d = L.phases(benches if overlap else benches[:1], rng, float(min(5.3 + rng.exponential(6.0), 30)))
+            for tb in tbs:
+                self.code[tb][commit:] += d
+            self.docs[commit] = False
+            pair.append(self._label("regression", "code", commit, tbs, d, scope="twin", overlap=overlap))
+        pair[1]["twin"] = pair[0]["id"]
 
     def _free(self, rng, at, benches, gap=25):
         return [b for b in benches if all(abs(at - c) >= gap for c in self.used[b])]

@@ -117,6 +117,11 @@ def note(engine: Engine, sha: str) -> str | None:
     return error or reason
 
 
+def untouched(engine: Engine, sha: str) -> list[str] | None:
+    ((suites,),) = rows(engine, "SELECT untouched_suites FROM commit WHERE sha = :s", s=sha)
+    return suites
+
+
 def queued(engine: Engine) -> list[tuple[str, str, str, str]]:
     found = rows(
         engine,
@@ -467,3 +472,17 @@ def test_changing_a_project_keeps_what_is_not_named(committing_engine: Engine) -
         projects.save_project(c, "a/b", oidc=None, github={"issues": None}, repository_url=None, now=now())
         found = projects.find_project(c, "a/b")
         assert found.settings == {"github": {"approval_label": "go"}} and found.repository_url is None
+
+
+def test_a_commit_is_known_by_the_suites_that_it_cannot_have_changed(
+    sync: Callable[..., Synced], repository: Repository, committing_engine: Engine
+) -> None:
+    declared = repository.commit("suites", tidemark_toml=MANIFEST, tinygpt__model="1")
+    outside = repository.commit("tools", tools__a="1")
+    docs = repository.commit("docs", docs__a="1")
+    inside = repository.commit("model", tinygpt__model="2")
+    sync()
+    assert untouched(committing_engine, declared) is None  # it changed how suites are run
+    assert untouched(committing_engine, outside) == ["gpt"]
+    assert sorted(untouched(committing_engine, docs) or []) == ["all", "gpt"]
+    assert untouched(committing_engine, inside) == []

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.triage import regroup
@@ -48,6 +49,37 @@ def test_two_causes_some_commits_apart_are_two_cases(loom: Any, apart: int) -> N
 def test_one_cause_of_two_metrics_is_one_case(loom: Any) -> None:
     deliver(loom, (12, 12), 20)
     assert [(position, state) for _, position, state in cases(loom)] == [(12, "confirmed")]
+
+
+def in_two_suites(loom: Any, attn_at: int, untouched: range) -> None:
+    """`gpt` is measured at every commit and gets slower at 12; `attn` at those that are not `untouched` by it."""
+    for position in range(attn_at + 8):
+        gpt = [loom.measurement("step_ms", 100.0 if position < 12 else 125.0, seed=position)]
+        loom.deliver(loom.run_of(position, gpt))
+        if position in untouched:
+            loom.connection.execute(
+                text("UPDATE commit SET untouched_suites = '{attn}' WHERE sha = :sha"), {"sha": loom.sha_of(position)}
+            )
+        else:
+            attn = [loom.measurement("latency_ms", 100.0 if position < attn_at else 125.0, seed=position)]
+            loom.deliver(loom.run_of(position, attn, id=f"ATTN-{position:06d}", suite="attn"))
+
+
+def test_a_commit_that_a_suite_cannot_see_is_no_suspect_of_it(loom: Any) -> None:
+    in_two_suites(loom, 16, range(12, 16))
+    assert [position for _, position, _ in cases(loom)] == [12, 16]
+    number = cases(loom)[1][0]
+    detail = get_regression(loom.connection, number)
+    assert [suspect.position for suspect in detail.suspects] == [16]
+    assert detail.regression.suspect_commits == 1 and detail.regression.last_good.position == 11
+
+
+def test_commits_that_a_suite_was_not_measured_at_stay_suspects_where_nothing_excludes_them(loom: Any) -> None:
+    in_two_suites(loom, 16, range(12, 16))
+    loom.connection.execute(text("UPDATE commit SET untouched_suites = NULL"))
+    detail = get_regression(loom.connection, cases(loom)[1][0])
+    assert [suspect.position for suspect in detail.suspects] == [16, 15, 14, 13, 12]
+    assert detail.regression.suspect_commits == 5
 
 
 def test_merged_cases_are_one_with_both_onsets_shown_and_undo_parts_them(two: Any) -> None:

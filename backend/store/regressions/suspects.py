@@ -1,0 +1,16 @@
+"""Suspect commits: those after the last good run, up to the first bad one, that touch what the suite measures."""
+
+from __future__ import annotations
+
+
+def touching(columns: str, *, of: str, first_bad: str) -> str:
+    """SQL for `columns` of the suspects (bc: their places, k: the commits) of a row `of`, whose series is `s`.
+
+    A commit is left out where `paths` of the suite are known to name nothing that it changed.
+    """
+    return f"""SELECT {columns} FROM project q
+       JOIN branch b ON b.project_id = q.id AND b.name = q.default_branch
+       JOIN branch_commit bc ON bc.branch_id = b.id
+         AND bc.position > {of}.last_good_position AND bc.position <= {of}.{first_bad}
+       JOIN commit k ON k.id = bc.commit_id AND NOT (s.suite = ANY (coalesce(k.untouched_suites, '{{}}')))
+       WHERE q.id = s.project_id"""
