@@ -1,7 +1,8 @@
 """Live pages: events written in the transaction that causes them, heard by LISTEN, handed to every open stream.
 
 `publish` belongs to whoever changes something. The `Hub` lives in the API process: one connection listens, each open
-page has a queue. A page that reconnects names the last event it saw and gets what it missed.
+page has a queue. A page that reconnects names the last event it saw and gets what it missed. A server that ends between
+a commit and its notice leaves an event that nobody hears of: the hub looks for such events every few seconds.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ log = logging.getLogger("tidemark.live")
 REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
 REPLICA_AGAIN_S = 0.02
 QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
+SWEEP_S = 5.0  # a page hears so late of an event that nobody gave notice of
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 # Sent only to the page of that run: lines of its log would drown everything else.
 RUN_ONLY = frozenset({"log"})
@@ -99,6 +101,8 @@ class Hub:
         self._heard: dict[int, LiveEventRow | None] = {}
         """The last ones in the order they were heard; None: nobody listened, so it was not read."""
         self._newest = 0
+        self._swept = self._sweep_from = 0
+        """The newest event at the last sweep, and at the one before: from there on the next sweep looks."""
         self._task: asyncio.Task[None] | None = None
         self.closed = False
 
@@ -179,8 +183,13 @@ class Hub:
                     await connection.execute(f"LISTEN {store.CHANNEL}")
                     await self._catch_up()
                     failures = 0
+                    clock = asyncio.get_running_loop().time
+                    sweep_at = clock() + SWEEP_S
                     while True:
-                        await self._hear(connection)
+                        await self._hear(connection, max(0.0, sweep_at - clock()))
+                        if clock() >= sweep_at:
+                            await self._sweep()
+                            sweep_at = clock() + SWEEP_S
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -202,12 +211,25 @@ class Hub:
     async def _catch_up(self) -> None:
         """Publish events committed while nobody listened."""
         if self._newest == 0:
-            self._newest = await asyncio.to_thread(self._read_newest)
+            self._newest = self._swept = self._sweep_from = await asyncio.to_thread(self._read_newest)
             return
         self._hand_out(await asyncio.to_thread(self._read_after, self._newest))
 
-    async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        ids = [int(told.payload) async for told in connection.notifies(timeout=30, stop_after=1)]
+    async def _sweep(self) -> None:
+        """Publish what was committed without notice since the last sweep but one: ids follow the order of insertion,
+        so an event may be committed after those that follow it."""
+        ids = await asyncio.to_thread(self._ids_after, self._sweep_from)
+        unheard = [event_id for event_id in ids if event_id not in self._heard]
+        self._sweep_from, self._swept = self._swept, max([self._newest, *ids])
+        if unheard:
+            self._hand_out(await asyncio.to_thread(self._read, unheard))
+
+    def _ids_after(self, event_id: int) -> list[int]:
+        with self._engine.connect() as c:
+            return store.ids_after(c, event_id, REMEMBERED)
+
+    async def _hear(self, connection: psycopg.AsyncConnection[Any], timeout_s: float) -> None:
+        ids = [int(told.payload) async for told in connection.notifies(timeout=timeout_s, stop_after=1)]
         if not self._streams:
             for event_id in ids:  # while results pour in and no page is open, reading each would be work for nobody
                 self._remember(event_id, None)

@@ -116,7 +116,7 @@ def record_run(
         status=run.status.value,
         created=True,
         verdicts=verdicts,
-        regressions=_regressions(c, judged.regressions),
+        regressions=_regressions(c, run.id, verdicts, judged.regressions),
         summary=summary,
     )
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
@@ -163,13 +163,13 @@ def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -
             given_sha256=digest.hex(),
         )
     verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
-    numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
+    changed = regression_store.changed_at(c, run.project, place.received_at)
     return Recorded(
         run_id=run.id,
         status=run.status.value,
         created=False,
         verdicts=verdicts,
-        regressions=_regressions(c, sorted(numbers)),
+        regressions=_regressions(c, run.id, verdicts, changed),
         summary=Counter(verdict.verdict for verdict in verdicts),
     )
 
@@ -458,10 +458,16 @@ def _page_event(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Stat
     return kept_event("run", arrival.context.project_id, payload)
 
 
-def _regressions(c: Connection, numbers: Sequence[int]) -> tuple[ToldRegression, ...]:
+def _regressions(
+    c: Connection, run_id: str, verdicts: Sequence[SeriesVerdict], changed: Sequence[int]
+) -> tuple[ToldRegression, ...]:
+    """The regressions that its points are part of, and those of which the run brought news, among the `changed`."""
+    numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
+    if changed:
+        numbers |= regression_store.told_by(c, run_id, changed)
     if not numbers:
         return ()
-    rows = regression_store.load(c, numbers)
+    rows = regression_store.load(c, sorted(numbers))
     return tuple(
         ToldRegression(
             id=row.id,

@@ -205,9 +205,9 @@ def verdict_of(series: SeriesRow, row: JudgementRow, names: Mapping[int, str]) -
         role=series.role,
         verdict=said.verdict.value,
         red=said.red,
-        change=said.change,
-        change_low=said.change_low,
-        change_high=said.change_high,
+        change=wire.stored_real(said.change),
+        change_low=wire.stored_real(said.change_low),
+        change_high=wire.stored_real(said.change_high),
         baseline=said.baseline,
         value=said.value,
         needed_runs=said.needed_runs,
@@ -220,7 +220,8 @@ def explanation(said: Judgement, metric: str, unit: str, names: Mapping[int, str
     """Why a point is judged as it is, for people."""
     if said.numbers.get("not_positive"):
         return f"{metric} is {said.value:g} {unit} here: not judged, as a change is a ratio and needs values above 0."
-    return explain(said, metric, unit, names)
+    # Of its events the regressions tell; a point says the same whenever it is asked.
+    return explain(replace(said, events=()), metric, unit, names)
 
 
 def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:

@@ -77,6 +77,12 @@ def events_after(c: Connection, after: int, limit: int) -> list[LiveEventRow]:
     return [LiveEventRow(**row._mapping) for row in c.execute(statement)]
 
 
+def ids_after(c: Connection, after: int, limit: int) -> list[int]:
+    """The newest events after event `after`, oldest first."""
+    statement = select(live_event.c.id).where(live_event.c.id > after).order_by(live_event.c.id.desc()).limit(limit)
+    return sorted(c.execute(statement).scalars())
+
+
 def newest_event(c: Connection) -> int:
     return int(c.execute(select(func.coalesce(func.max(live_event.c.id), 0))).scalar_one())
 

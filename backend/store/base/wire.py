@@ -400,11 +400,17 @@ _ENCODERS = _ByType(
 )
 
 FLOAT4_MAX = 3.4e38
+_FLOAT4 = Struct("<f")
 
 
 def real(value: float | None) -> float | None:
     """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
     return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
+
+
+def stored_real(value: float | None) -> float | None:
+    """A change as it is read again from its float4 column."""
+    return value if value is None else float(_FLOAT4.unpack(_FLOAT4.pack(real(value)))[0])
 
 
 def reals(values: Sequence[float | None]) -> Doubles:

@@ -266,6 +266,27 @@ def insert_event(
     return int(c.execute(_EVENT, values).scalar_one())
 
 
+_TOLD_BY = text(
+    """SELECT DISTINCT regression_id FROM regression_event
+       WHERE regression_id = ANY(:regressions) AND detail ->> 'run_id' = :run"""
+)
+_CHANGED_AT = text(
+    """SELECT DISTINCT v.regression_id FROM regression_event v
+       JOIN regression g ON g.id = v.regression_id JOIN project p ON p.id = g.project_id
+       WHERE p.slug = :project AND v.at = :at"""
+)
+
+
+def told_by(c: Connection, run_id: str, regression_ids: Sequence[int]) -> set[int]:
+    """Those of the regressions of which a run brought news."""
+    return set(c.execute(_TOLD_BY, {"run": run_id, "regressions": list(regression_ids)}).scalars())
+
+
+def changed_at(c: Connection, project: str, at: datetime | None) -> list[int]:
+    """The regressions of a project with an event of that very moment."""
+    return list(c.execute(_CHANGED_AT, {"project": project, "at": at}).scalars())
+
+
 _COMMITS = text(
     """SELECT bc.position, k.sha FROM branch_commit bc JOIN commit k ON k.id = bc.commit_id
        WHERE bc.branch_id = :branch AND bc.position = ANY(:positions)"""

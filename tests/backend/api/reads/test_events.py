@@ -136,6 +136,16 @@ def test_what_happens_while_a_page_that_comes_back_is_served_is_not_lost(
         assert opened.next().id == last
 
 
+def test_an_event_whose_notice_was_lost_in_a_crash_reaches_open_pages_all_the_same(live_server: Any) -> None:
+    with page(live_server) as open_page:
+        publish(live_server, "run", run_id="told")
+        assert open_page.next().data["run_id"] == "told"
+        with live_server.engine.begin() as c:  # committed, and the server ended before it gave notice
+            c.execute(text("INSERT INTO live_event (kind, payload) VALUES ('run', '{\"run_id\": \"unheard\"}')"))
+        publish(live_server, "run", run_id="later")
+        assert [open_page.next().data["run_id"] for _ in range(2)] == ["later", "unheard"]
+
+
 def test_what_was_missed_while_the_service_was_down_is_told_too(live_server: Any) -> None:
     with live_server.engine.begin() as c:
         c.execute(text("INSERT INTO live_event (kind, payload) VALUES ('run', '{\"n\": 1}'), ('run', '{\"n\": 2}')"))

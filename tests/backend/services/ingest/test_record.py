@@ -3,6 +3,7 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -68,9 +69,16 @@ def test_the_same_bytes_again_change_nothing_and_get_the_same_verdicts(loom: Any
     again = loom.run(5, 100.0)
     assert not again.created
     assert loom.rows(counted) == before
-    (then,), (now,) = first.verdicts, again.verdicts
-    assert (now.verdict, now.series_id, now.explanation) == (then.verdict, then.series_id, then.explanation)
-    assert now.change == pytest.approx(then.change, rel=1e-5)
+    assert replace(again, created=True) == first
+
+
+def test_a_run_delivered_again_is_answered_as_it_was_first_through_a_loss_its_end_and_a_gain(loom: Any) -> None:
+    levels = [100.0] * 12 + [125.0] * 8 + [100.0] * 8 + [80.0] * 6
+    for position, level in enumerate(levels):
+        first, again = loom.run(position, level), loom.run(position, level)
+        assert first.created and not again.created
+        assert replace(again, created=True) == first, position
+    assert loom.events() == ["suspected", "confirmed", "fixed"]
 
 
 def test_other_bytes_under_the_same_id_are_a_conflict(loom: Any) -> None:
