@@ -72,8 +72,8 @@ def test_the_clearer_a_step_is_the_nearer_two_onsets_may_be_and_still_be_two():
     def alone(apart, size):
         return len(group([sharp, change("b", 50 + apart, size, noise=0.01)])) == 2
 
-    assert alone(1, 0.047) and not alone(1, 0.046)
-    assert alone(2, 0.034) and not alone(2, 0.032)
+    assert alone(1, 0.038) and not alone(1, 0.036)
+    assert alone(2, 0.027) and not alone(2, 0.026)
     assert not alone(3, 0.02) and alone(4, 0.02)
 
 

@@ -23,7 +23,7 @@ from fleet_plan import WARMUP
 from fleet_protocol import MUST, SETTLE, play
 from fleet_synthetic import Fleet
 
-from backend.regression.grouping import LOCATED, SeriesChange, group
+from backend.regression.grouping import SeriesChange, group
 from backend.regression.joint.stream import JudgeStream
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_histories
@@ -32,6 +32,7 @@ from backend.regression.terms import ChangeDirection, ChangeState, Direction, Po
 
 JOINED_AT_MOST = 0.02
 SPLIT_AT_MOST = 0.05
+PARTED = 4.65  # times the noise between two levels, so that one run in a hundred is nearer to the other
 NEAR = 10  # commits within which what is told may be about a change
 
 
@@ -152,7 +153,7 @@ def _parted(fleet, testbed, first, second, own):
         + clear[1] * sum(one <= c < second["commit"] for c in commits)
         for one in range(first["commit"], second["commit"] + 1)
     ]
-    return min(joint) >= LOCATED**2
+    return min(joint) >= PARTED**2
 
 
 def _clarity(fleet, event, own):
