@@ -225,7 +225,7 @@ class Hub:
             self._hand_out(await asyncio.to_thread(self._read, unheard))
 
     def _ids_after(self, event_id: int) -> list[int]:
-        with self._engine.connect() as c:
+        with self._reads.connect(may_lag=False) as c:
             return store.ids_after(c, event_id, REMEMBERED)
 
     async def _hear(self, connection: psycopg.AsyncConnection[Any], timeout_s: float) -> None:
