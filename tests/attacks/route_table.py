@@ -226,10 +226,8 @@ def fill(server: LiveServer) -> dict[str, str]:
     return {**NAMES, "private": "", "series_id": str(key.series), "regression_id": str(regression)}
 
 
-def ask_everybody(
-    server: LiveServer, names: Mapping[str, str], columns: Collection[str] = COLUMNS, *, hidden: bool = False
-) -> list[Row]:
-    """The table, of these columns ("admin" is one of them). `hidden`: what is not found does not count as let in."""
+def headers_of_everybody(server: LiveServer) -> dict[str, Callable[[], dict[str, str]]]:
+    """By column: what somebody of that kind sends along, made anew for each request."""
     askers: dict[str, Callable[[], dict[str, str]]] = {"stranger": dict}
     with server.engine.begin() as c:
         for title, scope, slug in TOKENS:
@@ -242,6 +240,14 @@ def ask_everybody(
                 project_id = None if slug is None else projects.find_project(c, slug).id
                 people.set_role(c, account, project_id, role, datetime.now(UTC))
             askers[title] = partial(_of_a_page, server, account)
+    return askers
+
+
+def ask_everybody(
+    server: LiveServer, names: Mapping[str, str], columns: Collection[str] = COLUMNS, *, hidden: bool = False
+) -> list[Row]:
+    """The table, of these columns ("admin" is one of them). `hidden`: what is not found does not count as let in."""
+    askers = headers_of_everybody(server)
     rows = []
     with httpx.Client(base_url=server.url, timeout=30, trust_env=False) as client:
         for method, path in routes(server.app):
