@@ -28,7 +28,7 @@ COMMANDS = (
     "token list", "token revoke", "db", "db upgrade", "db backup", "db restore", "upstream-report", "github",
     "github settings",
     "github pull-requests", "github approve", "policy", "policy show", "policy preview", "policy choose",
-    "notify", "notify list", "notify add", "notify remove", "notify test",
+    "notify", "notify list", "notify add", "notify change", "notify remove", "notify test",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,17 @@ app = commands("notify", "Notifications: who is told of what, and where.")
 
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="E.g. northsea/loom.")]
 Rule = Annotated[int, typer.Argument(metavar="RULE", help="The rule's number, as listed.")]
+Name = Annotated[str, typer.Option(help="What the rule is called.")]
+Suites = Annotated[list[str] | None, typer.Option("--suite", help="Of these suites (patterns); may be repeated.")]
+Causes = Annotated[list[str] | None, typer.Option("--cause", help="code (default), hardware, environment, method.")]
+States = Annotated[list[str] | None, typer.Option("--state", help="Events told: confirmed, infra_alarm, fixed, …")]
+Owners = Annotated[list[str] | None, typer.Option("--owner", help="Only what they own, e.g. @northsea/moe.")]
+MinChange = Annotated[float | None, typer.Option(help="From this change on, as a fraction of cost.")]
+Digest = Annotated[str | None, typer.Option(help="daily or weekly, in place of single messages.")]
+Quiet = Annotated[str | None, typer.Option(metavar="FROM-UNTIL", help="Quiet hours, e.g. 22:00-07:00.")]
+TimeZone = Annotated[str | None, typer.Option(help="Of hours and digests, e.g. Europe/Berlin.")]
+
+NONE = "none"
 PATIENCE_S = 90.0
 
 
@@ -30,32 +42,79 @@ def list_rules(project: Project, url: Url = None, token: Token = None, as_json: 
 @app.command()
 def add(
     project: Project,
-    name: Annotated[str, typer.Option(help="What the rule is called.")],
-    suite: Annotated[list[str] | None, typer.Option(help="Of these suites (patterns); may be repeated.")] = None,
-    cause: Annotated[list[str] | None, typer.Option(help="code (default), hardware, environment, method.")] = None,
-    state: Annotated[list[str] | None, typer.Option(help="Events told: confirmed, infra_alarm, fixed, …")] = None,
-    owner: Annotated[list[str] | None, typer.Option(help="Only what they own, e.g. @northsea/moe.")] = None,
-    min_change: Annotated[float | None, typer.Option(help="From this change on, as a fraction of cost.")] = None,
-    digest: Annotated[str | None, typer.Option(help="daily or weekly, in place of single messages.")] = None,
-    quiet: Annotated[str | None, typer.Option(metavar="FROM-UNTIL", help="Quiet hours, e.g. 22:00-07:00.")] = None,
-    time_zone: Annotated[str | None, typer.Option(help="Of hours and digests, e.g. Europe/Berlin.")] = None,
+    name: Name,
+    suite: Suites = None,
+    cause: Causes = None,
+    state: States = None,
+    owner: Owners = None,
+    min_change: MinChange = None,
+    digest: Digest = None,
+    quiet: Quiet = None,
+    time_zone: TimeZone = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
     """Make a rule. The Apprise address is read from the first line of the standard input: it holds secrets."""
     from tidemark.connected import notifying, remote
 
-    if quiet is not None and quiet.count("-") != 1:
-        raise Refusal(f"--quiet {quiet!r}: FROM-UNTIL is accepted, e.g. 22:00-07:00")
-    begins, _, ends = (quiet or "").partition("-")
-    wanted: dict[str, Any] = {
-        "suites": suite, "causes": cause, "states": state, "owners": owner, "min_change": min_change, "digest": digest,
-        "quiet_from": begins or None, "quiet_until": ends or None, "time_zone": time_zone,
+    wanted = {
+        "name": name, "suites": suite, "causes": cause, "states": state, "owners": owner, "min_change": min_change,
+        "digest": digest, "time_zone": time_zone, **_hours(quiet),
     }  # fmt: skip
-    address = typer.prompt("Address", hide_input=True, prompt_suffix=": ", err=True)
-    given = {key: value for key, value in wanted.items() if value not in (None, [])}
-    made = notifying.add(remote.service(url, token), project, {"name": name, "address": address, **given})
+    given = _given(wanted) | {"address": _asked_address()}
+    made = notifying.add(remote.service(url, token), project, given)
     say(f"rule {made['id']}: {made['name']} to {made['address']}")
+
+
+@app.command()
+def change(
+    project: Project,
+    rule: Rule,
+    name: Annotated[str | None, typer.Option(help="What it is called from now on.")] = None,
+    suite: Suites = None,
+    cause: Causes = None,
+    state: States = None,
+    owner: Owners = None,
+    min_change: MinChange = None,
+    digest: Digest = None,
+    quiet: Quiet = None,
+    time_zone: TimeZone = None,
+    address: Annotated[bool, typer.Option("--address", help="Read a new address from the standard input.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Change what is named of a rule, and nothing else. The word none takes suites, owners, digest or quiet hours away."""
+    from tidemark.connected import notifying, remote
+
+    wanted = {
+        "name": name, "suites": suite, "causes": cause, "states": state, "owners": owner, "min_change": min_change,
+        "digest": digest, "time_zone": time_zone, **_hours(quiet),
+    }  # fmt: skip
+    given = _given(wanted) | ({"address": _asked_address()} if address else {})
+    if not given:
+        raise Refusal("nothing to change: name at least one option, such as --min-change 0.1")
+    made = notifying.change(remote.service(url, token), project, rule, given)
+    say(f"rule {made['id']}: {made['name']} to {made['address']}")
+
+
+def _hours(quiet: str | None) -> dict[str, str | None]:
+    if quiet in (None, NONE):
+        return dict.fromkeys(("quiet_from", "quiet_until"), quiet)
+    begins, _, ends = quiet.partition("-")
+    if not begins or not ends or "-" in ends:
+        raise Refusal(f"--quiet {quiet!r}: FROM-UNTIL is accepted, e.g. 22:00-07:00")
+    return {"quiet_from": begins, "quiet_until": ends}
+
+
+def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said, `none` as the service writes it: no text, or an empty list."""
+    empty = {NONE: None, (NONE,): []}
+    said = {key: value for key, value in wanted.items() if value not in (None, [])}
+    return {key: empty.get(tuple(value) if isinstance(value, list) else value, value) for key, value in said.items()}
+
+
+def _asked_address() -> str:
+    return str(typer.prompt("Address", hide_input=True, prompt_suffix=": ", err=True))
 
 
 @app.command()

@@ -18,6 +18,10 @@ def add(service: Service, project: str, rule: Mapping[str, Any]) -> dict[str, An
     return service.post(_path(project), rule)
 
 
+def change(service: Service, project: str, rule: int, named: Mapping[str, Any]) -> dict[str, Any]:
+    return service.send("PATCH", f"{_path(project)}/{rule}", named)
+
+
 def remove(service: Service, project: str, rule: int) -> None:
     service.send("DELETE", f"{_path(project)}/{rule}")
 
