@@ -1,8 +1,10 @@
-"""Writes the documents that can be generated: rule, commands, API, metrics, settings, speed, licences.
+"""Writes the documents that can be generated: rule, commands, API, metrics, settings, tables, speed, licences.
 
 make docs        writes them; a test says when they are stale
 """
 
+import ast
+import importlib
 import json
 import re
 import subprocess
@@ -130,6 +132,73 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tables() -> str:
+    """Every table and column, with the comments that stand above and beside them in `backend/store/tables`."""
+    from sqlalchemy import Table
+    from sqlalchemy.dialects import postgresql
+
+    lines = [
+        NOTE,
+        "# Tables\n",
+        "What stands in PostgreSQL, for those who look for themselves. It is no interface: columns come and go with",
+        "versions, while the [API](api.md) and the [exports](formats.md) stay. `measurement` and `judgement` are kept by",
+        "months. All times are with a time zone.\n",
+    ]
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    for source in sorted((HERE.parent / "backend/store/tables").glob("*.py")):
+        module = importlib.import_module(f"backend.store.tables.{source.stem}")
+        said = source.read_text().splitlines()
+        for target, call in _assigned_calls(ast.parse(source.read_text())):
+            table = getattr(module, target)
+            if not isinstance(table, Table):
+                continue
+            lines += [
+                f"## {table.name}\n",
+                f"{_comment_above(said, call.lineno)}\n",
+                "| column | type | |",
+                "|---|---|---|",
+            ]
+            for place, column in zip(_column_lines(call), table.columns, strict=True):
+                kind = str(column.type.compile(dialect)).lower() + ("" if column.nullable else ", not null")
+                leads = "".join(f"of `{key.target_fullname}` " for key in column.foreign_keys)
+                about = _comment_beside(said, place) or ("key" if column.primary_key and not leads else "")
+                lines.append(f"| `{column.name}` | {kind} | {(leads + about).strip()} |".replace(" |  |", " | |"))
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _assigned_calls(module: ast.Module) -> list[tuple[str, ast.Call]]:
+    return [
+        (found.targets[0].id, found.value)
+        for found in module.body
+        if isinstance(found, ast.Assign)
+        and isinstance(found.targets[0], ast.Name)
+        and isinstance(found.value, ast.Call)
+    ]
+
+
+def _column_lines(table: ast.Call) -> list[int]:
+    """Where each column of a table is written."""
+    return [
+        part.lineno
+        for part in table.args
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in ("Column", "at")
+    ]
+
+
+def _comment_above(lines: list[str], number: int) -> str:
+    """The whole-line comments just above a line, as one text."""
+    first = number - 1
+    while lines[first - 1].lstrip().startswith("# ") and not lines[first - 1].startswith("# ---"):
+        first -= 1
+    return " ".join(line.strip().removeprefix("# ") for line in lines[first : number - 1]).replace("|", "\\|")
+
+
+def _comment_beside(lines: list[str], number: int) -> str:
+    _, found, said = lines[number - 1].partition("  # ")
+    return said.replace("|", "\\|") if found else _comment_above(lines, number)
+
+
 def performance() -> str:
     """The figures of the last bench that was kept, with what they were taken on."""
     said = json.loads((HERE / "results" / "performance.json").read_text())
@@ -203,6 +272,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "api.md": api,
     "metrics.md": metrics,
     "settings.md": settings,
+    "tables.md": tables,
     "performance.md": performance,
     "../THIRD_PARTY.md": third_parties,
 }

@@ -7,6 +7,9 @@ from types import ModuleType
 
 import pytest
 
+from backend.store.tables import core, github, joint, notify, regressions, sessions  # noqa: F401
+from backend.store.tables.core import metadata
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -18,7 +21,9 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["rule.md", "commands.md", "api.md", "metrics.md", "settings.md", "performance.md"])
+@pytest.mark.parametrize(
+    "name", ["rule.md", "commands.md", "api.md", "metrics.md", "settings.md", "tables.md", "performance.md"]
+)
 def test_a_generated_document_is_not_stale(name: str) -> None:
     assert (DOCS / name).read_text() == generator().DOCUMENTS[name](), f"docs/{name} is stale: run `make docs`"
 
@@ -37,3 +42,9 @@ def test_every_locked_package_that_is_installed_here_has_its_licence_listed() ->
     needed = {row["Name"]: row["License"] for row in generator().licences()}
     assert needed.keys() - listed.keys() == set(), "THIRD_PARTY.md is stale: run `make docs`"
     assert "UNKNOWN" not in listed.values()
+
+
+def test_every_table_of_the_database_is_documented_with_a_sentence() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n\n(.*)$", (DOCS / "tables.md").read_text(), re.MULTILINE))
+    assert sections.keys() == set(metadata.tables)
+    assert [name for name, sentence in sections.items() if len(sentence.split()) < 4] == []

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
 
+# Somebody who signed in, or was named as a member.
 account = Table(
     "account",
     metadata,
@@ -33,6 +34,7 @@ account = Table(
     CheckConstraint("provider IN ('local', 'github', 'openid')", name="provider"),
 )
 
+# The role of an account in a project, or in all of them.
 member = Table(
     "member",
     metadata,
@@ -60,6 +62,7 @@ audit_event = Table(
     Index("ix_audit_event_project", "project", text("id DESC")),
 )
 
+# Tokens of programs: by what they may do, and where.
 api_token = Table(
     "api_token",
     metadata,
@@ -75,6 +78,7 @@ api_token = Table(
     Column("revoked_at", TIMESTAMP),
 )
 
+# Links of `tidemark sign-in`, each good for one browser.
 sign_in_link = Table(
     "sign_in_link",
     metadata,
@@ -85,6 +89,7 @@ sign_in_link = Table(
     Column("used_at", TIMESTAMP),
 )
 
+# Browsers that are signed in.
 web_session = Table(
     "web_session",
     metadata,

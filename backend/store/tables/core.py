@@ -51,6 +51,7 @@ def at(name: str, *, nullable: bool = False, default: bool = False) -> Column[ob
 
 # --- what is watched -------------------------------------------------------------------------------------------------
 
+# A repository that is watched, or a place for results that come from elsewhere.
 project = Table(
     "project",
     metadata,
@@ -69,6 +70,7 @@ project = Table(
     at("created_at", default=True),
 )
 
+# Branches and their newest commits.
 branch = Table(
     "branch",
     metadata,
@@ -81,6 +83,7 @@ branch = Table(
     UniqueConstraint("project_id", "name"),
 )
 
+# Commits of projects, as git has them.
 commit = Table(
     "commit",
     metadata,
@@ -118,6 +121,7 @@ branch_commit = Table(
     UniqueConstraint("branch_id", "commit_id"),
 )
 
+# Names under which machines are alike enough for their results to be one series.
 testbed = Table(
     "testbed",
     metadata,
@@ -127,6 +131,7 @@ testbed = Table(
     at("created_at", default=True),
 )
 
+# Machines that measure, and how they are.
 worker = Table(
     "worker",
     metadata,
@@ -146,6 +151,7 @@ worker = Table(
     CheckConstraint("wanted_state IN ('ok', 'pause', 'drain', 'quarantine')", name="wanted_state"),
 )
 
+# Versions and settings under which runs were made; the same one is kept once.
 environment = Table(
     "environment",
     metadata,
@@ -157,6 +163,7 @@ environment = Table(
 
 # --- runs: the queue and what came of it -----------------------------------------------------------------------------
 
+# One suite of one commit on one testbed: asked for, queued, measured, delivered. The document is what was delivered.
 run = Table(
     "run",
     metadata,
@@ -252,6 +259,7 @@ queue_share = Table(
     Column("counted_at", TIMESTAMP),
 )
 
+# What a run says of one benchmark and variant.
 result = Table(
     "result",
     metadata,
@@ -267,6 +275,7 @@ result = Table(
     Index("ix_result_not_ok", "run_id", postgresql_where=text("status <> 'ok'")),
 )
 
+# Steps, progress and log lines of a run, as its worker tells them.
 run_event = Table(
     "run_event",
     metadata,
@@ -279,6 +288,7 @@ run_event = Table(
     Index("ix_run_event_run_id_id", "run_id", "id"),
 )
 
+# Files of a run: logs, traces, tables of kernels. They stand in the data directory.
 artifact = Table(
     "artifact",
     metadata,
@@ -292,6 +302,7 @@ artifact = Table(
 
 # --- series, measurements, judgements --------------------------------------------------------------------------------
 
+# One metric of one variant of a benchmark on one testbed: what is judged.
 series = Table(
     "series",
     metadata,
@@ -337,6 +348,7 @@ series = Table(
     postgresql_with={"fillfactor": "70"},  # the state is updated in place (HOT)
 )
 
+# The value that a run gave a series, with the values of its processes.
 measurement = Table(
     "measurement",
     metadata,
@@ -354,6 +366,8 @@ measurement = Table(
     postgresql_partition_by="RANGE (measured_at)",
 )
 
+# What was decided of a measurement when it arrived, with what it was judged by. One that was judged again is
+# superseded, not changed.
 judgement = Table(
     "judgement",
     metadata,

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
 
+# Deliveries of GitHub's webhook, so that none is taken twice.
 webhook_delivery = Table(
     "webhook_delivery",
     metadata,
@@ -26,6 +27,7 @@ webhook_delivery = Table(
 )
 
 
+# Pull requests, and who approved the commit of a fork.
 pull_request = Table(
     "pull_request",
     metadata,

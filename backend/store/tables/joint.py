@@ -20,6 +20,7 @@ from backend.store.tables.core import NOW, TIMESTAMP, metadata
 from backend.store.tables.regressions import regression
 from backend.store.tables.sessions import session
 
+# A change that many series of a suite show at one moment.
 incident = Table(
     "incident",
     metadata,

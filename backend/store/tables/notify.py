@@ -28,6 +28,7 @@ unseen_event = Table(
     Column("event_id", ForeignKey("regression_event.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
 )
 
+# Who is told of what, and where.
 notify_rule = Table(
     "notify_rule",
     metadata,
@@ -49,6 +50,7 @@ notify_rule = Table(
     CheckConstraint("digest IN ('daily', 'weekly')", name="digest"),
 )
 
+# Messages that follow from the rules, and what came of them.
 notify_message = Table(
     "notify_message",
     metadata,

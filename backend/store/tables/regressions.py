@@ -19,6 +19,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
 
+# A change for the worse or the better that people are told of, on however many series it shows.
 regression = Table(
     "regression",
     metadata,
@@ -54,6 +55,7 @@ regression = Table(
     Index("ix_regression_onset", "project_id", "testbed_id", "first_bad_position"),
 )
 
+# Where one series changed, by how much, and to which regression that belongs.
 change_point = Table(
     "change_point",
     metadata,

@@ -27,6 +27,7 @@ from backend.store.tables.regressions import regression
 
 OPEN_SESSION = "state IN ('waiting', 'running')"
 
+# Base and head measured in turns, until it is sure.
 session = Table(
     "session",
     metadata,
@@ -113,6 +114,7 @@ session_series = Table(
     Column("judged_position", Integer),
 )
 
+# A search for the commit that made a regression.
 bisection = Table(
     "bisection",
     metadata,
@@ -143,6 +145,7 @@ bisection = Table(
     Index("uq_bisection_running", "regression_id", unique=True, postgresql_where=text("state = 'running'")),
 )
 
+# A commit that a bisection measured.
 bisection_step = Table(
     "bisection_step",
     metadata,
@@ -161,6 +164,7 @@ bisection_step = Table(
     CheckConstraint("state IN ('waiting', 'running', 'good', 'bad', 'skipped')", name="state"),
 )
 
+# Commits of the past that are measured after all.
 backfill = Table(
     "backfill",
     metadata,
@@ -181,6 +185,7 @@ backfill = Table(
     Index("ix_backfill_project_id_requested_at", "project_id", text("requested_at DESC")),
 )
 
+# The runs of a backfill.
 backfill_run = Table(
     "backfill_run",
     metadata,
