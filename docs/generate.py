@@ -141,8 +141,8 @@ def tables() -> str:
         NOTE,
         "# Tables\n",
         "What stands in PostgreSQL, for those who look for themselves. It is no interface: columns come and go with",
-        "versions, while the [API](api.md) and the [exports](formats.md) stay. `measurement` and `judgement` are kept by",
-        "months. All times are with a time zone.\n",
+        "versions, while the [API](api.md) and the [exports](formats.md) stay. `measurement` and `judgement` are kept",
+        "by months. All times are with a time zone.\n",
     ]
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     for source in sorted((HERE.parent / "backend/store/tables").glob("*.py")):

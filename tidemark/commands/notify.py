@@ -83,7 +83,7 @@ def change(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Change what is named of a rule, and nothing else. The word none takes suites, owners, digest or quiet hours away."""
+    """Change what is named of a rule. The word none takes suites, owners, digest or quiet hours away."""
     from tidemark.connected import notifying, remote
 
     wanted = {
@@ -108,9 +108,8 @@ def _hours(quiet: str | None) -> dict[str, str | None]:
 
 def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """What was said, `none` as the service writes it: no text, or an empty list."""
-    empty = {NONE: None, (NONE,): []}
     said = {key: value for key, value in wanted.items() if value not in (None, [])}
-    return {key: empty.get(tuple(value) if isinstance(value, list) else value, value) for key, value in said.items()}
+    return {key: None if value == NONE else [] if value == [NONE] else value for key, value in said.items()}
 
 
 def _asked_address() -> str:
