@@ -126,6 +126,7 @@ class Machines:
                 illness.rows += affected
                 illness.well = 0
                 self.state.degraded[key] = illness
+                self.state.change_incident(illness.incident, closed_by=None)
                 return
         first = int(rows.position[affected].min())
         change = rows.mean(np.array(affected, dtype=np.int64))[0] if rows.ready[w] else np.zeros(self.state.size)

@@ -274,3 +274,16 @@ def test_a_stored_state_that_does_not_say_what_was_borrowed_is_read():
     assert unpack_detector(stored).borrowed == 40
     del stored["borrowed"]
     assert unpack_detector(stored).borrowed == 0
+
+
+@pytest.mark.parametrize("lasted", [5, 10, 20, 30])
+def test_losses_of_8_percent_in_noise_of_3_percent_are_over_60_runs_after_their_end(lasted):
+    ended = 0
+    for seed in range(25):
+        noise = 0.03 * np.random.default_rng([seed, lasted]).standard_normal(100 + lasted + 60)
+        noise[100 : 100 + lasted] += np.log1p(0.08)
+        detector = Detector()
+        changes = detector.feed(noise, np.arange(len(noise)), POLICY)
+        ended += any(change.told and change.size > 0 for change in changes)
+        assert not detector.opened, seed
+    assert ended >= {5: 1, 10: 12, 20: 20, 30: 20}[lasted]

@@ -77,6 +77,20 @@ def test_mild_symptoms_that_no_series_notices_are_told_from_the_third_run_in_a_r
     assert len(project.opened()) == told
 
 
+@pytest.mark.parametrize("well", [1, 2, 3])
+def test_a_worker_that_is_ill_again_within_three_runs_is_the_same_incident_open_again(well):
+    back = 96 + 2 * well
+
+    def machine(position, name):
+        ill = name == "t0-w0" and (80 <= position < 96 or position >= back)
+        return {"canary": {"gemm": 0.2 if ill else 0.001 * (position % 3)}, "slower": 0.15 if ill else 0.0}
+
+    project = Project(steps(), machine=machine, until=120).play()
+    assert kinds(project) == [(IncidentKind.INFRA, 80)]
+    ends = [update.incident.closed_by for update in project.told]
+    assert [closed for n, closed in enumerate(ends) if n == 0 or closed != ends[n - 1]] == [None, 96, None]
+
+
 def test_where_no_session_can_be_had_mild_symptoms_are_told_from_the_third_run_in_a_row_on():
     project = Project(steps(), machine=mild("t0-w0", 80, 10, by=0.08), until=80).play()
     project.positions = range(80, 84)
