@@ -131,18 +131,25 @@ def steps_html(visit: Visit, project: str | None, board: Board | None) -> Markup
     return rendered("steps.html", {"steps": in_turn(steps_of(visit, first))})
 
 
+def headline_of(project: str | None, first: FirstRun | None) -> str:
+    if project is None:
+        return "Welcome. Four steps to the first row."
+    if first is not None and first.done:
+        return "The first result is in. It is no part of this view yet: another branch, or another testbed."
+    return "Nothing measured yet. Four steps to the first row."
+
+
 def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Response:
     """The steps; below them what is already known of the commits."""
     rows = [] if board is None else board.rows[:12]
+    first = overview.first_run(visit.c, project, now=visit.now) if project else None
     return visit.page(
         "first_run.html",
         page="board",
         title="First run",
         description="The way to the first result, step by step.",
         project=project,
-        headline="Nothing measured yet. Four steps to the first row."
-        if project
-        else "Welcome. Four steps to the first row.",
-        steps=steps_html(visit, project, board),
+        headline=headline_of(project, first),
+        steps=rendered("steps.html", {"steps": in_turn(steps_of(visit, first))}),
         rows=[(row, set(row.cells.states())) for row in rows],
     )

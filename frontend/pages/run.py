@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.regression.cause.attribution import canary_moved
 from backend.services.base.metric_words import worse_word
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
@@ -74,6 +75,7 @@ def run_page(visit: Visiting, run_id: str) -> Response:
         metric_tag=metric_tag,
         phase_colour=lambda name: PHASES.get(name, ("", "--c-other"))[1],
         kept=environment_of(run),
+        canaries=canaries_of(run),
         reproduce=reproduce(run),
         percent_done=percent_done(run.progress),
     )
@@ -191,6 +193,28 @@ def roofline(run: RunView) -> Roofline | None:
         ceilings=ceiling_words(ceilings) if ceilings else "no ceiling was measured",
         rows=sorted(rows, key=lambda row: -(row[1].share_of_ceiling or 0.0)),
     )
+
+
+def canary_says(change: float | None, noise: float | None) -> tuple[str, bool]:
+    """steady, +0.1 %; moved, −13 %; and whether it moved, which nobody can say of one whose noise is not known."""
+    if change is None:
+        return "read once", False
+    said = numbers.signed_percent(change)
+    if not noise:
+        return f"{said}, its noise is not known", False
+    moved = canary_moved(change, noise)
+    return f"{'moved' if moved else 'steady'}, {said}", moved
+
+
+def canaries_of(run: RunView) -> list[tuple[str, str, str, bool]]:
+    """Of each canary: its name, its readings, what they say, and whether it moved."""
+    found = []
+    for it in run.canary:
+        ends = [value for value in (it.get("before"), it.get("after")) if isinstance(value, int | float)]
+        change = ends[1] / ends[0] - 1 if len(ends) == 2 and ends[0] else None
+        read = " → ".join(numbers.significant(value, 4) for value in ends) or numbers.DASH
+        found.append((str(it.get("name")), read, *canary_says(change, it.get("own_noise"))))
+    return found
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from frontend import numbers
 from frontend.facets import facet_bar
 from frontend.figures.small import sparkline
 from frontend.frame import Visit, Visiting
-from frontend.pages.run import flat, percent_done
+from frontend.pages.run import canary_says, flat, percent_done
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
@@ -150,7 +150,7 @@ def worker_row(worker: ListedWorker) -> WorkerLine:
     run = worker.current
     progress: Mapping[str, Any] = run.progress if run else {}
     eta = progress.get("eta_s")
-    text, drifted = canary_words(worker.canary)
+    text, drifted = canary_words(worker.canary_now)
     telemetry = worker.telemetry
     throttle = telemetry.get("throttle")
     return WorkerLine(
@@ -193,13 +193,13 @@ def dig(values: Mapping[str, Any], name: str, part: str) -> str:
 
 
 def canary_words(readings: tuple[Canary, ...]) -> tuple[str, bool]:
-    """steady, +0.1 %; or how far it moved, when that is more than three times its own noise."""
+    """What the newest run's canary says of its machine, by the reading that moved most; the same words as on the page
+    of that run."""
     told = [each for each in readings if each.drift is not None]
     if not told:
-        return "–", False
+        return "not read in its last run", False
     worst = max(told, key=lambda each: abs(each.drift or 0.0))
-    drifted = worst.own_noise is not None and abs(worst.drift or 0.0) > 3 * worst.own_noise
-    return f"{'moved' if drifted else 'steady'}, {numbers.signed_percent(worst.drift)}", drifted
+    return canary_says(worst.drift, worst.own_noise)
 
 
 def by_name(readings: tuple[Canary, ...]) -> list[tuple[str, Markup, str]]:

@@ -121,12 +121,15 @@ def _machine(e: Evidence) -> Cause | None:
     return Cause(CauseName.HARDWARE, tuple(told), suppress=True)
 
 
+def canary_moved(change: float, noise: float) -> bool:
+    """Whether a canary moved clearly past its own noise; both as fractions."""
+    return abs(change) > CANARY_SIGMAS * noise
+
+
 def _canary_explains(canary: CanaryShift, magnitude: float) -> bool:
     same_way = canary.change * magnitude > 0
     return (
-        same_way
-        and abs(canary.change) > CANARY_SIGMAS * canary.noise
-        and abs(canary.change) >= CANARY_SHARE * abs(magnitude)
+        same_way and canary_moved(canary.change, canary.noise) and abs(canary.change) >= CANARY_SHARE * abs(magnitude)
     )
 
 

@@ -150,6 +150,7 @@ class ListedWorker:
     last_run_id: str | None
     last_run_at: datetime | None
     canary: tuple[Canary, ...]  # oldest first; in a list of workers of the newest run only
+    canary_now: tuple[Canary, ...]  # of the newest run
     telemetry: Mapping[str, Any]
 
 
@@ -284,6 +285,7 @@ def _project(row: ProjectSummaryRow) -> Project:
 
 def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> ListedWorker:
     documents = [(run, _document(run)) for run in runs]
+    read = [tuple(_canary(run, reading) for reading in document.get("canary") or ()) for run, document in documents]
     return ListedWorker(
         name=row.name,
         testbed=row.testbed,
@@ -300,9 +302,8 @@ def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) 
         quarantined=row.quarantined,
         last_run_id=row.last_run_id,
         last_run_at=row.last_run_at,
-        canary=tuple(
-            _canary(run, reading) for run, document in reversed(documents) for reading in document.get("canary") or ()
-        ),
+        canary=tuple(reading for of_run in reversed(read) for reading in of_run),
+        canary_now=read[0] if read else (),
         telemetry=(documents[0][1].get("telemetry") or {}) if documents else {},
     )
 

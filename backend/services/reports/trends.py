@@ -7,7 +7,6 @@ judgements of each commit. Nothing is judged here.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import numpy as np
 from sqlalchemy import Connection
@@ -21,7 +20,7 @@ from backend.services.reports.notices import differences
 from backend.services.reports.trend_grid import Grid, Mean, changes, grid_of, mean_of, moved, numbers, performance
 from backend.store.board import board as board_store
 from backend.store.reports import trends as store
-from backend.store.reports.trends import OnsetRow, TrendSeries
+from backend.store.reports.trends import EnvironmentRow, OnsetRow, TrendSeries
 
 GRANULARITIES = ("commit", "hour", "day", "week")
 FINE = 12_000  # points a chart by commit may have; with more, a point is a day
@@ -419,16 +418,27 @@ def _onsets(found: Sequence[OnsetRow], by_commit: bool) -> tuple[Onset, ...]:
 
 
 def _environments(c: Connection, scope: QueryScope, since: datetime, *, by_commit: bool) -> tuple[EnvironmentMark, ...]:
-    """Where a new environment was first seen. One upgrade of several machines is one line."""
     assert scope.testbed is not None
     rows = store.environments(c, scope.project.id, scope.testbed.id, since)
-    told: dict[str, EnvironmentMark] = {}
-    for before, after in pairwise(rows):
+    return environment_marks(rows, by_commit=by_commit)
+
+
+def environment_marks(rows: Sequence[EnvironmentRow], *, by_commit: bool) -> tuple[EnvironmentMark, ...]:
+    """Where a worker's software became another. One upgrade of several machines is one line, at the first of them:
+    what one machine has and another hasn't is no upgrade."""
+    newest: dict[int | None, EnvironmentRow] = {}
+    told: dict[frozenset[tuple[str, str]], EnvironmentMark] = {}
+    for after in rows:
+        before = newest.get(after.worker)
+        newest[after.worker] = after
+        if before is None:
+            continue
         differing = [each for each in differences(before.fingerprint, after.fingerprint) if each.name in SOFTWARE]
         words = ", ".join(f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in differing[:2])
         if words:
+            at = after.committed_at if by_commit else after.started_at
             told.setdefault(
-                words, EnvironmentMark(at=after.committed_at if by_commit else after.started_at, text=words)
+                frozenset((each.name, each.after or "") for each in differing), EnvironmentMark(at=at, text=words)
             )
     return tuple(told.values())
 

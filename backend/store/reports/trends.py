@@ -54,8 +54,9 @@ class OnsetRow(NamedTuple):
 
 
 class EnvironmentRow(NamedTuple):
-    """The first run in an environment within the range."""
+    """The first run of a worker in an environment within the range; worker None: results that no worker delivered."""
 
+    worker: int | None
     fingerprint: dict[str, Any]
     started_at: datetime
     committed_at: datetime
@@ -115,15 +116,15 @@ _ONSETS = text(
        ORDER BY p.onset_position"""
 )
 _ENVIRONMENTS = text(
-    """SELECT e.fingerprint, n.started_at, coalesce(c.committed_at, c.recorded_at)
-       FROM (SELECT DISTINCT ON (environment_id)
-               environment_id, coalesce(started_at, received_at) AS started_at, commit_id
+    """SELECT n.worker_id, e.fingerprint, n.started_at, coalesce(c.committed_at, c.recorded_at)
+       FROM (SELECT DISTINCT ON (worker_id, environment_id)
+               worker_id, environment_id, coalesce(started_at, received_at) AS started_at, commit_id
              FROM run
              WHERE project_id = :project AND testbed_id = :testbed AND received_at >= :since
                AND environment_id IS NOT NULL
-             ORDER BY environment_id, run.started_at) AS n
+             ORDER BY worker_id, environment_id, run.started_at) AS n
        JOIN environment e ON e.id = n.environment_id JOIN commit c ON c.id = n.commit_id
-       ORDER BY n.started_at LIMIT 40"""
+       ORDER BY n.started_at LIMIT 200"""
 )
 _OUTCOMES = text(
     """SELECT n.at, n.suite, x.applicable, x.passed
@@ -198,7 +199,7 @@ def unsteady(c: Connection, project_id: int, series: Mapping[int, int | None]) -
 
 
 def environments(c: Connection, project_id: int, testbed_id: int, since: datetime) -> list[EnvironmentRow]:
-    """The environments that runs had since a moment, in the order in which they were first seen."""
+    """The environments that each worker had since a moment, in the order in which they were first seen."""
     parameters = {"project": project_id, "testbed": testbed_id, "since": since}
     return [EnvironmentRow._make(row) for row in c.execute(_ENVIRONMENTS, parameters).all()]
 
