@@ -57,7 +57,7 @@ def test_a_token_of_another_project_changes_nothing_by_a_page(site: Site, path: 
     with site.engine.connect() as c:
         number = str(c.scalar(text("SELECT id FROM regression")))
     sent = {name: value.format(id=number) for name, value in form.items()}
-    answer = httpx.post(site.url + path.format(id=number), data=sent, headers=token(site, OTHER))
+    answer = httpx.post(site.url + path.format(id=number), data=sent, headers=token(site, OTHER), timeout=60)
     assert answer.status_code == 403 and "belongs to another project" in answer.text, answer.text
     with site.engine.connect() as c:
         assert c.scalar(text("SELECT state FROM regression")) == "confirmed"
@@ -65,7 +65,7 @@ def test_a_token_of_another_project_changes_nothing_by_a_page(site: Site, path: 
 
 
 def test_a_token_of_the_project_itself_may(site: Site) -> None:
-    answer = httpx.post(f"{site.url}/settings/sync", data={"project": MINE}, headers=token(site, MINE))
+    answer = httpx.post(f"{site.url}/settings/sync", data={"project": MINE}, headers=token(site, MINE), timeout=60)
     assert answer.status_code == 303, answer.text
 
 

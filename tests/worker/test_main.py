@@ -209,7 +209,7 @@ def test_a_worker_outlives_a_flushed_broker(
     redis.Redis.from_url(broker).flushall()
     until(lambda: slow in service.runs)
     nudge(after := request_run(RESULT))
-    until(lambda: after in service.runs)
+    until(lambda: after in service.runs, limit_s=180)
 
 
 def test_a_worker_outlives_a_killed_broker(
@@ -223,7 +223,7 @@ def test_a_worker_outlives_a_killed_broker(
     until(lambda: slow in service.runs)
     own_valkey.start()
     nudge(after := request_run(RESULT), own_valkey.url)
-    until(lambda: after in service.runs)
+    until(lambda: after in service.runs, limit_s=180)
     own_valkey.kill()
     worker.process.terminate()
     assert worker.wait() == 0

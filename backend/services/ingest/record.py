@@ -146,22 +146,9 @@ def _measured_at(run: Run, now: datetime) -> datetime:
     return started
 
 
-def _says_the_same(c: Connection, run: Run) -> bool:
-    """Whether a run that is stored says what this one says, only written otherwise: other spaces, another order."""
-    stored = store.read_document(c, run.id)
-    return stored is not None and parse_run(stored) == run
-
-
 def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -> Recorded:
-    if place.body_sha256 != digest and not _says_the_same(c, run):
-        when = "" if place.received_at is None else f" at {place.received_at.isoformat(timespec='seconds')}"
-        raise Conflict(
-            f"run {run.id} was delivered{when} with other content; what is stored is never overwritten, "
-            "so deliver this under an id of its own",
-            run_id=run.id,
-            stored_sha256=(place.body_sha256 or b"").hex(),
-            given_sha256=digest.hex(),
-        )
+    if place.body_sha256 != digest:
+        _refuse_other_content(c, run, place, digest)
     verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
     changed = regression_store.changed_at(c, run.project, place.received_at)
     return Recorded(
@@ -171,6 +158,24 @@ def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -
         verdicts=verdicts,
         regressions=_regressions(c, run.id, verdicts, changed),
         summary=Counter(verdict.verdict for verdict in verdicts),
+    )
+
+
+def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
+    """Conflict, unless the stored run says the same, written otherwise. Nothing is told of another project's run."""
+    document = store.read_document(c, run.id)
+    stored = None if document is None else parse_run(document)
+    if stored == run:
+        return
+    if stored is None or stored.project != run.project:
+        raise Conflict(f"the run id {run.id} is taken: deliver this under an id of its own", run_id=run.id)
+    when = "" if place.received_at is None else f" at {place.received_at.isoformat(timespec='seconds')}"
+    raise Conflict(
+        f"run {run.id} was delivered{when} with other content; what is stored is never overwritten, "
+        "so deliver this under an id of its own",
+        run_id=run.id,
+        stored_sha256=(place.body_sha256 or b"").hex(),
+        given_sha256=digest.hex(),
     )
 
 

@@ -88,6 +88,14 @@ def test_other_bytes_under_the_same_id_are_a_conflict(loom: Any) -> None:
     assert loom.value("SELECT count(*) FROM measurement") == 1
 
 
+def test_nothing_is_told_of_another_projects_run_of_the_same_id(loom: Any) -> None:
+    loom.run(0, 100.0)
+    theirs = loom.run_of(0, [loom.measurement("step_ms", 100.0)], project="elsewhere/other")
+    with pytest.raises(Conflict, match=r"^the run id RUN-000000 is taken") as refused:
+        loom.deliver(theirs)
+    assert "stored_sha256" not in refused.value.extra
+
+
 @pytest.mark.parametrize("status", ["failed", "incomplete", "quarantined"])
 def test_a_run_that_is_not_ok_is_stored_and_never_judged(loom: Any, status: str) -> None:
     recorded = loom.run(0, 100.0, status=status, error="out of disk", log_tail="…")
