@@ -27,7 +27,7 @@ from frontend.pages import (
 )
 from frontend.pages.errors import problem_page
 from frontend.pages.people import account, audit, members, welcome
-from frontend.pages.project import settings
+from frontend.pages.project import connect, settings
 from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
 
@@ -56,7 +56,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         files,
     ):
         app.include_router(page.router)
-    for page in (pull_requests, measuring, settings, members, notifications, audit, account):
+    for page in (pull_requests, measuring, connect, settings, members, notifications, audit, account):
         app.include_router(page.router)
 
     @app.get("/robots.txt", include_in_schema=False)

@@ -1,15 +1,17 @@
 """The way to the first result: steps that tick themselves off while one watches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.services.base.principal import Scope
 from backend.services.board.model import Board
 from backend.services.reports import overview
 from backend.services.reports.overview import FirstRun
 from frontend import numbers
 from frontend.frame import Visit
+from frontend.links import link
 from frontend.render import rendered, visible
 from frontend.words import plural
 
@@ -22,6 +24,8 @@ class SetupStep:
     text: str
     done: bool
     command: str = ""
+    way: tuple[str, str] | None = None
+    """A button: what it says and where it leads."""
     progress: int | None = None
     progress_text: str = ""
 
@@ -44,7 +48,7 @@ def in_turn(steps: list[SetupStep]) -> list[Shown]:
 
 
 def steps_of(visit: Visit, first: FirstRun | None) -> list[SetupStep]:
-    url = visit.config.public_url.rstrip("/")
+    url, connects = visit.config.public_url.rstrip("/"), visit.may(Scope.ADMIN, None)
     running = SetupStep(
         title="Tidemark is running",
         text=f"Service and database answer at {url}. Version {visit.config.version}; data is kept over restarts.",
@@ -55,10 +59,12 @@ def steps_of(visit: Visit, first: FirstRun | None) -> list[SetupStep]:
             title="Connect a project",
             text="Register a repository; its history is read at once. A push webhook keeps it up to date.",
             done=False,
-            command="tidemark project add team/name https://…",
+            command="" if connects else "tidemark project add team/name https://…",
+            way=("Connect a repository", "/connect") if connects else None,
         )
         return [running, connect, worker_step(None, url), results_step(None)]
-    return [running, project_step(first), worker_step(first, url), results_step(first)]
+    way = ("What was found", link("/connect", project=first.project)) if visit.may(Scope.ADMIN, first.project) else None
+    return [running, replace(project_step(first), way=way), worker_step(first, url), results_step(first)]
 
 
 def project_step(first: FirstRun) -> SetupStep:

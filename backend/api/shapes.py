@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from backend.services.base.projects import A_SLUG, SLUG
+
 # Postgres cannot keep NUL in text; nothing named here needs control characters.
 PLAIN = r"^[^\x00-\x1f\x7f]*$"
 NO_NUL = r"^[^\x00]*$"
 NAME = r"^[0-9A-Za-z_][0-9A-Za-z._+-]*$"
-SLUG = r"^[0-9A-Za-z_][0-9A-Za-z._-]*(/[0-9A-Za-z_][0-9A-Za-z._-]*)*$"
 BADGE_SLUG = r"^[0-9A-Za-z_][0-9A-Za-z._/-]*$"
 SHA = r"^[0-9a-f]{7,64}$"
 SHORT_SHA = r"^[0-9a-f]{4,64}$"
@@ -15,7 +16,6 @@ RUN_ID = r"^[0-9A-Za-z][0-9A-Za-z._-]{7,63}$"
 ULID = r"^[0-9A-Z]{26}$"
 REPOSITORY_ID = r"^[0-9]{1,20}$"
 
-_A_SLUG = "letters, digits, '.', '_' and '-', in parts joined by '/', such as northsea/loom"
 SIGN_IN_ID = r"^[0-9a-f]{16}$"
 LOGIN = r"^[^\s\x00-\x1f\x7f/\\]+$"
 
@@ -23,8 +23,8 @@ WORDS: Mapping[str, str] = {
     PLAIN: "text of one line, without control characters",
     NO_NUL: "text without the character NUL",
     NAME: "letters, digits, '.', '_', '+' and '-', beginning with a letter, a digit or '_', such as h200-sxm",
-    SLUG: _A_SLUG,
-    BADGE_SLUG: _A_SLUG,
+    SLUG: A_SLUG,
+    BADGE_SLUG: A_SLUG,
     SHA: "a commit's id or its first 7 digits or more, in lower-case hexadecimal, such as 3f2a9c1",
     SHORT_SHA: "a commit's id or its first 4 digits or more, in lower-case hexadecimal, such as 3f2a9c1",
     WHOLE_SHA: "a commit's whole id: 40 digits (64 of SHA-256), in lower-case hexadecimal",

@@ -18,7 +18,10 @@ from backend.store.base.projects import ProjectRow
 
 DEMO = "demo/tinygpt"
 """The project that `tidemark up` makes at its first start."""
+SLUG = r"^[0-9A-Za-z_][0-9A-Za-z._-]*(/[0-9A-Za-z_][0-9A-Za-z._-]*)*$"
+A_SLUG = "letters, digits, '.', '_' and '-', in parts joined by '/', such as northsea/loom"
 SHOWN = 20
+MAX_SLUG = 200
 # git's "user@host:path" form of ssh.
 SCP_URL = re.compile(r"[0-9A-Za-z._-]+@[0-9A-Za-z][0-9A-Za-z.-]*:(?!//)[^\x00-\x20]+\Z")
 PATTERN = re.compile(r"[^\x00-\x1f\x7f]{1,255}\Z")
@@ -64,6 +67,8 @@ class ProjectChange(TypedDict, total=False):
 def save_project(c: Connection, slug: str, *, now: datetime, **change: Unpack[ProjectChange]) -> Saved:
     """Make a project or change it, and have its repository read."""
     known = store.find(c, slug)
+    if known is None and (not re.match(SLUG, slug) or len(slug) > MAX_SLUG or slug.endswith("\n")):
+        raise BadRequest.field("project", slug, f"{A_SLUG}; at most {MAX_SLUG} characters")
     columns: dict[str, Any] = {name: change[name] for name in COLUMNS if name in change}
     url = columns.get("repository_url", None if known is None else known.repository_url)
     trusted = columns.get("trusted", known is not None and known.trusted)

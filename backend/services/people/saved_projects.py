@@ -45,3 +45,8 @@ def _shown(change: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of(change: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
     return list((change.get(name) or {}).items())
+
+
+def has_webhook_secret(c: Connection, project_id: int) -> bool:
+    """Whether its webhook is signed by a secret of its own."""
+    return project_id in store.webhook_secrets(c)
