@@ -25,7 +25,7 @@ SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ManifestProblem:
     """What is wrong with a tidemark.toml, and in which line where that is known."""
 
     text: str
@@ -39,7 +39,7 @@ class FoundManifest:
     sha: str
     message: str
     manifest: Manifest | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ManifestProblem, ...] = ()
 
     @property
     def is_missing(self) -> bool:
@@ -76,8 +76,8 @@ def _written(config: ServiceConfig, project: ProjectRow, sha: str) -> bytes | No
     return mirror.read_blobs([blob.id])[blob.id]
 
 
-def _placed(invalid: ManifestInvalid, text: str) -> tuple[Problem, ...]:
-    return tuple(Problem(each, line_of(text, each)) for each in invalid.problems)
+def _placed(invalid: ManifestInvalid, text: str) -> tuple[ManifestProblem, ...]:
+    return tuple(ManifestProblem(each, line_of(text, each)) for each in invalid.problems)
 
 
 def make_webhook_secret(c: Connection, by: Principal, slug: str, *, now: datetime) -> str:

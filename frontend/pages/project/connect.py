@@ -30,7 +30,7 @@ testbeds = ["cpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class TypedProject:
     """What was typed, to be shown again beside what is wrong with it."""
 
     project: str = ""
@@ -45,7 +45,7 @@ def connect_page(visit: Visiting) -> Response:
     slug = visit.here.get("project")
     if not slug:
         require_all(visit.c, visit.principal, Scope.ADMIN)
-        return _form(visit, Asked())
+        return _form(visit, TypedProject())
     require_of(visit.c, visit.principal, Scope.ADMIN, "project", slug)
     return _progress(visit, slug)
 
@@ -61,7 +61,7 @@ def connect(
 ) -> Response:
     """Make the project and have its repository read; without an address, results come from CI."""
     visit.check_action(csrf_token, Scope.ADMIN)
-    asked = Asked(
+    asked = TypedProject(
         project=project.strip(),
         repository_url=repository_url.strip(),
         default_branch=default_branch.strip() or "main",
@@ -111,7 +111,7 @@ def first_run(
     return RedirectResponse(target, status_code=303)
 
 
-def _form(visit: Visit, asked: Asked, problem: str = "") -> Response:
+def _form(visit: Visit, asked: TypedProject, problem: str = "") -> Response:
     answer = visit.page(
         "connect.html",
         title="Connect a repository",
