@@ -224,7 +224,8 @@ def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = Fal
                 f"{refusal} (after {done} of {len(runs)} runs; start the same command again to go on)"
             ) from None
         done += len(part)
-        say(f"delivered {done} of {len(runs)} runs: {told.stored} new, {told.duplicates} there already")
+        did = "tried" if dry_run else "delivered"
+        say(f"{did} {done} of {len(runs)} runs: {told.stored} new, {told.duplicates} there already")
     return _report(found, told)
 
 
