@@ -144,8 +144,11 @@ def measure(
     call: int,
     time_left_s: Callable[[], float],
     tell: Callable[[str], None],
+    keep: Callable[[], None],
 ) -> str | None:
     """Measures what is missing of the wanted sessions and keeps each at once; returns why one could not be.
+
+    `keep` is called when `kept` has one more, so that a call that is killed loses the session it was in and no other.
 
     A session is begun only where all of it fits: one whose processes ran in two calls would compare two machines.
     """
@@ -161,6 +164,7 @@ def measure(
             return session
         done.append(session)
         kept.write_text(json.dumps([asdict(one) for one in done], indent=1))
+        keep()
         tell(f"session {len(done)} of {wanted.count}: {session.change:+.2%}, slowed by {session.slow_down:.0%}")
     return None
 

@@ -289,6 +289,10 @@ def test_fewer_than_twenty_sessions_are_said_to_show_less_than_twenty_of_twenty(
     assert "not shown" not in replace(few, slowed=20, found=20).in_words
 
 
+def nothing():
+    """What is kept beside the sessions' own file, where a test asks for no more."""
+
+
 def test_sessions_are_kept_one_by_one_and_the_next_call_goes_on(tmp_path):
     kept, asked = tmp_path / "sessions.json", []
 
@@ -300,19 +304,39 @@ def test_sessions_are_kept_one_by_one_and_the_next_call_goes_on(tmp_path):
         Sessions(case="gpt.train/x", preset=Preset.CPU, count=3, injected=0.02),
         iter([100.0] * 3 + [1.0] * 9),
     )
-    assert sessions.measure(wanted, one, kept, 1, lambda: next(left), print) is None
+    assert sessions.measure(wanted, one, kept, 1, lambda: next(left), print, nothing) is None
     assert 0 < len(sessions.load(kept)) < 3
-    assert sessions.measure(wanted, one, kept, 2, lambda: 100.0, print) is None
+    assert sessions.measure(wanted, one, kept, 2, lambda: 100.0, print, nothing) is None
     assert [s.call for s in sessions.load(kept)] == asked == [1] * asked.count(1) + [2] * asked.count(2)
     assert len(asked) == 3
-    assert sessions.measure(wanted, one, kept, 3, lambda: 100.0, print) is None
+    assert sessions.measure(wanted, one, kept, 3, lambda: 100.0, print, nothing) is None
     assert len(asked) == 3
+
+
+def test_a_call_that_is_killed_leaves_every_session_that_had_ended(tmp_path):
+    """They were kept in the unpacked folder alone, and ten minutes of a GPU went with it."""
+    path = tmp_path / "a.tar.gz"
+    wanted = Sessions(case="gpt.train/x", preset=Preset.CPU, count=3, injected=0.02)
+    found = iter([session(0.02, call=1), session(0.02, call=1)])
+
+    def dies_at_the_third(number):
+        if (one := next(found, None)) is None:
+            raise KeyboardInterrupt
+        return one
+
+    with pytest.raises(KeyboardInterrupt), opened(path) as archive:
+        kept = archive.folder / "sessions.json"
+        sessions.measure(wanted, dies_at_the_third, kept, 1, lambda: 100.0, print, archive.keep)
+    with opened(path) as archive:
+        assert len(sessions.load(archive.folder / "sessions.json")) == 2
 
 
 def test_a_session_whose_process_failed_ends_the_measuring_with_its_sentence(tmp_path):
     wanted = Sessions(case="gpt.train/x", preset=Preset.CPU, count=2, injected=0.02)
     kept = tmp_path / "s.json"
-    assert sessions.measure(wanted, lambda _: "failed: no GPU", kept, 1, lambda: 100.0, print) == "failed: no GPU"
+    assert (
+        sessions.measure(wanted, lambda _: "failed: no GPU", kept, 1, lambda: 100.0, print, nothing) == "failed: no GPU"
+    )
     assert sessions.load(kept) == []
 
 
