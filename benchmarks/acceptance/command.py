@@ -144,7 +144,9 @@ def _go_through(parts: Sequence[AcceptancePart], preset: Preset, archive: Archiv
     if left:
         return f"out of time, {len(left)} units are left"
     unshown = AcceptancePart.SESSIONS in parts and len(sessions.load(archive.folder / "sessions.json")) < wanted.count
-    return "sessions are left" if unshown else "all is measured"
+    if unshown:
+        return "sessions are left"
+    return "all is measured" if len(parts) == len(AcceptancePart) else f"all of {', '.join(parts)} is measured"
 
 
 def _measure_sessions(wanted: plan.Sessions, archive: Archive, watch: Watch) -> None:

@@ -65,6 +65,11 @@ class Verdicts:
     @property
     def in_words(self) -> str:
         """The results in plain words: what was shown, and what was not."""
+        if not self.honest:
+            return (
+                f"{self.slowed} slowed sessions were measured and none is judged: no two of them ran one after the other "
+                "in the same call, so nothing says what chance does"
+            )
         said = (
             f"{self.found} of {self.slowed} slowed sessions were found; of {self.honest} sessions in which nothing "
             f"changed, made by permuting the same {self.processes} processes, {self.raised} raised something"

@@ -151,7 +151,7 @@ def _steady(name: str, values: Sequence[float]) -> AcceptanceTarget:
 
 def _of_sessions(verdicts: Verdicts | None) -> list[AcceptanceTarget]:
     """Both are met only by as many sessions of their own as the target speaks of."""
-    share = verdicts.found / verdicts.slowed if verdicts and verdicts.slowed else None
+    share = verdicts.found / verdicts.slowed if verdicts and verdicts.slowed and verdicts.honest else None
     raised = float(verdicts.raised) if verdicts and verdicts.honest else None
     permuted = "permutations of the slowed sessions' processes" if raised is not None else ""
     few = f"{verdicts.found} of {verdicts.slowed}" if verdicts and verdicts.slowed < WANTED else ""

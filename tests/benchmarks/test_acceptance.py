@@ -293,6 +293,16 @@ def nothing():
     """What is kept beside the sessions' own file, where a test asks for no more."""
 
 
+def test_sessions_of_calls_of_their_own_are_not_judged_and_said_so():
+    """Found 0 of 2 is what a broken harness would say; here nothing tells what chance does."""
+    alone = [session(0.5, call=1), session(0.5, call=2)]
+    found = sessions.judged(alone)
+    assert found.honest == 0
+    assert "2 slowed sessions were measured and none is judged" in found.in_words
+    of = {t.name: t.value for t in targets.targets({}, alone, found, None, 0)}
+    assert of["slowed sessions found"] is None
+
+
 def test_sessions_are_kept_one_by_one_and_the_next_call_goes_on(tmp_path):
     kept, asked = tmp_path / "sessions.json", []
 

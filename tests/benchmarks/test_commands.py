@@ -174,7 +174,8 @@ def test_the_first_command_of_the_readme_works_in_a_bare_copy(tmp_path):
     first = readme.partition("```sh\n")[2].splitlines()[0].partition("#")[0].split()
     assert first[0] == "python"
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "PYTHON"))}
-    command = [sys.executable, *first[1:]]
+    # Without what is installed, for an installed suite would be found from anywhere.
+    command = [sys.executable, "-S", *first[1:]]
     done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "gpt.ladder" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "suite-on-gpus.md"
 
 IN_PROCESSES_OF_THEIR_OWN = {"compile.cold": "compiles in a process of its own, for the GPU that is there"}
 """Benchmarks whose measured code is never in the process that could be made to believe in a GPU."""
+
+ON_RANKS = {
+    "gpt.ddp": "one rank's step",
+    "moe.parallel": "inputs and the whole layer",
+    "parallel.tensor": "inputs and the whole layer",
+    "parallel.context": "inputs and the whole layer",
+    **{name: "buffers" for name in BY_ID if name.startswith("coll.")},
+}
+"""What is reached of benchmarks that need links between ranks."""
 
 AT_MOST = {
     "n_layer": 1,
@@ -183,6 +193,34 @@ def test_a_rank_trains_on_the_device(monkeypatch):
         model = rank.shared()
         rank.loss(model, rank.stream.next()).backward()
         assert all(parameter.grad.is_cuda for parameter in model.parameters())
+
+
+def how_far(benchmark, case):
+    """How far a CUDA case gets on a GPU in name only."""
+    if benchmark.id in IN_PROCESSES_OF_THEIR_OWN:
+        return "out of reach"
+    if benchmark.id in ON_RANKS:
+        return ON_RANKS[benchmark.id]
+    if case.config.get("backend") == "flex":
+        return "forward pass"
+    return "built and checked" if benchmark.family == "ceiling" else "built, checked, stepped"
+
+
+def row_of(benchmark):
+    counted = Counter(how_far(benchmark, case) for case in benchmark.cases(Preset.FULL))
+    return f"| `{benchmark.id}` | {'; '.join(f'{far}: {count}' for far, count in counted.items())} |"
+
+
+def test_the_docs_say_of_every_benchmark_how_far_its_cuda_variants_get():
+    """A benchmark that is new is reached by the fake GPU, or says why it is not: it has a row either way."""
+    lacking = [row for benchmark in BY_ID.values() if (row := row_of(benchmark)) not in PAGE.read_text().splitlines()]
+    assert lacking == [], "these rows belong into the table:\n" + "\n".join(lacking)
+
+
+def test_what_has_no_other_reach_is_stepped_here():
+    stepped = {param.values[0].id for param in cuda_variants()}
+    assert stepped | set(ON_RANKS) | set(IN_PROCESSES_OF_THEIR_OWN) == set(BY_ID)
+    assert not stepped & (set(ON_RANKS) | set(IN_PROCESSES_OF_THEIR_OWN))
 
 
 @pytest.mark.parametrize("name", [*IN_PROCESSES_OF_THEIR_OWN, "coll.*", "gpt.ddp", "moe.parallel", "parallel.tensor"])
