@@ -6,7 +6,7 @@ GPU time is short: what decides most stands first, and a unit that is done is ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from benchmarks import expected, registry
@@ -53,6 +53,8 @@ class Sessions:
     preset: Preset
     count: int
     injected: float
+    expected_s: float = 60.0
+    """Of the first session of a call; those after it are expected to take what the longest one took."""
 
 
 LADDER = ("r00_fp32_from_scratch", "r10_largest_batch", "r09_padded_vocabulary", "r08_compile", "r07_flash_attention")
@@ -72,6 +74,8 @@ SHAPES = (
     *("attn.decode/8-8192", "attn.decode/8-8192-flex"),
 )
 """Beside grouped products at OLMoE's shape, which are among what must be steady."""
+PROCESSES_OF_A_SESSION = 5
+"""Four, and what they take to be slowed down: the step is timed before, to know by how much."""
 LACKING_S = 6.0
 """To find that the machine has no second GPU."""
 OF_EACH = {"moe.layer": "*-grouped_mm-*"}
@@ -89,8 +93,11 @@ def sessions(preset: Preset) -> Sessions:
     At the cpu preset two, slowed so much that any machine can see it.
     """
     if preset is Preset.CPU:
-        return Sessions(case="gpt.train/tiny-fp32", preset=Preset.CPU, count=2, injected=0.5)
-    return Sessions(case="gpt.train/gpt2-124m-bf16", preset=Preset.SMOKE, count=10, injected=0.02)
+        wanted = Sessions(case="gpt.train/tiny-fp32", preset=Preset.CPU, count=2, injected=0.5)
+    else:
+        wanted = Sessions(case="gpt.train/gpt2-124m-bf16", preset=Preset.SMOKE, count=10, injected=0.02)
+    (one,), _ = registry.choose([wanted.case], wanted.preset, {})
+    return replace(wanted, expected_s=PROCESSES_OF_A_SESSION * _seconds(one, wanted.preset))
 
 
 def _on_a_gpu() -> Iterator[Unit]:
@@ -134,7 +141,7 @@ def _unit(part: AcceptancePart, case: str, preset: Preset, process: int = 0) -> 
 
 
 def _of(part: AcceptancePart, one: Selected, preset: Preset, process: int = 0) -> Unit:
-    seconds = expected.expected(one, preset, expected.load(), expected.CPU if preset is Preset.CPU else MACHINE).seconds
+    seconds = _seconds(one, preset)
     name = f"{one.name.replace('/', '.')}.{preset}.{process}"
     arguments = ("run", one.name, "--preset", preset, "--processes", "1", "--seed", str(1234 + process))
     return Unit(
@@ -144,6 +151,11 @@ def _of(part: AcceptancePart, one: Selected, preset: Preset, process: int = 0) -
         expected_s=LACKING_S if one.benchmark.distributed and preset is not Preset.CPU else seconds,
         may_lack=one.benchmark.distributed,
     )
+
+
+def _seconds(one: Selected, preset: Preset) -> float:
+    """Of one process, learnt or estimated."""
+    return expected.expected(one, preset, expected.load(), expected.CPU if preset is Preset.CPU else MACHINE).seconds
 
 
 def _overhead(*options: str) -> Unit:

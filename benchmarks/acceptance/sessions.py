@@ -28,8 +28,6 @@ WANTED = 20
 """Sessions of each kind that the target speaks of."""
 WAYS = (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))
 """To divide four processes of one code two and two."""
-FIRST_SESSION_S = 60.0
-"""What the first one of a call is thought to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +65,8 @@ class Verdicts:
         """The results in plain words: what was shown, and what was not."""
         if not self.honest:
             return (
-                f"{self.slowed} slowed sessions were measured and none is judged: no two of them ran one after the other "
-                "in the same call, so nothing says what chance does"
+                f"{self.slowed} slowed sessions were measured and none is judged: no two of them ran one after the "
+                "other in the same call, so nothing says what chance does"
             )
         said = (
             f"{self.found} of {self.slowed} slowed sessions were found; of {self.honest} sessions in which nothing "
@@ -160,7 +158,7 @@ def measure(
     done, longest = load(kept), 0.0
     while len(done) < wanted.count:
         before = time_left_s()
-        if before < 1.2 * (longest or FIRST_SESSION_S):
+        if before < 1.2 * (longest or wanted.expected_s):
             tell(f"sessions: no time for a further one; {len(done)} of {wanted.count} are measured")
             return None
         session = one_session(call)

@@ -341,6 +341,16 @@ def test_a_call_that_is_killed_leaves_every_session_that_had_ended(tmp_path):
         assert len(sessions.load(archive.folder / "sessions.json")) == 2
 
 
+def test_a_first_session_is_expected_to_take_what_its_processes_take(tmp_path):
+    short, long = (replace(plan.sessions(Preset.CPU), expected_s=seconds) for seconds in (15.0, 60.0))
+    for wanted, begun in ((long, 0), (short, 2)):
+        sessions.measure(
+            wanted, lambda call: session(0.5, call=call), tmp_path / "s.json", 1, lambda: 40.0, print, nothing
+        )
+        assert len(sessions.load(tmp_path / "s.json")) == begun
+    assert plan.sessions(Preset.FULL).expected_s == pytest.approx(60.0), "five times the estimate of a smoke process"
+
+
 def test_a_session_whose_process_failed_ends_the_measuring_with_its_sentence(tmp_path):
     wanted = Sessions(case="gpt.train/x", preset=Preset.CPU, count=2, injected=0.02)
     kept = tmp_path / "s.json"

@@ -164,6 +164,21 @@ def test_a_rungs_logits_are_compiled_and_its_loss_with_them(monkeypatch):
     assert [("cross_entropy" in names, "linear" in names) for names in compiled] == [(True, True)]
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_block_in_eight_bits_is_one_compiled_graph(monkeypatch, fast):
+    made = []
+
+    def seen(graph, example_inputs):
+        made.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=seen))
+    sizes = {"width": 64, "heads": 2, "kv_heads": 1, "inner": 96, "context": 32, "dtype": "bf16", "batch_size": 1}
+    workload = compiled_workload(LlamaBlock, "llama.block", **sizes, fp8=True, fast_accumulation=fast)
+    assert workload.check().failed is None
+    assert len(made) == 1, "products of our own between the others break no graph"
+
+
 # counting what was compiled
 
 

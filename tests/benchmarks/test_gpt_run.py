@@ -102,6 +102,8 @@ def test_canary_ceilings_environment_and_order_are_carried(two_processes):
     assert document["ceilings"]["gemm_fp32_tflops"] > 0
     assert document["environment"]["hash"].startswith("sha256:")
     assert document["environment"]["threads"] == 1
+    assert "off while timing" in document["protocol"]["garbage_collector"]
+    assert "kept between processes" in document["protocol"]["compiler_caches"]
     assert document["protocol"]["order"] == ["gpt.train#0", "gpt.train#1"]
     assert "three processes" in document["protocol"]["scaled_down"]
     assert document["results"][0]["roofline"]["bound"] in ("compute", "memory", "latency")

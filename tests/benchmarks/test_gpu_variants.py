@@ -286,6 +286,31 @@ def test_the_loop_writes_each_experts_gradient_once():
     assert ran["index_add_"] == MOE["experts"] and ran["index_add"] == 0
 
 
+def test_rows_are_dispatched_by_a_gather_whose_backward_pass_adds_them_as_they_come():
+    """Indexing would sort them first, in its backward pass."""
+    made = moe.MoeLayer(job(**MOE, impl="grouped_mm"))
+    made.prepare()
+    ran = count_operations(lambda: made.step(NoMarks())).by_name
+    assert ran["index_select"] > 0 and ran["index_add_"] + ran["index_add"] >= 2, "there and back, forward and backward"
+    shares = MOE["tokens"] * MOE["top_k"]
+    assert written_by_index(made) == [(shares, 1)], "the routes' weights, and no rows"
+
+
+def written_by_index(made):
+    """Shapes of what a step writes by `index_put`, which sorts its rows."""
+    shapes = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if "index_put" in func.overloadpacket.__name__:
+                shapes.append(tuple(args[0].shape))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        made.step(NoMarks())
+    return shapes
+
+
 # the largest batch
 
 

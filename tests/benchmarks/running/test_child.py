@@ -1,6 +1,8 @@
-"""The order of a measuring process: what watches every operation comes after what is timed."""
+"""A measuring process: what watches every operation comes after what is timed, and what it ran under is stated."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,3 +51,12 @@ def test_a_step_is_counted_only_when_every_timed_one_is_over(monkeypatch):
     assert report["status"] == "ok", report["error"]
     assert DONE[0] == "prepare" and DONE[-1] == "count"
     assert "step" not in DONE[DONE.index("count") :] and DONE.count("step") > 9
+
+
+def test_settings_of_the_allocator_and_of_the_compilers_caches_are_part_of_the_environment(monkeypatch):
+    for name in child.STATED:
+        monkeypatch.setenv(name, f"of {name}")
+    found = child._environment(SimpleNamespace(config={"device": "cpu"}))
+    assert {name: found[name.lower()] for name in child.STATED} == {name: f"of {name}" for name in child.STATED}
+    monkeypatch.delenv(child.STATED[0])
+    assert child.STATED[0].lower() not in child._environment(SimpleNamespace(config={"device": "cpu"}))
