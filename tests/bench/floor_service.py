@@ -16,6 +16,7 @@ from psycopg_pool import ConnectionPool
 from starlette.concurrency import run_in_threadpool
 
 from backend.contract import Measurement, Run, parse_run
+from backend.store.base.samples import stored_counts
 from backend.store.ingest.record import pack_document
 
 TABLES: tuple[LiteralString, ...] = (
@@ -124,7 +125,8 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
                 copying.write_row((*said, *([value] * len(NUMBERS))))
 
 
-def _numbers(run: Run, number: int, index: int) -> tuple[float, list[float], list[float], list[int]]:
+def _numbers(run: Run, number: int, index: int) -> tuple[float, list[float], list[float], list[int] | None]:
     measurement: Measurement = run.results[number].measurements[index]
+    counts = stored_counts([len(of_process) for of_process in measurement.samples], len(measurement.processes))
     samples = [sample for of_process in measurement.samples for sample in of_process]
-    return measurement.value, list(measurement.processes), samples, list(map(len, measurement.samples))
+    return measurement.value, list(measurement.processes), samples, list(counts) or None

@@ -75,7 +75,7 @@ class Floors:
         with self.connection.cursor() as cursor, cursor.copy(COPY) as copying:
             copying.set_types(list(MEASUREMENT_COLUMNS.values()))
             for number in range(rows):
-                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples, [6] * 5))
+                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples, None))
 
     def copied_rows_a_second(self) -> float:
         """Rows a second that one connection copies in large pieces, packing them included."""

@@ -18,7 +18,7 @@ _FILL = text(
        SELECT n % 200, 'B' || lpad(CAST(n / 200 AS text), 25, '0'), now() + n / 200 * interval '1 hour', n / 200,
          n % 40, 0, random(), ARRAY(SELECT random() + n * 0 FROM generate_series(1, :processes)),
          ARRAY(SELECT random() + n * 0 FROM generate_series(1, :samples)),
-         array_fill(CAST(:samples AS int) / CAST(:processes AS int), ARRAY[CAST(:processes AS int)])
+         NULL -- as many in each process, which follows
        FROM generate_series(1, :rows) AS n"""
 )
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.base.samples import COUNTS
 from backend.store.base.schema import PARTITIONED_TABLES
 
 BATCH = 5_000
@@ -26,10 +27,10 @@ _MONTHS = text(
 )
 _PROJECTS = text("SELECT id, slug FROM project ORDER BY slug")
 _ROWS = text(
-    """SELECT m.series_id, t.name AS testbed, s.suite, s.suite_version, s.benchmark, s.variant_key AS variant, s.preset,
-         s.metric, s.unit, s.direction, s.role, k.sha AS commit, r.branch_name AS branch, j.position, m.run_id,
-         w.name AS worker, m.measured_at, m.value, m.processes, m.samples, m.sample_counts, j.verdict, j.red, j.onset,
-         j.change, j.change_low, j.change_high, j.baseline, j.regression_id
+    f"""SELECT m.series_id, t.name AS testbed, s.suite, s.suite_version, s.benchmark, s.variant_key AS variant,
+         s.preset, s.metric, s.unit, s.direction, s.role, k.sha AS commit, r.branch_name AS branch, j.position,
+         m.run_id, w.name AS worker, m.measured_at, m.value, m.processes, m.samples, {COUNTS}, j.verdict, j.red,
+         j.onset, j.change, j.change_low, j.change_high, j.baseline, j.regression_id
        FROM measurement m
        JOIN series s ON s.id = m.series_id
        JOIN testbed t ON t.id = s.testbed_id

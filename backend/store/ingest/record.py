@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from backend.contract import Run
 from backend.store.base import wire
+from backend.store.base.samples import COUNTS, split, stored_counts
 
 RUN_LOCK = "tidemark run"
 DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time
@@ -372,7 +373,10 @@ def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
     counts = [list(map(len, lists)) for lists in samples]
     process_at, process_count = _spans(map(len, processes))
     sample_at, sample_count = _spans(map(sum, counts))
-    count_at, count_count = _spans(map(len, counts))
+    stored = [
+        stored_counts(each, len(measurement.processes)) for each, measurement in zip(counts, measurements, strict=True)
+    ]
+    count_at, count_count = _spans(map(len, stored))
     return {
         "run": run.id,
         "result_index": wire.Ints([number for number, _ in counted]),
@@ -384,7 +388,7 @@ def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
         "samples": wire.Doubles(chain.from_iterable(chain.from_iterable(samples))),
         "sample_at": sample_at,
         "sample_count": sample_count,
-        "counts": wire.Ints(chain.from_iterable(counts)),
+        "counts": wire.Ints(chain.from_iterable(stored)),
         "count_at": count_at,
         "count_count": count_count,
     }
@@ -413,7 +417,7 @@ def _spans(lengths: Iterable[int]) -> tuple[wire.Ints, wire.Ints]:
 
 _DOCUMENT = text("SELECT document FROM run WHERE id = :run")
 _SAMPLES = text(
-    """SELECT result_index, measurement_index, samples, sample_counts FROM measurement
+    f"""SELECT result_index, measurement_index, samples, {COUNTS} FROM measurement m
        WHERE run_id = :run AND samples IS NOT NULL
          AND measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = :run)"""
 )
@@ -446,12 +450,3 @@ def read_document(c: Connection, run_id: str) -> dict[str, Any] | None:
         measurement = document["results"][row.result_index]["measurements"][row.measurement_index]
         measurement["samples"] = split(row.samples, row.sample_counts)
     return document
-
-
-def split(samples: Sequence[float], counts: Sequence[int]) -> list[list[float]]:
-    """Samples of all processes, one after the other, as one list per process."""
-    lists, start = [], 0
-    for count in counts:
-        lists.append(list(samples[start : start + count]))
-        start += count
-    return lists

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
+from backend.store.base.samples import COUNTS
 from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
 
@@ -247,7 +248,7 @@ WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :si
 _JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
 _JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
 _SAMPLES = text(
-    """SELECT m.run_id, m.processes, m.samples, m.sample_counts, w.name, r.started_at
+    f"""SELECT m.run_id, m.processes, m.samples, {COUNTS}, w.name, r.started_at
        FROM run r
        JOIN measurement m ON m.run_id = r.id AND m.series_id = :series
          AND m.measured_at = coalesce(r.started_at, r.received_at)

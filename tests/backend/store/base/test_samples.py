@@ -1,0 +1,34 @@
+"""How many samples each process has is stored only where it does not follow, and is read all the same."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from sqlalchemy import Connection
+
+from backend.services.ingest.record import get_document
+from tests.backend.services.loom import Loom
+
+SIX = [4.9, 5.0, 5.1, 5.2, 5.3, 5.4]
+
+
+@pytest.mark.parametrize(
+    ("processes", "samples", "stored"),
+    [
+        ([5.0, 5.3], [SIX[:3], SIX[3:]], None),
+        ([5.0], [SIX], None),
+        ([5.0, 5.3], [SIX[:4], SIX[4:]], [4, 2]),
+        ([5.0, 5.3], [[], SIX], [0, 6]),
+        ([5.0, 5.3, 5.4], [SIX[:3], SIX[3:]], [3, 3]),
+    ],
+)
+def test_samples_come_back_as_they_were_given(
+    connection: Connection, processes: list[float], samples: list[list[float]], stored: list[int] | None
+) -> None:
+    loom = Loom(connection)
+    given = {**loom.measurement("step_ms", 5.1), "value": median(processes), "processes": processes, "samples": samples}
+    run = loom.run_of(0, [given])
+    loom.deliver(run)
+    assert loom.rows("SELECT sample_counts FROM measurement") == [(stored,)]
+    assert get_document(connection, run["id"])["results"][0]["measurements"][0]["samples"] == samples
