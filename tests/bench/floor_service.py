@@ -16,8 +16,8 @@ from psycopg_pool import ConnectionPool
 from starlette.concurrency import run_in_threadpool
 
 from backend.contract import Measurement, Run, parse_run
-from backend.store.base.samples import stored_counts
 from backend.store.ingest.record import pack_document
+from backend.store.ingest.samples import stored_counts
 
 TABLES: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",

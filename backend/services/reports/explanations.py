@@ -17,7 +17,7 @@ from backend.services.base.scope import QueryScope, find_commit, find_scope
 from backend.services.policy.versions import thresholds_of
 from backend.services.reports.history import NamedSeries, profile_of, series_info, series_of
 from backend.store.base.lookup import CommitRow
-from backend.store.base.samples import split
+from backend.store.ingest.samples import split
 from backend.store.judging.judgements import said_by
 from backend.store.reports import history as store
 from backend.store.reports.commit_verdicts import runs_of_commit

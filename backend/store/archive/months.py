@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from backend.store.base.samples import COUNTS
 from backend.store.base.schema import PARTITIONED_TABLES
+from backend.store.ingest.samples import COUNTS
 
 BATCH = 5_000
 

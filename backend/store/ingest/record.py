@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from backend.contract import Run
 from backend.store.base import wire
-from backend.store.base.samples import COUNTS, split, stored_counts
+from backend.store.ingest.samples import COUNTS, split, stored_counts
 
 RUN_LOCK = "tidemark run"
 DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
-from backend.store.base.samples import COUNTS
 from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
+from backend.store.ingest.samples import COUNTS
 
 
 class SeriesInfo(NamedTuple):
