@@ -239,7 +239,7 @@ def _mean_tile(name: str, what: str, mean: Mean | None, level: str | None) -> Ti
     firm = cost is not None and sure and abs(cost) >= CERTAIN and not partial
     spread = ""
     if mean.low is not None and mean.high is not None:
-        spread = numbers.interval(1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
+        spread = spread_of(1 / (1 + mean.high) - 1, 1 / (1 + mean.low) - 1)
     ratio = "–" if mean.change is None else f"{1 + mean.change:.3f} ×"
     same = mean.compared - mean.slower - mean.faster
     return Tile(
@@ -253,6 +253,12 @@ def _mean_tile(name: str, what: str, mean: Mean | None, level: str | None) -> Ti
         partial=partial,
         spark=trend(mean.line, marked=firm and (cost or 0) > 0),
     )
+
+
+def spread_of(low: float, high: float) -> str:
+    """The interval of a change of cost beside its triangle, which says the sign of all of it; signed where it may be
+    either."""
+    return numbers.interval(-high, -low) if high < 0 else numbers.interval(low, high)
 
 
 def _pass_tile(trends: Trends) -> Tile | None:

@@ -14,6 +14,8 @@ from frontend_site import Site
 from playwright.sync_api import expect
 from sqlalchemy import text
 
+from frontend.pages.overview import spread_of
+
 PROJECT = "northsea/loom"
 GUILTY = 18
 Enter = Callable[..., Any]
@@ -35,6 +37,13 @@ def test_the_front_page_says_how_many_variants_are_worse_and_whose_case_it_is(an
     assert "Nobody on it" in cases
     assert loom.commits[PROJECT][GUILTY].sha[:7] in cases
     assert "7 of 7 series at both ends" in words(text)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(-0.10, -0.05, "5.0 … 10 %"), (0.05, 0.10, "5.0 … 10 %"), (-0.02, 0.03, "−2.0 … 3.0 %")]
+)
+def test_an_interval_beside_a_triangle_has_no_sign_of_its_own(low: float, high: float, said: str) -> None:
+    assert spread_of(low, high).replace("\u202f", " ") == said
 
 
 def test_the_onset_stands_in_its_strip_and_in_no_other(anyone: httpx.Client) -> None:
