@@ -367,6 +367,8 @@ def what_if_words(found: Preview, tried: float, present: float) -> Markup:
     told = plural(found.then, "regression")
     if tried == present:
         return html("At {}, as it is now: {} of this series in {} days.", numbers.percent(tried), told, found.days)
+    if not (found.added or found.removed):
+        return html("At {}: {}, the same as at {}.", numbers.percent(tried), told, numbers.percent(present))
     said = html("At {}: {} instead of {}.", numbers.percent(tried), told, found.now)
     for word, flags in (("Besides", found.added), ("No longer", found.removed)):
         if flags:
