@@ -51,7 +51,15 @@ def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
         f"{each.title}: base {numbers.quantity(_middle(each.base), unit) if each.base else 'nothing yet'}, head {numbers.quantity(_middle(each.head), unit) if each.head else 'nothing yet'}, {each.verdict}"
         for each in sessions
     )
-    parts = [html('<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}">', WIDTH, height, label)]
+    parts = [
+        html(
+            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}">',
+            WIDTH,
+            WIDTH,
+            height,
+            label,
+        )
+    ]
     for step in range(4):
         at = low + (high - low) * step / 3
         parts.append(

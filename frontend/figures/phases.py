@@ -105,7 +105,8 @@ def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = 
     said = f"{before}: {numbers.quantity(total_before, unit)}; " if compared else ""
     parts = [
         html(
-            '<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}{}: {}">',
+            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}{}: {}">',
+            WIDTH,
             WIDTH,
             height,
             said,

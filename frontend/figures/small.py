@@ -95,7 +95,15 @@ def cell_trend(
     def y_of(value: float) -> float:
         return height - 18 - (value - low) / (high - low) * (height - 26)
 
-    parts = [html('<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="{}">', width, height, label)]
+    parts = [
+        html(
+            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}">',
+            width,
+            width,
+            height,
+            label,
+        )
+    ]
     if band is not None:
         parts.append(
             html(
@@ -258,7 +266,8 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     tallest, step = max(counts) or 1, (width - 16) / bins
     parts = [
         html(
-            '<svg class="ch" viewBox="0 0 {} {}" role="img" aria-label="Distribution of {} samples in {} processes, median {}">',
+            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="Distribution of {} samples in {} processes, median {}">',
+            width,
             width,
             height,
             len(every),

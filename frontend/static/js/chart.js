@@ -33,9 +33,18 @@ export function themed(value, seen = new Map()) {
   if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, themed(v, seen)]));
   return value;
 }
+// A phone keeps both axes and letters of full size: what stood to the right of the plot stands within it.
+function narrow(layout) {
+  layout.margin = { ...layout.margin, l: Math.min(layout.margin?.l ?? 46, 46), r: 10 };
+  layout.xaxis = { ...layout.xaxis, nticks: 3 };
+  layout.annotations = (layout.annotations || []).map((note) => (note.xref === "paper" && note.x === 1 && note.xanchor === "left"
+    ? { ...note, xanchor: "right", yanchor: "bottom", xshift: 0 } : note));
+}
 const FONT = getComputedStyle(document.documentElement).fontFamily;
-function layoutOf(figure) {
+const NARROW = 480;
+function layoutOf(figure, box) {
   const layout = themed(figure.layout);
+  if (box.clientWidth < NARROW) narrow(layout);
   layout.font = { family: FONT, size: 11, ...(layout.font || {}) };
   return layout;
 }
@@ -44,7 +53,7 @@ const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false, do
 async function draw(box) {
   const figure = JSON.parse($(`#${box.dataset.figure}`).textContent);
   const Plotly = await plotly(box.dataset.plotly);
-  const layout = layoutOf(figure);
+  const layout = layoutOf(figure, box);
   const query = new URLSearchParams(location.search);
   const zoom = box.dataset.zoom && query.get("zoom");
   if (zoom) {
@@ -93,7 +102,7 @@ addEventListener("themechange", () => {
   for (const box of boxes) {
     if (!box.dataset.drawn) continue;
     const figure = JSON.parse($(`#${box.dataset.figure}`).textContent);
-    const layout = layoutOf(figure);
+    const layout = layoutOf(figure, box);
     if (box.layout?.xaxis?.autorange === false) layout.xaxis = { ...layout.xaxis, range: box.layout.xaxis.range, autorange: false };
     const seen = new Map();
     const data = themed(figure.data, seen).map((trace, i) => ({ ...trace, visible: box.data[i]?.visible ?? true }));
