@@ -94,7 +94,7 @@ class Way:
 def way_to(url: str, allowed: Sequence[str] = ()) -> Way:
     """The way to this repository; raises Refused where it may not be reached.
 
-    `allowed` names hosts and networks (git.example.org, 10.1.0.0/16) that may be reached although they are not public.
+    `allowed` names hosts and networks (git.example.org, 10.2.0.0/16) that may be reached although they are not public.
     """
     target = target_of(url)
     if target.host is None:

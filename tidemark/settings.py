@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     )
     private_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="hosts and networks (10.1.0.0/16) that repositories may be fetched from although they are not "
+        description="hosts and networks (10.2.0.0/16) that repositories may be fetched from although they are not "
         "public, separated by commas",
     )
     github_webhook_secret: str | None = Field(None, repr=False, description="the secret of the webhook on GitHub")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -43,7 +44,7 @@ class WorkerConfig:
     testbed: str
     name: str
     data_dir: Path
-    version: str = "0.1.0"
+    version: str = field(default_factory=lambda: metadata.version("tidemark"))
     isolation: Isolation = Isolation.AUTO
     run_user: str | None = None
     pass_environment: tuple[str, ...] = ()

@@ -15,6 +15,8 @@ from frontend_site import Site, free_port, serving, wait_for
 from frontend_trickle import WATCH_SHIFTS
 from playwright.sync_api import Page, expect
 
+from tidemark import __version__
+
 pytestmark = pytest.mark.browser
 
 PROJECT = "northsea/loom"
@@ -287,7 +289,7 @@ def test_the_first_result_opens_the_board_before_ones_eyes(own_site: Site, visit
     live(page)
     expect(page.locator("#steps")).to_contain_text(f"Project connected: {PROJECT}")
     expect(page.locator("#steps .now")).to_contain_text("Start a worker for cpu")
-    worker = {"name": "cpu-01", "testbed": "cpu", "version": "0.1.0", "capabilities": {}, "protection": "user"}
+    worker = {"name": "cpu-01", "testbed": "cpu", "version": __version__, "capabilities": {}, "protection": "user"}
     assert own_site.client.post("/api/v1/workers", json=worker).status_code == 200
     expect(page.locator("#steps .now")).to_contain_text("First results", timeout=10_000)
     own_site.put(history.run_document(PROJECT, commits[0], "coll"))
@@ -339,7 +341,7 @@ def test_a_run_is_watched_from_the_queue_to_its_failure(own_site: Site, visit: E
     page = visit(own_site).open(f"/runs/{run}")
     live(page)
     expect(page.locator("h1")).to_contain_text("waits for a worker")
-    worker = {"worker": "cpu-01", "testbed": "cpu", "version": "0.1.0", "capabilities": {}, "protection": "user"}
+    worker = {"worker": "cpu-01", "testbed": "cpu", "version": __version__, "capabilities": {}, "protection": "user"}
     registered = {"name": "cpu-01", **{key: value for key, value in worker.items() if key != "worker"}}
     assert own_site.client.post("/api/v1/workers", json=registered).status_code == 200
     leased = own_site.client.post(f"/api/v1/runs/{run}/lease", json=worker)

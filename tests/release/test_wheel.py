@@ -94,11 +94,17 @@ def test_the_wheel_says_its_version_licences_and_pythons(wheel: Path) -> None:
     assert {"server", "otel", "torch"} <= set(told.get_all("Provides-Extra", []))
 
 
-def test_what_states_a_version_states_that_of_the_package() -> None:
-    """The parts know nothing of the launcher, so their defaults are a second place; the launcher always tells them."""
-    stated = {config.__dataclass_fields__["version"].default for config in (ServiceConfig, WorkerConfig)}
-    assert stated == {__version__}
+def test_the_version_is_written_once_in_the_code() -> None:
+    sources = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if room != "migrations"]
+    assert [path for path in sources if __version__ in path.read_text()] == [ROOT / "tidemark/__init__.py"]
     assert __version__ in re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_parts_that_nobody_told_their_version_state_that_of_the_package() -> None:
+    place = Path("/nowhere")
+    service = ServiceConfig(database_url="", redis_url="", data_dir=place)
+    worker = WorkerConfig(api_url="", api_token="", redis_url="", testbed="cpu", name="w", data_dir=place)
+    assert {service.version, worker.version} == {__version__}
 
 
 def test_the_client_needs_nothing_but_the_standard_library(place: Path, wheel: Path) -> None:

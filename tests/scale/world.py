@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
+from tidemark import __version__
 
 MORNING = datetime(2026, 11, 20, 0, 0, tzinfo=UTC)
 SUITES = (("moe", 300.0), ("gpt", 480.0), ("attention", 150.0), ("comm", 240.0))
@@ -54,7 +55,7 @@ class World:
             testbed = testbeds[min(int(self.dice.random() ** 1.5 * len(testbeds)), len(testbeds) - 1)]
             testbed = testbeds[number] if number < len(testbeds) else testbed
             hello = WorkerHello(
-                worker=f"worker-{number:03}", testbed=testbed, version="0.1.0", capabilities={},
+                worker=f"worker-{number:03}", testbed=testbed, version=__version__, capabilities={},
                 protection=Protection.USER,
             )  # fmt: skip
             self.workers.append(hello)

@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy import Engine
 
 from backend.services.base import access
+from tidemark import __version__
 from tidemark.machine import ports
 
 
@@ -99,7 +100,7 @@ def test_what_one_process_is_told_every_open_page_hears_and_they_count_together(
         return all(connected())
 
     assert until(one_more), "the kernel gave every page to one process"
-    hello = json.dumps({"name": "w1", "testbed": "cpu", "version": "0.1.0", "starting": True}).encode()
+    hello = json.dumps({"name": "w1", "testbed": "cpu", "version": __version__, "starting": True}).encode()
     told = urllib.request.Request(f"{here}/api/v1/workers", hello, asked)
     with urllib.request.urlopen(told, timeout=30) as answer:
         assert answer.status == 200

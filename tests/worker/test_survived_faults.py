@@ -23,6 +23,7 @@ from backend.contract import new_run_id
 from backend.services import housekeeping
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, WantedRun
+from tidemark import __version__
 
 RESULT = """
 import json, os, time
@@ -173,7 +174,7 @@ def test_two_workers_that_claim_one_run_at_the_same_moment_get_one_lease(queue_r
 
     def claim(number: int) -> int:
         with live_server.client("worker") as client:
-            body = {"worker": f"host-{number}", "testbed": "cpu", "version": "0.1.0", "protection": "user"}
+            body = {"worker": f"host-{number}", "testbed": "cpu", "version": __version__, "protection": "user"}
             barrier.wait(30)
             return int(client.post(f"/api/v1/runs/{run_id}/lease", json=body).status_code)
 
@@ -184,7 +185,7 @@ def test_two_workers_that_claim_one_run_at_the_same_moment_get_one_lease(queue_r
 
 def test_a_delivery_sent_twice_and_at_once_is_stored_once(queue_runs: Any, live_server: Any) -> None:
     (run_id,) = queue_runs(1)
-    worker = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "protection": "user"}
+    worker = {"worker": "host-1", "testbed": "cpu", "version": __version__, "protection": "user"}
     with live_server.client("worker") as client:
         lease = client.post(f"/api/v1/runs/{run_id}/lease", json=worker).json()
         document = {
@@ -309,7 +310,10 @@ def test_a_worker_whose_clock_is_wrong_takes_no_run_and_says_so(
 def test_a_worker_of_another_version_ends_with_what_to_do(start: Any, live_server: Any) -> None:
     worker = start(version="9.9.9")
     assert worker.wait() == 78
-    assert "runs tidemark 9.9.9, this service 0.1.0" in worker.log and "bring the service up to date" in worker.log
+    assert (
+        f"runs tidemark 9.9.9, this service {__version__}" in worker.log
+        and "bring the service up to date" in worker.log
+    )
 
 
 def test_a_worker_leaves_after_its_time_and_finishes_its_run_first(

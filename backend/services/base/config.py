@@ -1,6 +1,7 @@
 """Configuration of the service: one frozen object, made at the edge (the launcher, a test), handed to every part."""
 
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,7 +46,7 @@ class ServiceConfig:
     github_client_secret: str | None = field(default=None, repr=False)
     # Hosts and networks that repositories may be fetched from although they are not public.
     private_hosts: tuple[str, ...] = ()
-    version: str = "0.1.0"
+    version: str = field(default_factory=lambda: metadata.version("tidemark"))
 
     lease_s: int = 30
     heartbeat_s: int = 5

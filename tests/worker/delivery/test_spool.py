@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tidemark import __version__
 from worker.client import ApiClient
 from worker.delivery.deliver import Deliverer, Patience, failed_instead
 from worker.delivery.spool import Spool
@@ -36,7 +37,7 @@ def spool(tmp_path: Path) -> Spool:
 
 @pytest.fixture
 def deliverer(config: Any, spool: Spool) -> Iterator[Deliverer]:
-    client = ApiClient(config.api_url, config.api_token, version="0.1.0")
+    client = ApiClient(config.api_url, config.api_token, version=__version__)
     made = Deliverer(client, spool)
     yield made
     made.close(5.0)

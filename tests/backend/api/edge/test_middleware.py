@@ -22,6 +22,7 @@ from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.store.ingest.record import RUN_LOCK
 from tests.backend.api.conftest import run_document
+from tidemark import __version__
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_metrics_count_requests_by_route_and_show_the_queue(client: httpx.Client
     assert 'tidemark_http_requests_total{method="GET",route="/healthz",status="200"} 1.0' in page.text
     assert 'route="/api/v1/series/{series_id}",status="404"' in page.text
     assert 'route="(none)",status="404"' in page.text and "/no/such/thing" not in page.text
-    assert 'tidemark_info{version="0.1.0"} 1.0' in page.text
+    assert f'tidemark_info{{version="{__version__}"}} 1.0' in page.text
 
 
 @pytest.mark.parametrize("capabilities", ['{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"a": NaN}', '{"a": 1e999}'])

@@ -16,8 +16,15 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, WantedRun
 from tests.backend.api.conftest import run_document
+from tidemark import __version__
 
-HELLO = {"worker": "host-1", "testbed": "cpu", "version": "0.1.0", "capabilities": {"cores": 2}, "protection": "user"}
+HELLO = {
+    "worker": "host-1",
+    "testbed": "cpu",
+    "version": __version__,
+    "capabilities": {"cores": 2},
+    "protection": "user",
+}
 SPEC = {"benchmarks": ["gpt.train"], "timeout_s": 600}
 
 

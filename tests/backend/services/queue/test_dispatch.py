@@ -21,6 +21,7 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
 from backend.services.queue.publishing import CeleryBroker, Nudge
+from tidemark import __version__
 from tidemark.machine.valkey import EmbeddedValkey
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -335,7 +336,9 @@ def test_a_worker_of_another_version_is_refused_with_what_to_do(
     project, commits = make_project(connection)
     (run, *_) = request(connection, project, commits)
     stranger = replace(hello(), version=version)
-    with pytest.raises(Outdated, match=f"runs tidemark {version}, this service 0.1.0.*bring the {older} up to date"):
+    with pytest.raises(
+        Outdated, match=f"runs tidemark {version}, this service {__version__}.*bring the {older} up to date"
+    ):
         dispatch.lease_run(connection, run.run_id, stranger, CONFIG, ME, NOW)
     dispatch.lease_run(connection, run.run_id, replace(hello(), version="0.1.7"), CONFIG, ME, NOW)
 
