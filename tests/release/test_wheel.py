@@ -103,7 +103,9 @@ def test_the_version_is_written_once_in_the_code() -> None:
 def test_parts_that_nobody_told_their_version_state_that_of_the_package() -> None:
     place = Path("/nowhere")
     service = ServiceConfig(database_url="", redis_url="", data_dir=place)
-    worker = WorkerConfig(api_url="", api_token="", redis_url="", testbed="cpu", name="w", data_dir=place)
+    worker = WorkerConfig(
+        api_url="http://localhost", api_token="", redis_url="", testbed="cpu", name="w", data_dir=place
+    )
     assert {service.version, worker.version} == {__version__}
 
 
