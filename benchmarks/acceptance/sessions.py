@@ -180,8 +180,8 @@ def load(kept: Path) -> list[MeasuredArms]:
     return [MeasuredArms(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
 
 
-def of_case(wanted: Sessions) -> Callable[[int], MeasuredArms | str]:
-    """Measures sessions on the wanted case."""
+def of_case(wanted: Sessions, time_left_s: Callable[[], float]) -> Callable[[int], MeasuredArms | str]:
+    """Measures sessions on the wanted case; a process that would outlast its call is ended with it."""
     (selected,), _ = registry.choose([wanted.case], wanted.preset, {})
     launcher, config = Launcher(), selected.case.config
 
@@ -192,7 +192,8 @@ def of_case(wanted: Sessions) -> Callable[[int], MeasuredArms | str]:
             extra = {"slow_down": wanted.injected} if turn.arm == "head" else {}
             preset = Preset.CPU if wanted.preset is Preset.CPU else Preset.SMOKE
             job = job_of(selected, config, ["time"], preset=preset, process=turn.number, extra=extra)
-            outcome = launcher.run(job, selected.case.timeout_s, environment_of(config))
+            limit_s = min(selected.case.timeout_s, max(1.0, time_left_s()))
+            outcome = launcher.run(job, limit_s, environment_of(config))
             report: Mapping[str, Any] = outcome.report
             if report["status"] != Status.OK:
                 return f"{report['status']}: {report['error']}\n{outcome.output_tail}"

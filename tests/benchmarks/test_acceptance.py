@@ -341,6 +341,13 @@ def test_a_call_that_is_killed_leaves_every_session_that_had_ended(tmp_path):
         assert len(sessions.load(archive.folder / "sessions.json")) == 2
 
 
+@pytest.mark.torch
+def test_a_process_of_a_session_that_outlasts_the_call_is_ended_with_it():
+    """By the case's own limit it had a quarter of an hour, and the call ten minutes."""
+    answer = sessions.of_case(plan.sessions(Preset.CPU), lambda: 0.5)(1)
+    assert isinstance(answer, str) and answer.startswith("timeout: no result within 1 s")
+
+
 def test_a_first_session_is_expected_to_take_what_its_processes_take(tmp_path):
     short, long = (replace(plan.sessions(Preset.CPU), expected_s=seconds) for seconds in (15.0, 60.0))
     for wanted, begun in ((long, 0), (short, 2)):
