@@ -25,6 +25,8 @@ WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}
 class _Kernel(Differentiable):
     """One function, by torch's kernel or by the compiler's; rated by the bytes that it must move."""
 
+    flushes = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.how = str(job.config["how"])

@@ -126,3 +126,10 @@ def test_what_is_compiled_says_so_and_a_cpu_leaves_it_out_with_a_sentence():
             assert (case.backend == "inductor") == (case.variant["how"] == "compiled")
             assert bool(case.not_applicable) == (case.variant["how"] in ("compiled", "fp8_exact", "fp8_fast"))
     assert workload("kernel.norm", "compiled").compiles and not workload("kernel.norm", "torch").compiles
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_kernel_finds_nothing_of_its_last_step_near(name):
+    """A soft-max over 1,024 columns has 16 MB, which the L2 would keep: its speed was taken for that of memory."""
+    how = "mm" if name == "kernel.skinny_gemm" else "torch"
+    assert workload(name, how).flushes
