@@ -4,7 +4,7 @@ Answered from what is stored when results come in: the roll-ups of hours, days a
 judgements of each commit. Nothing is judged here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -373,7 +373,9 @@ def _strip(grid: Grid, suite: str, found: Sequence[OnsetRow], least: float, by_c
         value=_level(mine, range(len(rows))),
         mean=mean_of(mine, least),
         lines=tuple(lines),
-        onsets=_onsets([each for each in found if each.suite == suite], by_commit),
+        onsets=onset_marks(
+            [each for each in found if each.suite == suite], {each.id for each in mine.series}, by_commit=by_commit
+        ),
     )
 
 
@@ -394,14 +396,15 @@ def _names(series: Sequence[TrendSeries]) -> list[str]:
     return named
 
 
-def _onsets(found: Sequence[OnsetRow], by_commit: bool) -> tuple[Onset, ...]:
-    """One mark for all changes of one direction at one commit."""
+def onset_marks(found: Sequence[OnsetRow], drawn: Set[int], *, by_commit: bool) -> tuple[Onset, ...]:
+    """One mark for all changes of one direction at one commit: as large as the largest of the series that are `drawn`,
+    or of the others where none of these changed."""
     groups: dict[tuple[int, str], list[OnsetRow]] = {}
     for row in found:
         groups.setdefault((row.position, row.direction), []).append(row)
     marks = []
     for rows in groups.values():
-        worst = max(rows, key=lambda row: abs(row.change))
+        worst = max(rows, key=lambda row: (row.series_id in drawn, abs(row.change)))
         marks.append(
             Onset(
                 at=worst.committed_at if by_commit else worst.measured_at,

@@ -1,9 +1,9 @@
-"""Environments across the strips of the Overview: an upgrade is one line, however many machines and suites show it."""
+"""Marks across the strips of the Overview: one line for an upgrade, and onsets as large as the line that is drawn."""
 
 from datetime import UTC, datetime, timedelta
 
-from backend.services.reports.trends import environment_marks
-from backend.store.reports.trends import EnvironmentRow
+from backend.services.reports.trends import environment_marks, onset_marks
+from backend.store.reports.trends import EnvironmentRow, OnsetRow
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -31,3 +31,18 @@ def test_a_second_machine_is_no_upgrade() -> None:
 def test_each_further_upgrade_is_a_line_of_its_own() -> None:
     rows = row(1, None, "2.12", "580"), row(2, None, "2.13", "580"), row(3, None, "2.13", "590")
     assert told(*rows) == [(2, "torch 2.12 → 2.13"), (3, "driver 580 → 590")]
+
+
+def onset(series: int, change: float) -> OnsetRow:
+    return OnsetRow(
+        series, "gpt", 14, "8fb2508", BEGAN, BEGAN, "regression", "confirmed", change, 1, "fixed", None, "code"
+    )
+
+
+def test_an_onset_has_the_size_of_the_metric_that_is_drawn() -> None:
+    """A commit took 27 % more time and 128 % more memory: a strip of time says 27."""
+    time, memory = onset(1, 0.27), onset(2, 1.28)
+    (mark,) = onset_marks([time, memory], {1}, by_commit=True)
+    assert (mark.change, mark.series) == (0.27, 2)
+    (only_memory,) = onset_marks([memory], {1}, by_commit=True)
+    assert only_memory.change == 1.28
