@@ -26,6 +26,8 @@ class Deliveries:
 
     url: str
     token: str
+    prefix: str = "DRILL0"
+    project: str = "drill/p"
     acknowledged: dict[str, int] = field(default_factory=dict)
     """{run: measurements in it}"""
     again: int = 0
@@ -46,7 +48,9 @@ class Deliveries:
             for position in itertools.count():
                 if self.stopping.is_set():
                     return
-                run = run_document(position, id=f"01DRILL{number}{position:018d}", project=f"drill/p{number}")
+                run = run_document(
+                    position, id=f"01{self.prefix}{number}{position:017d}", project=f"{self.project}{number}"
+                )
                 began = time.monotonic()
                 while not self._is_taken(client, run):
                     self.again += 1

@@ -204,6 +204,7 @@ class Cluster:
             "TIDEMARK_REDIS_URL": self.valkey.url,
             "TIDEMARK_DATA_DIR": str(self.directory / "service"),
             "TIDEMARK_PUBLIC_URL": self.url,
+            "TIDEMARK_GITHUB_WEBHOOK_SECRET": PASSWORD,
             "PYTHONUNBUFFERED": "1",
         }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}

@@ -1,0 +1,157 @@
+"""What one small machine carries, in two minutes: start of the command line, results while live pages are open, 500
+idle pages, 200 webhooks at once.
+
+    python -m tests.cluster.carries
+
+One API process and PostgreSQL without a pool in between, on loopback. CPU seconds and memory hold on a busy machine as
+well; what is said by the clock does not, and the load is printed beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+
+from tests.cluster.drill import Deliveries
+from tests.cluster.servers import COMMAND, PASSWORD, Cluster
+from tests.conftest import scratch_directory
+from tidemark.machine.processes import adopt_orphans
+
+IDLE, LIVE, PUSHES = 500, 50, 200
+PAGES_OF_AN_ADDRESS = 100
+DELIVER_S, REST_S = 15.0, 15.0
+STREAM = "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def main() -> int:
+    adopt_orphans()
+    say("`tidemark --help`", f"{min(help_cpu_s() for _ in range(3)):.2f} s of CPU")
+    with scratch_directory() as directory:
+        cluster = Cluster(directory, apis=1, beats=1)
+        cluster.pgbouncer = None
+        try:
+            cluster.start()
+            measure(cluster)
+        finally:
+            cluster.close()
+    return 0
+
+
+def say(what: str, figure: str) -> None:
+    print(f"| {what} | {figure} | {os.getloadavg()[0]:.1f} |", flush=True)
+
+
+def help_cpu_s() -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(cluster: Cluster) -> None:
+    child = cluster.children["api-0"].process
+    assert child is not None
+    api = psutil.Process(child.pid)
+    for pages in (0, LIVE):
+        opened = open_pages(cluster.api_ports[0], pages)
+        results, cpu_s = delivered(cluster, api)
+        for page in opened:
+            page.close()
+        figure = f"{results / DELIVER_S:.0f} runs/s, {1e3 * cpu_s / max(results, 1):.1f} ms of CPU of the API for each"
+        say(f"results of 3 clients, {pages} live pages open", figure)
+    before = api.memory_info().rss
+    opened = open_pages(cluster.api_ports[0], IDLE)
+    used = cpu_of(api)
+    cluster.keep_for(REST_S)
+    grown, used = api.memory_info().rss - before, cpu_of(api) - used
+    say(f"{len(opened)} idle pages", f"{grown / 2**20:.0f} MiB more, {100 * used / REST_S:.1f} % of a core")
+    for page in opened:
+        page.close()
+    say(f"{PUSHES} webhooks at once, 20 at a time", pushes(cluster))
+    connections = len(psutil.Process(cluster.children["primary"].process.pid).children())  # type: ignore[union-attr]
+    say("at the end", f"API {api.memory_info().rss / 2**20:.0f} MiB, {connections} processes of PostgreSQL")
+
+
+def cpu_of(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def open_pages(port: int, count: int) -> list[socket.socket]:
+    """So many event streams, from as many addresses as it takes; they are read, as a browser would."""
+    opened = []
+    for number in range(count):
+        source = f"127.0.0.{2 + number // PAGES_OF_AN_ADDRESS}"
+        page = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+        page.sendall(STREAM.encode())
+        if b" 200 " not in page.recv(4096).split(b"\r\n", 1)[0]:
+            raise RuntimeError(f"page {number} was not opened")
+        opened.append(page)
+    if opened:
+        threading.Thread(target=_read, args=(list(opened),), daemon=True).start()
+    return opened
+
+
+def _read(pages: list[socket.socket]) -> None:
+    for page in pages:
+        page.setblocking(False)
+    while any(page.fileno() >= 0 for page in pages):
+        for page in pages:
+            try:
+                page.recv(65536)
+            except OSError:
+                continue
+        time.sleep(0.1)
+
+
+def delivered(cluster: Cluster, api: psutil.Process) -> tuple[int, float]:
+    """Results taken, and the CPU that the API spent on them and on its pages."""
+    url, prefix = f"http://127.0.0.1:{cluster.api_ports[0]}", uuid.uuid4().hex[:6].upper()
+    deliveries = Deliveries(url, cluster.token, prefix=prefix, project=f"drill/{prefix}".lower())
+    threads = deliveries.start()
+    cluster.keep_for(3)
+    before, used = len(deliveries.acknowledged), cpu_of(api)
+    cluster.keep_for(DELIVER_S)
+    results, used = len(deliveries.acknowledged) - before, cpu_of(api) - used
+    deliveries.stopping.set()
+    for thread in threads:
+        thread.join()
+    return results, used
+
+
+def pushes(cluster: Cluster) -> str:
+    payload = json.dumps(
+        {"ref": "refs/heads/main", "after": "a" * 40, "repository": {"full_name": "drill/p0", "clone_url": "x"}}
+    ).encode()
+    signature = "sha256=" + hmac.new(PASSWORD.encode(), payload, hashlib.sha256).hexdigest()
+
+    def push(_: int) -> int:
+        stated = {
+            "X-GitHub-Event": "push", "X-GitHub-Delivery": str(uuid.uuid4()), "X-Hub-Signature-256": signature,
+        }  # fmt: skip
+        return client.post("/api/v1/webhooks/github", content=payload, headers=stated).status_code
+
+    with httpx.Client(base_url=f"http://127.0.0.1:{cluster.api_ports[0]}", timeout=60, trust_env=False) as client:
+        began = time.monotonic()
+        with ThreadPoolExecutor(20) as pool:
+            statuses = list(pool.map(push, range(PUSHES)))
+        took_s = time.monotonic() - began
+    taken = sum(status < 300 for status in statuses)
+    return f"{taken} taken, all answered after {took_s:.1f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
