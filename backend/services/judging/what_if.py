@@ -119,7 +119,8 @@ def preview_series(
     since = now - timedelta(days=days)
     series = [it for it in store.gates_since(c, project.id, since) if it.series.id == series_id]
     shown = [case for each in _cases(c, project.id, since) if (case := _of_series(each, series_id)) is not None]
-    return _preview(c, project, series, series, policies, shown, now, days)
+    affected = [it for it in series if len(set(policies(it))) > 1]
+    return _preview(c, project, series, affected, policies, shown, now, days)
 
 
 def _begun(c: Connection, slug: str) -> ProjectRow:
@@ -154,12 +155,13 @@ def _preview(
     now: datetime,
     days: int,
 ) -> Preview:
-    found = _difference(c, project.id, affected, policies, now, days)
+    found = _difference(c, project.id, affected, policies, now, days) if affected else _Difference(0, [], [])
     before, after = _told(known), _told(cases_after(known, found.gone, found.fresh))
     kept = {case.number for case in after}
     removed = [case for case in before if case.number not in kept]
     added = [case for case in after if case.number is None]
-    names = store.shas(c, project.id, sorted({case.group.onset_position for case in (*added, *removed)}))
+    onsets = sorted({case.group.onset_position for case in (*added, *removed)})
+    names = store.shas(c, project.id, onsets) if onsets else {}
     gates = {it.series.id: it for it in series}
     return Preview(
         project=project.slug,
