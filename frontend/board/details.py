@@ -10,7 +10,7 @@ from backend.services.board.cell_detail import CellDetail, ResultDetail, load_ce
 from backend.services.reports.explanations import Explanation
 from backend.services.runs import view as run_view
 from frontend import numbers
-from frontend.figures.small import cell_trend
+from frontend.figures.small import Levels, cell_trend
 from frontend.frame import Visit
 from frontend.links import link, series_name
 from frontend.markup import html
@@ -154,26 +154,20 @@ def gates(why: Explanation) -> list[tuple[bool, str]]:
 
 
 def picture(detail: CellDetail) -> str:
-    line, why = detail.sparkline, detail.why
-    values = [float(value) for value in line.value]
-    if len(values) < 2:
+    line, series = detail.sparkline, detail.series
+    if not line.sha:
         return ""
-    band = gate = None
-    if why is not None and why.band_low is not None and why.band_high is not None:
-        band = (why.band_low, why.band_high)
-    size = None if why is None else why.numbers.get("min_change")
-    if why is not None and why.baseline is not None and size:
-        lower = detail.series.direction == "lower"
-        gate = why.baseline * (1 + size) if lower else why.baseline / (1 + size)
-    return cell_trend(
-        values,
-        list(line.verdict),
-        unit=detail.series.unit,
-        baseline=None if why is None else why.baseline,
-        band=band,
-        gate=gate,
-        chosen=line.here,
-        first=line.sha[0][:7],
-        last=line.sha[-1][:7],
-        label=f"{detail.series.metric} of {len(values)} commits up to {line.sha[-1][:7]}",
-    )
+    said = f"{series.metric} of {len(line.sha)} commits up to {line.sha[-1][:7]}"
+    return cell_trend(line, levels(detail), unit=series.unit, said=said)
+
+
+def levels(detail: CellDetail) -> Levels:
+    """The baseline, its band and the gate that the cell was judged by."""
+    why = detail.why
+    if why is None:
+        return Levels()
+    band = None if why.band_low is None or why.band_high is None else (why.band_low, why.band_high)
+    size, gate = why.numbers.get("min_change"), None
+    if why.baseline is not None and size:
+        gate = why.baseline * (1 + size) if detail.series.direction == "lower" else why.baseline / (1 + size)
+    return Levels(baseline=why.baseline, band=band, gate=gate)

@@ -1,16 +1,16 @@
 """Confirming sessions process by process: a dot for each fresh process, base above head, all on one axis."""
 
-# ruff: noqa: E501 (a line of markup or of data stays one line)
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from markupsafe import Markup
 
 from frontend import numbers
-from frontend.markup import EMPTY, html, joined
+from frontend.figures.svg import Axis, chart, dot, element, label, padded, text, upright
+from frontend.markup import EMPTY
 
-WIDTH, LEFT, RIGHT, ROW = 520, 124, 104, 44
+WIDTH, LEFT, RIGHT, ROW = 520, 124, 416, 44
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,92 +27,48 @@ class MeasuredSession:
     worse: bool
 
 
-def _middle(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def sessions_svg(sessions: Sequence[MeasuredSession], unit: str) -> Markup:
     """A row for each session; nothing where no process has ended yet."""
     every = [value for each in sessions for value in (*each.base, *each.head)]
     if not every:
         return EMPTY
-    low, high = min(every), max(every)
-    pad = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
-    low, high = low - pad, high + pad
-    factor, name = numbers.scale_of(_middle(every), unit)
+    x = Axis(*padded(every, 0.06), LEFT, RIGHT)
+    factor, name = numbers.scale_of(median(every), unit)
     height = ROW * len(sessions) + 34
-
-    def x_of(value: float) -> float:
-        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
-
-    label = "; ".join(
-        f"{each.title}: base {numbers.quantity(_middle(each.base), unit) if each.base else 'nothing yet'}, head {numbers.quantity(_middle(each.head), unit) if each.head else 'nothing yet'}, {each.verdict}"
-        for each in sessions
-    )
-    parts = [
-        html(
-            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}">',
-            WIDTH,
-            WIDTH,
-            height,
-            label,
-        )
-    ]
-    for step in range(4):
-        at = low + (high - low) * step / 3
-        parts.append(
-            html(
-                '<path class="gl" d="M{:.1f} 4V{}"/><text x="{:.1f}" y="{}" text-anchor="middle">{}</text>',
-                x_of(at),
-                height - 22,
-                x_of(at),
-                height - 8,
-                numbers.significant(at / factor, 4),
-            )
-        )
-    parts.append(html('<text x="{}" y="{}">{}</text>', WIDTH - RIGHT + 30, height - 8, numbers.unit_text(name)))
+    parts: list[Markup] = []
+    for at in x.ticks(4):
+        parts.append(element("path", class_="gl", d=f"M{x(at):.1f} 4V{height - 22}"))
+        parts.append(text(x(at), height - 8, numbers.significant(at / factor, 4), text_anchor="middle"))
+    parts.append(text(RIGHT + 30, height - 8, numbers.unit_text(name)))
     for index, each in enumerate(sessions):
-        top = 6 + index * ROW
-        parts.append(
-            html(
-                '<text x="0" y="{}" class="lb">{}</text><text x="0" y="{}">{}</text>',
-                top + 14,
-                each.title,
-                top + 29,
-                each.sub,
-            )
-        )
-        for offset, arm, values, colour in (
-            (11, "A", each.base, "--c-line"),
-            (27, "B", each.head, "--reg" if each.worse else "--imp-line"),
-        ):
-            y = top + offset
-            paint = (
-                html('fill="var({})" fill-opacity=".8"', colour)
-                if each.counts
-                else html('fill="none" stroke="var(--qua-line)" stroke-width="1.3"')
-            )
-            parts.append(html('<text x="{}" y="{}" class="lb">{}</text>', LEFT - 16, y + 4, arm))
-            parts += [html('<circle cx="{:.1f}" cy="{}" r="4" {}/>', x_of(value), y, paint) for value in values]
-            if values:
-                parts.append(
-                    html(
-                        '<path d="M{:.1f} {}v16" stroke="var(--ink)" stroke-width="1.6"/>', x_of(_middle(values)), y - 8
-                    )
-                )
-        css = html(' style="fill:var(--reg-text)"') if each.counts and each.worse else EMPTY
-        parts.append(
-            html(
-                '<text x="{}" y="{}" class="lb"{}>{}</text><text x="{}" y="{}">{}</text>',
-                WIDTH - RIGHT + 12,
-                top + 14,
-                css,
-                each.verdict,
-                WIDTH - RIGHT + 12,
-                top + 29,
-                each.interval,
-            )
-        )
-    return joined([*parts, html("</svg>")])
+        parts += _row(each, 6 + index * ROW, x)
+    return chart(WIDTH, height, "; ".join(_said(each, unit) for each in sessions), parts)
+
+
+def _said(session: MeasuredSession, unit: str) -> str:
+    base, head = (numbers.quantity(median(arm), unit) if arm else "nothing yet" for arm in (session.base, session.head))
+    return f"{session.title}: base {base}, head {head}, {session.verdict}"
+
+
+def _row(session: MeasuredSession, top: int, x: Axis) -> list[Markup]:
+    """One session: its names, its two arms, and what came of it."""
+    red = "fill:var(--reg-text)" if session.counts and session.worse else None
+    return [
+        label(0, top + 14, session.title),
+        text(0, top + 29, session.sub),
+        *_arm("A", session.base, top + 11, x, session.counts, "--c-line"),
+        *_arm("B", session.head, top + 27, x, session.counts, "--reg" if session.worse else "--imp-line"),
+        label(RIGHT + 12, top + 14, session.verdict, style=red),
+        text(RIGHT + 12, top + 29, session.interval),
+    ]
+
+
+def _arm(name: str, values: Sequence[float], y: int, x: Axis, counts: bool, colour: str) -> list[Markup]:
+    """A dot for each process and a line at their median."""
+    full = {"fill": f"var({colour})", "fill_opacity": ".8"}
+    hollow = {"fill": "none", "stroke": "var(--qua-line)", "stroke_width": "1.3"}
+    parts = [label(LEFT - 16, y + 4, name)]
+    parts += [dot(x(value), y, 4, **(full if counts else hollow)) for value in values]
+    if values:
+        parts.append(upright(x(median(values)), y - 8, y + 8, "--ink", stroke_width="1.6"))
+    return parts

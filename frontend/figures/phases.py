@@ -1,7 +1,5 @@
 """Where the time of a step went: bars before and after, and the difference on a scale of its own."""
 
-# ruff: noqa: E501 (a line of markup or of data stays one line)
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
@@ -9,10 +7,12 @@ from math import floor, log10
 from markupsafe import Markup
 
 from frontend import numbers
-from frontend.markup import EMPTY, html, joined
+from frontend.figures.svg import chart, element, label, text
+from frontend.markup import EMPTY
 from frontend.words import PHASES
 
 WIDTH, LEFT, RIGHT = 480, 56, 78
+ROW = 46
 CHARACTER = 6.7  # px, the widest of usual fonts; pieces narrower than their name are named by the table only
 
 
@@ -57,101 +57,79 @@ def growth(phases: Sequence[PhaseBar]) -> list[tuple[PhaseBar, float]]:
     ]
 
 
-def _bar(
-    phases: Sequence[tuple[PhaseBar, float]], y: int, scale: float, total: float, after: str
-) -> tuple[Markup, float]:
-    parts: list[Markup] = []
-    x = float(LEFT)
-    for phase, size_ms in phases:
-        size = size_ms * scale
-        parts.append(
-            html(
-                '<rect x="{:.1f}" y="{}" width="{:.1f}" height="30" fill="var({})"><title>{} {}{}</title></rect>',
-                x,
-                y,
-                max(size - 1, 0.6),
-                phase.colour,
-                phase.label,
-                milliseconds(size_ms, total),
-                after,
-            )
-        )
-        text = f"{phase.label} {milliseconds(size_ms, total)}"
-        if size > 12 + CHARACTER * len(text):
-            parts.append(
-                html(
-                    '<text x="{:.1f}" y="{}" style="fill:var(--surface);font-weight:600">{}</text>', x + 6, y + 19, text
-                )
-            )
-        x += size
-    return joined(parts), x
+Pieces = Sequence[tuple[PhaseBar, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """How the times of one picture are written: all with the decimals that the longest deserves."""
+
+    longest: float
+    unit: str
+
+    def __call__(self, value: float) -> str:
+        return milliseconds(value, self.longest)
+
+    def with_unit(self, value: float) -> str:
+        return f"{self(value)} {self.unit}".rstrip()
 
 
 def phases_svg(phases: Sequence[PhaseBar], before: str, after: str, unit: str = "ms") -> Markup:
     """Two bars and what lies between them; one bar where there is no before."""
-    written = f" {unit}" if unit else ""
     ordered = in_order(phases)
     compared = [phase for phase in ordered if phase.before is not None]
     total_after = sum(phase.after for phase in ordered)
     total_before = sum(phase.before or 0.0 for phase in compared)
-    longest = max(total_after, total_before)
-    if longest <= 0:
+    written = _Numbers(max(total_after, total_before), unit)
+    if written.longest <= 0:
         return EMPTY
-    scale = (WIDTH - LEFT - RIGHT) / longest
+    scale = (WIDTH - LEFT - RIGHT) / written.longest
+    said = f"{after}: {numbers.quantity(total_after, unit)}"
+    now: Pieces = [(phase, phase.after) for phase in ordered]
+    if not compared:
+        return chart(WIDTH, 44, said, _row("step", after, now, 6, scale, written))
+    was: Pieces = [(phase, phase.before or 0.0) for phase in compared]
+    parts = _row("before", before, was, 6, scale, written) + _row("after", after, now, 6 + ROW, scale, written)
+    said = f"{before}: {numbers.quantity(total_before, unit)}; {said}"
+    if (total_after - total_before) / written.longest <= 0.005:
+        return chart(WIDTH, 96, said, parts)
     grown = sorted((phase for phase in compared if phase.change > 0), key=lambda phase: -phase.change)
-    difference = total_after - total_before
-    show_difference = bool(compared) and difference > 0 and difference / longest > 0.005
-    height = 44 if not compared else 168 if show_difference else 96
-    said = f"{before}: {numbers.quantity(total_before, unit)}; " if compared else ""
-    parts = [
-        html(
-            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}{}: {}">',
-            WIDTH,
-            WIDTH,
-            height,
-            said,
-            after,
-            numbers.quantity(total_after, unit),
-        )
+    parts += _difference([(phase, phase.change) for phase in grown], 6 + 2 * ROW, written)
+    return chart(WIDTH, 168, said, parts)
+
+
+def _row(title: str, sha: str, pieces: Pieces, y: int, scale: float, written: _Numbers) -> list[Markup]:
+    """A bar between its name and its total."""
+    bar, end = _bar(pieces, y, scale, written)
+    total = label(end + 7, y + 19, written.with_unit(sum(size for _, size in pieces)))
+    return [label(0, y + 13, title), text(0, y + 26, sha), *bar, total]
+
+
+def _difference(grown: Pieces, y: int, written: _Numbers) -> list[Markup]:
+    """What grew, on a scale of its own."""
+    gain = sum(size for _, size in grown)
+    bar, end = _bar(grown, y + 18, (WIDTH - LEFT - RIGHT) / gain, written)
+    return [
+        element("path", class_="gl", d=f"M0 {y + 6}H{WIDTH}"),
+        label(0, y + 31, "what"),
+        label(0, y + 44, "grew"),
+        *bar,
+        label(end + 7, y + 37, f"+{written.with_unit(gain)}", style="fill:var(--reg-text)"),
     ]
-    y = 6
-    rows = [("before", before, [(phase, phase.before or 0.0) for phase in compared], total_before)] if compared else []
-    rows.append(("after" if compared else "step", after, [(phase, phase.after) for phase in ordered], total_after))
-    for title, sha, pieces, total in rows:
-        bar, end = _bar(pieces, y, scale, longest, written)
+
+
+def _bar(pieces: Pieces, y: int, scale: float, written: _Numbers) -> tuple[list[Markup], float]:
+    """The pieces of a bar side by side, and where it ends."""
+    parts: list[Markup] = []
+    x = float(LEFT)
+    for phase, size in pieces:
+        width = size * scale
+        title = element("title", f"{phase.label} {written.with_unit(size)}")
         parts.append(
-            html(
-                '<text x="0" y="{}" class="lb">{}</text><text x="0" y="{}">{}</text>{}', y + 13, title, y + 26, sha, bar
-            )
+            element("rect", title, x=x, y=y, width=max(width - 1, 0.6), height=30, fill=f"var({phase.colour})")
         )
-        parts.append(
-            html(
-                '<text x="{:.1f}" y="{}" class="lb">{}{}</text>', end + 7, y + 19, milliseconds(total, longest), written
-            )
-        )
-        y += 46
-    if show_difference:
-        gain = sum(phase.change for phase in grown)
-        bar, end = _bar(
-            [(phase, phase.change) for phase in grown], y + 18, (WIDTH - LEFT - RIGHT) / gain, longest, written
-        )
-        parts.append(
-            html(
-                '<path class="gl" d="M0 {}H{}"/><text x="0" y="{}" class="lb">what</text><text x="0" y="{}" class="lb">grew</text>{}',
-                y + 6,
-                WIDTH,
-                y + 31,
-                y + 44,
-                bar,
-            )
-        )
-        parts.append(
-            html(
-                '<text x="{:.1f}" y="{}" class="lb" style="fill:var(--reg-text)">+{}{}</text>',
-                end + 7,
-                y + 37,
-                milliseconds(gain, longest),
-                written,
-            )
-        )
-    return joined([*parts, html("</svg>")])
+        words = f"{phase.label} {written(size)}"
+        if width > 12 + CHARACTER * len(words):
+            parts.append(text(x + 6, y + 19, words, style="fill:var(--surface);font-weight:600"))
+        x += width
+    return parts, x

@@ -3,241 +3,132 @@
 They need no script, cost microseconds, and follow the theme by themselves.
 """
 
-# ruff: noqa: E501 (a line of markup or of data stays one line)
-
 from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
 
 from markupsafe import Markup
 
+from backend.services.board.cell_detail import Sparkline
 from frontend import numbers
-from frontend.markup import EMPTY, html, joined
+from frontend.figures.svg import Axis, band, chart, dot, element, label, padded, spark, stroke, text, upright
+from frontend.markup import EMPTY, html
+
+COLOURS = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line", "quarantined": "--qua-line"}
+RAW = "--c-raw"
 
 
-def _points(pairs: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
-
-
-def sparkline(
-    values: Sequence[float],
-    *,
-    split: int | None = None,
-    band: tuple[float, float] | None = None,
-    width: int = 96,
-    height: int = 24,
-) -> Markup:
-    """A line; red from `split` on."""
+def sparkline(values: Sequence[float], *, width: int = 96, height: int = 24) -> Markup:
+    """A line, as wide as its values and as high as their spread."""
     if len(values) < 2:
         return EMPTY
     low, high = min(values), max(values)
-    if band is not None:
-        low, high = min(low, band[0]), max(high, band[1])
-    span = (high - low) or abs(high) or 1.0
-
-    def x_of(index: int) -> float:
-        return 2 + index * (width - 4) / (len(values) - 1)
-
-    def y_of(value: float) -> float:
-        return height - 3 - (value - low) / span * (height - 6)
-
-    parts = [
-        html(
-            '<svg class="spark" width="{}" height="{}" viewBox="0 0 {} {}" aria-hidden="true">',
-            width,
-            height,
-            width,
-            height,
-        )
-    ]
-    if band is not None:
-        top, bottom = y_of(band[1]), y_of(band[0])
-        parts.append(
-            html(
-                '<rect width="{}" y="{:.1f}" height="{:.1f}" fill="var(--c-band)"/>', width, top, max(1.0, bottom - top)
-            )
-        )
-    cut = len(values) if split is None else max(0, min(split, len(values)))
-    placed = [(x_of(i), y_of(v)) for i, v in enumerate(values)]
-    if cut > 1:
-        parts.append(
-            html('<polyline points="{}" fill="none" stroke="var(--c-line)" stroke-width="1.4"/>', _points(placed[:cut]))
-        )
-    if cut < len(values):
-        rest = placed[max(0, cut - 1) :]
-        parts.append(html('<polyline points="{}" fill="none" stroke="var(--reg)" stroke-width="1.8"/>', _points(rest)))
-    return joined([*parts, html("</svg>")])
+    x = Axis(0, len(values) - 1, 2, width - 2)
+    y = Axis(low, high if high > low else low + (abs(low) or 1.0), height - 3, 3)
+    points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
+    line = element("polyline", points=points, fill="none", stroke="var(--c-line)", stroke_width="1.4")
+    return spark(width, height, [line])
 
 
-def cell_trend(
-    values: Sequence[float],
-    states: Sequence[str],
-    *,
-    unit: str,
-    baseline: float | None,
-    band: tuple[float, float] | None,
-    gate: float | None,
-    chosen: int | None,
-    first: str,
-    last: str,
-    label: str,
-) -> Markup:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What the values of a series are held against, in the unit of its values."""
+
+    baseline: float | None = None
+    band: tuple[float, float] | None = None
+    gate: float | None = None
+
+
+def cell_trend(line: Sparkline, levels: Levels, *, unit: str, said: str) -> Markup:
     """The picture in the board's details: dots, the baseline's band, the gate, and a line at the chosen commit."""
+    values = [float(value) for value in line.value]
     if len(values) < 2:
         return EMPTY
-    width, height, right = 376, 86, 52
-    ends: list[float] = [*values, *(band or ()), *([gate] if gate is not None else [])]
-    low, high = min(ends), max(ends)
-    pad = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
-    low, high = low - pad, high + pad
-
-    def x_of(index: float) -> float:
-        return 6 + index * (width - right - 12) / (len(values) - 1)
-
-    def y_of(value: float) -> float:
-        return height - 18 - (value - low) / (high - low) * (height - 26)
-
-    parts = [
-        html(
-            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="{}">',
-            width,
-            width,
-            height,
-            label,
-        )
-    ]
-    if band is not None:
-        parts.append(
-            html(
-                '<rect width="{}" y="{:.1f}" height="{:.1f}" fill="var(--c-band)"/>',
-                width - right,
-                y_of(band[1]),
-                max(1.5, y_of(band[0]) - y_of(band[1])),
-            )
-        )
-    if gate is not None:
-        parts.append(
-            html('<path d="M0 {:.1f}H{}" stroke="var(--reg-text)" stroke-dasharray="3 3"/>', y_of(gate), width - right)
-        )
-    if chosen is not None:
-        parts.append(
-            html(
-                '<path d="M{:.1f} 4V{}" stroke="var(--focus)" stroke-width="1" stroke-opacity=".6"/>',
-                x_of(chosen),
-                height - 16,
-            )
-        )
-    colours = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line", "quarantined": "--qua-line"}
-    for index, (value, state) in enumerate(zip(values, states, strict=True)):
-        radius = 3.4 if index == chosen else 2.2
-        parts.append(
-            html(
-                '<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="var({})"/>',
-                x_of(index),
-                y_of(value),
-                radius,
-                colours.get(state, "--c-raw"),
-            )
-        )
+    width, height, right = 376, 86, 324
+    x = Axis(0, len(values) - 1, 6, right - 6)
+    gates = [] if levels.gate is None else [levels.gate]
+    y = Axis(*padded([*values, *(levels.band or ()), *gates], 0.06), height - 18, 8)
+    parts = [] if levels.band is None else [band(y(levels.band[1]), y(levels.band[0]), right)]
+    parts += [stroke(f"M0 {y(gate):.1f}H{right}", "--reg-text", stroke_dasharray="3 3") for gate in gates]
+    if line.here is not None:
+        parts.append(upright(x(line.here), 4, height - 16, "--focus", stroke_opacity=".6"))
+    for index, (value, state) in enumerate(zip(values, line.verdict, strict=True)):
+        radius = 3.4 if index == line.here else 2.2
+        parts.append(dot(x(index), y(value), radius, fill=f"var({COLOURS.get(state, RAW)})"))
+    shown = values[line.here if line.here is not None else -1]
     factor, _ = numbers.scale_of(values[-1], unit)
-    shown_at = y_of(values[chosen if chosen is not None else -1])
-    parts.append(
-        html(
-            '<text x="{}" y="{:.1f}" class="lb">{}</text>',
-            width - right + 4,
-            shown_at + 3,
-            numbers.significant(values[chosen if chosen is not None else -1] / factor),
-        )
-    )
-    if baseline is not None and abs(y_of(baseline) - shown_at) > 11:
-        parts.append(
-            html(
-                '<text x="{}" y="{:.1f}">{}</text>',
-                width - right + 4,
-                y_of(baseline) + 4,
-                numbers.significant(baseline / factor),
-            )
-        )
-    parts.append(html('<text x="0" y="{}">{}</text>', height - 3, first))
-    parts.append(html('<text x="{}" y="{}" text-anchor="end">{}</text></svg>', width - right, height - 3, last))
-    return joined(parts)
+    parts.append(label(right + 4, y(shown) + 3, numbers.significant(shown / factor)))
+    if levels.baseline is not None and abs(y(levels.baseline) - y(shown)) > 11:
+        parts.append(text(right + 4, y(levels.baseline) + 4, numbers.significant(levels.baseline / factor)))
+    parts.append(text(0, height - 3, line.sha[0][:7]))
+    parts.append(text(right, height - 3, line.sha[-1][:7], text_anchor="end"))
+    return chart(width, height, said, parts)
 
 
 def share_bar(share: float, width: int = 64, colour: str = "--reg") -> Markup:
     """A bar from zero to `share` of the width."""
-    size = max(0.0, min(1.0, share)) * width
-    return html(
-        '<svg width="{}" height="8" aria-hidden="true"><rect width="{:.0f}" height="8" fill="var({})"/></svg>',
-        width,
-        size,
-        colour,
-    )
+    size = round(max(0.0, min(1.0, share)) * width)
+    bar = element("rect", width=size, height=8, fill=f"var({colour})")
+    return element("svg", bar, width=width, height=8, aria_hidden="true")
 
 
 def coverage(have: int, of: int) -> Markup:
     """How many of how many were compared."""
-    share = have / of if of else 0.0
+    size = round(52 * have / of) if of else 0
     colour = "--c-line" if have == of else "--sus-line"
-    return html(
-        '<svg width="52" height="7" aria-hidden="true"><rect width="52" height="6" rx="1" fill="var(--line)"/><rect width="{:.0f}" height="6" rx="1" fill="var({})"/></svg> {} of {}',
-        52 * share,
-        colour,
-        have,
-        of,
-    )
+    bars = [
+        element("rect", width=52, height=6, rx=1, fill="var(--line)"),
+        element("rect", width=size, height=6, rx=1, fill=f"var({colour})"),
+    ]
+    return html("{} {} of {}", element("svg", *bars, width=52, height=7, aria_hidden="true"), have, of)
 
 
-def forest(
-    change: float | None,
-    low: float | None,
-    high: float | None,
-    gate: float,
-    word: str,
-    kind: str = "",
-    width: int = 236,
-) -> Markup:
+class Estimate(Protocol):
+    """A change of cost as a fraction, and the ends of its interval where one is known."""
+
+    @property
+    def change(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+def forest(it: Estimate, gate: float, word: str, kind: str = "", width: int = 236) -> Markup:
     """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate.
-    `word`: what the change is called."""
-    if change is None:
+    `word`: what the change is called; `kind`: the verdict that colours it."""
+    if it.change is None:
         return EMPTY
     reach = max(gate * 2.8, 1e-9)
-
-    def x_of(cost: float) -> float:
-        return width / 2 - max(-reach, min(reach, cost)) / reach * (width / 2 - 6)
-
-    colour = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line"}.get(kind, "--c-raw")
-    words = f"{numbers.percent(change)} {word}" + (
-        f", interval {numbers.interval(low, high)} of cost" if low is not None and high is not None else ""
-    )
+    x = Axis(-reach, reach, width - 6, 6)
+    colour = COLOURS.get(kind, RAW)
+    said = f"{numbers.percent(it.change)} {word}"
     parts = [
-        html(
-            '<svg class="spark" width="{}" height="18" viewBox="0 0 {} 18" role="img" aria-label="{}"><rect x="{:.1f}" width="{:.1f}" height="18" fill="var(--line)" fill-opacity=".6"/><path d="M{} 0v18" stroke="var(--line-2)"/>',
-            width,
-            width,
-            words,
-            x_of(gate),
-            x_of(-gate) - x_of(gate),
-            width / 2,
-        )
+        element("rect", x=x(gate), width=x(-gate) - x(gate), height=18, fill="var(--line)", fill_opacity=".6"),
+        upright(width / 2, 0, 18, "--line-2"),
     ]
-    if low is not None and high is not None and abs(change) <= reach:
-        parts.append(
-            html('<path d="M{:.1f} 9H{:.1f}" stroke="var({})" stroke-width="2"/>', x_of(high), x_of(low), colour)
-        )
-    if abs(change) > reach:
-        at, turn = (2, "l7-4.5v9z") if change > 0 else (width - 2, "l-7-4.5v9z")
-        text_at, anchor = (13, "start") if change > 0 else (width - 13, "end")
-        parts.append(
-            html(
-                '<path d="M{} 9{}" fill="var({})"/><text x="{}" y="12.5" text-anchor="{}">off scale</text>',
-                at,
-                turn,
-                colour,
-                text_at,
-                anchor,
-            )
-        )
-    else:
-        parts.append(html('<circle cx="{:.1f}" cy="9" r="3.4" fill="var({})"/>', x_of(change), colour))
-    return joined([*parts, html("</svg>")])
+    off_scale = abs(it.change) > reach
+    if it.low is not None and it.high is not None:
+        said += f", interval {numbers.interval(it.low, it.high)} of cost"
+        if not off_scale:
+            left, right = (x(max(-reach, min(reach, end))) for end in (it.high, it.low))
+            parts.append(stroke(f"M{left:.1f} 9H{right:.1f}", colour, stroke_width=2))
+    parts.append(_off_scale(it.change > 0, width, colour) if off_scale else _middle(x(it.change), colour))
+    return spark(width, 18, parts, said)
+
+
+def _middle(x: float, colour: str) -> Markup:
+    return dot(x, 9, 3.4, fill=f"var({colour})")
+
+
+def _off_scale(slower: bool, width: int, colour: str) -> Markup:
+    """An arrow at the edge beyond which the change lies."""
+    edge, turn, words_at, anchor = (
+        (2, "l7-4.5v9z", 13, "start") if slower else (width - 2, "l-7-4.5v9z", width - 13, "end")
+    )
+    arrow = element("path", d=f"M{edge} 9{turn}", fill=f"var({colour})")
+    return html("{}{}", arrow, text(words_at, 12.5, "off scale", text_anchor=anchor))
 
 
 def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float], unit: str) -> Markup:
@@ -246,79 +137,50 @@ def distribution(samples: Sequence[Sequence[float]], processes: Sequence[float],
     if not every:
         return EMPTY
     dots = sorted(processes) or [every[len(every) // 2]]
-    middle = dots[len(dots) // 2] if len(dots) % 2 else (dots[len(dots) // 2 - 1] + dots[len(dots) // 2]) / 2
-    # A few far outliers would squeeze everything else: the axis ends three spreads of the middle half beyond it.
+    middle = median(dots)
+    width, height, top, bottom = 470, 180, 34, 156
+    x = Axis(*_visible_range(every, dots), 8, width - 8)
+    inside = [value for value in every if x.low <= value < x.high]
+    parts = [*_histogram(inside, x, bottom, bottom - top - 26)]
+    parts += [dot(x(value), top + 6, 4, fill="var(--reg)", fill_opacity=".8") for value in dots]
+    parts.append(upright(x(middle), top - 8, bottom, "--ink", stroke_width="1.4"))
+    factor, name = numbers.scale_of(middle, unit)
+    words = f"median {numbers.significant(middle / factor, 4)} {numbers.unit_text(name)}"
+    anchor = "start" if x(middle) < 60 else "end" if x(middle) > width - 60 else "middle"
+    parts.append(label(x(middle), top - 14, words, text_anchor=anchor))
+    for value, anchor in zip(x.ticks(5), ("start", "middle", "middle", "middle", "end"), strict=True):
+        parts.append(text(x(value), height - 6, numbers.significant(value / factor, 4), text_anchor=anchor))
+    if outside := len(every) - len(inside):
+        parts.append(text(width - 8, top - 14, f"{outside} further out", text_anchor="end"))
+    parts.append(stroke(f"M8 {bottom}H{width - 8}", "--line-2"))
+    said = f"Distribution of {len(every)} samples in {len(dots)} processes, median {numbers.quantity(middle, unit)}"
+    return chart(width, height, said, parts)
+
+
+def _visible_range(every: Sequence[float], dots: Sequence[float]) -> tuple[float, float]:
+    """The range of sorted samples that is shown: all, or three spreads of the middle half beyond it, since a few far
+    outliers would squeeze everything else. Holds every dot."""
     quarter, three_quarters = every[len(every) // 4], every[len(every) * 3 // 4]
     reach = 3 * (three_quarters - quarter)
-    low, high = min(max(every[0], quarter - reach), dots[0]), max(min(every[-1], three_quarters + reach), dots[-1])
-    pad = (high - low) / 25 or abs(high) * 0.01 or 1.0
-    low, high = low - pad, high + pad
-    width, height, top, bottom, bins = 470, 180, 34, 24, 40
+    low, high = max(every[0], quarter - reach), min(every[-1], three_quarters + reach)
+    return padded([low, high, *dots], 1 / 25)
 
-    def x_of(value: float) -> float:
-        return 8 + (value - low) / (high - low) * (width - 16)
 
+def _histogram(values: Sequence[float], x: Axis, bottom: float, tallest: float, bins: int = 40) -> list[Markup]:
     counts = [0] * bins
-    for value in every:
-        if low <= value < high:
-            counts[int((value - low) / (high - low) * bins)] += 1
-    outside = len(every) - sum(counts)
-    tallest, step = max(counts) or 1, (width - 16) / bins
-    parts = [
-        html(
-            '<svg class="ch" style="max-width:{}px" viewBox="0 0 {} {}" role="img" aria-label="Distribution of {} samples in {} processes, median {}">',
-            width,
-            width,
-            height,
-            len(every),
-            len(dots),
-            numbers.quantity(middle, unit),
+    for value in values:
+        counts[int((value - x.low) / (x.high - x.low) * bins)] += 1
+    step, most = (x.end - x.start) / bins, max(counts) or 1
+    return [
+        element(
+            "rect",
+            x=x.start + index * step + 0.5,
+            y=bottom - number / most * tallest,
+            width=step - 1,
+            height=number / most * tallest,
+            fill="var(--c-bwd)",
+            fill_opacity=".75",
         )
+        for index, number in enumerate(counts)
+        if number
     ]
-    for index, number in enumerate(counts):
-        if number:
-            size = number / tallest * (height - top - bottom - 26)
-            parts.append(
-                html(
-                    '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="var(--c-bwd)" fill-opacity=".75"/>',
-                    8 + index * step + 0.5,
-                    height - bottom - size,
-                    step - 1,
-                    size,
-                )
-            )
-    for value in dots:
-        parts.append(
-            html('<circle cx="{:.1f}" cy="{}" r="4" fill="var(--reg)" fill-opacity=".8"/>', x_of(value), top + 6)
-        )
-    factor, name = numbers.scale_of(middle, unit)
-    parts.append(
-        html('<path d="M{:.1f} {}V{}" stroke="var(--ink)" stroke-width="1.4"/>', x_of(middle), top - 8, height - bottom)
-    )
-    anchor = "start" if x_of(middle) < 60 else "end" if x_of(middle) > width - 60 else "middle"
-    parts.append(
-        html(
-            '<text x="{:.1f}" y="{}" text-anchor="{}" class="lb">median {} {}</text>',
-            x_of(middle),
-            top - 14,
-            anchor,
-            numbers.significant(middle / factor, 4),
-            numbers.unit_text(name),
-        )
-    )
-    for index in range(5):
-        value = low + (high - low) * index / 4
-        anchor = "start" if index == 0 else "end" if index == 4 else "middle"
-        parts.append(
-            html(
-                '<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>',
-                x_of(value),
-                height - 6,
-                anchor,
-                numbers.significant(value / factor, 4),
-            )
-        )
-    if outside:
-        parts.append(html('<text x="{}" y="{}" text-anchor="end">{} further out</text>', width - 8, top - 14, outside))
-    parts.append(html('<path d="M8 {}H{}" stroke="var(--line-2)"/></svg>', height - bottom, width - 8))
-    return joined(parts)

@@ -6,7 +6,7 @@ cost twenty.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -238,73 +238,53 @@ def _settled(trend: Trend) -> list[float | None]:
     return values
 
 
-def _lines(trend: Trend, factor: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Shapes and labels: gate, anchor, change points with their suspect range, environment changes."""
-    shapes: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
+Drawn = dict[str, Any]
 
-    def level(value: float, label: str, colour: str, text_colour: str, dash: str) -> None:
-        y = value / factor
-        shapes.append(
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": y,
-                "y1": y,
-                "line": {"color": colour, "width": 1.2, "dash": dash},
-            }
-        )
-        notes.append(
-            _note(label, x=1, xref="paper", y=y, xanchor="left", colour=text_colour)
-            | {"xshift": 6, "yanchor": "middle"}
-        )
 
+def _lines(trend: Trend, factor: float) -> tuple[list[Drawn], list[Drawn]]:
+    """Shapes and labels: gate, anchor, reference, environment changes, change points with their suspect range."""
+    drawn = [*_levels(trend, factor), *map(_marker, trend.markers), *map(_step, trend.steps)]
+    return [shape for shapes, _ in drawn for shape in shapes], [note for _, note in drawn]
+
+
+def _levels(trend: Trend, factor: float) -> Iterator[tuple[list[Drawn], Drawn]]:
+    """Lines from edge to edge, named at their end."""
     if trend.gate is not None:
-        level(trend.gate, f"gate {numbers.significant(trend.gate / factor)}", "--reg-text", "--reg-text", "dash")
+        yield _level("gate", trend.gate / factor, "--reg-text", "--reg-text", "dash")
     if trend.anchor is not None:
-        level(trend.anchor, f"anchor {numbers.significant(trend.anchor / factor)}", CYAN, "--ink-2", "dot")
+        yield _level("anchor", trend.anchor / factor, CYAN, "--ink-2", "dot")
     if trend.reference is not None:
         value, name = trend.reference
-        said = f"{html.escape(name)} {numbers.significant(value / factor)}"
-        level(value, said, "--accent", "--accent", "longdash")
+        shapes, note = _level(html.escape(name), value / factor, "--accent", "--accent", "longdash")
         # At the other end than gate and anchor, which may lie on the same level.
-        notes[-1] |= {"x": 0, "yanchor": "bottom", "yshift": 1}
-    for marker in trend.markers:
-        shapes.append(_upright(marker.at - 0.5, AMBER, "dash", 1.2))
-        notes.append(
-            _note(f"◆ {html.escape(marker.label)}", x=marker.at - 0.5, y=1.0, xanchor="left", colour="--sus-text")
-        )
-    for step in trend.steps:
-        colour = GREY if step.accepted else AMBER if step.doubtful else RED if step.worse else CYAN
-        at = step.at - 0.5
-        if step.range_from < at:
-            shapes.append(
-                {
-                    "type": "rect",
-                    "yref": "paper",
-                    "y0": 0,
-                    "y1": 1,
-                    "x0": step.range_from,
-                    "x1": at,
-                    "fillcolor": f"{colour}/0.09",
-                    "line": {"width": 0},
-                    "layer": "below",
-                }
-            )
-        shapes.append(_upright(at, colour, "solid", 1.6))
-        ink = "--ink-2" if step.accepted else "--sus-text" if step.doubtful else None
-        note = _note(
-            html.escape(step.label),
-            x=at,
-            y=1.0,
-            xanchor="center",
-            colour=ink or ("--reg-ink" if step.worse else "--imp-ink"),
-        )
-        box = {} if ink else {"bgcolor": RED if step.worse else "--imp"}
-        notes.append(note | box | {"borderpad": 3, "yanchor": "bottom", "yshift": 17})
-    return shapes, notes
+        yield shapes, note | {"x": 0, "yanchor": "bottom", "yshift": 1}
+
+
+def _level(name: str, y: float, colour: str, ink: str, dash: str) -> tuple[list[Drawn], Drawn]:
+    ends = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y}
+    note = _note(f"{name} {numbers.significant(y)}", x=1, xref="paper", y=y, xanchor="left", colour=ink)
+    return [ends | {"line": {"color": colour, "width": 1.2, "dash": dash}}], note | {"xshift": 6, "yanchor": "middle"}
+
+
+def _marker(marker: Marker) -> tuple[list[Drawn], Drawn]:
+    at = marker.at - 0.5
+    note = _note(f"◆ {html.escape(marker.label)}", x=at, y=1.0, xanchor="left", colour="--sus-text")
+    return [_upright(at, AMBER, "dash", 1.2)], note
+
+
+def _step(step: ChangeMark) -> tuple[list[Drawn], Drawn]:
+    """A change point, and the range of commits that may have caused it."""
+    colour = GREY if step.accepted else AMBER if step.doubtful else RED if step.worse else CYAN
+    at = step.at - 0.5
+    shapes = [_upright(at, colour, "solid", 1.6)]
+    if step.range_from < at:
+        area = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": step.range_from, "x1": at}
+        shapes.insert(0, area | {"fillcolor": f"{colour}/0.09", "line": {"width": 0}, "layer": "below"})
+    quiet = "--ink-2" if step.accepted else "--sus-text" if step.doubtful else None
+    ink = quiet or ("--reg-ink" if step.worse else "--imp-ink")
+    note = _note(html.escape(step.label), x=at, y=1.0, xanchor="center", colour=ink)
+    box = {} if quiet else {"bgcolor": RED if step.worse else "--imp"}
+    return shapes, note | box | {"borderpad": 3, "yanchor": "bottom", "yshift": 17}
 
 
 def _upright(x: float, colour: str, dash: str, width: float) -> dict[str, Any]:

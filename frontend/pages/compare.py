@@ -267,7 +267,7 @@ def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] 
         words=words,
         change=html('<span class="{}">{} {}</span>', css, glyph, numbers.percent(row.change)),
         interval=numbers.interval(row.low, row.high),
-        forest=forest(row.change, row.low, row.high, gate, word, row.verdict),
+        forest=forest(row, gate, word, row.verdict),
         note=note,
     )
 
@@ -278,7 +278,7 @@ def suite_row(mean: service.SuiteMean, gate: float) -> SuiteRow:
         coverage=coverage(mean.compared, mean.gates),
         change=change_mark(mean.change, firm=bool(mean.low and mean.high and mean.low * mean.high > 0)),
         interval=numbers.interval(mean.low, mean.high),
-        forest=forest(mean.change, mean.low, mean.high, gate, "slower" if (mean.change or 0) > 0 else "faster"),
+        forest=forest(mean, gate, "slower" if (mean.change or 0) > 0 else "faster"),
         mean=mean,
     )
 

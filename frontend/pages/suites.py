@@ -210,9 +210,7 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
         change=numbers.cost_change(it.change),
         interval=interval,
         forest=forest(
-            it.change,
-            it.low,
-            it.high,
+            it,
             gate,
             "" if it.change is None else change_word(it.unit, it.direction, it.change),
             it.verdict,

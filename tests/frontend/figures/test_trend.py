@@ -1,5 +1,7 @@
 """The trend as data."""
 
+from typing import NamedTuple
+
 from frontend.figures.phases import PhaseBar, growth, phases_svg
 from frontend.figures.small import distribution, forest, sparkline
 from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text, trend_figure
@@ -126,13 +128,19 @@ def test_the_picture_of_phases_says_its_totals() -> None:
     assert "<9f3c2e1>" not in picture
 
 
+class Change(NamedTuple):
+    change: float | None
+    low: float | None = None
+    high: float | None = None
+
+
 def test_small_pictures_survive_flat_and_missing_data() -> None:
     assert str(sparkline([])) == ""
     assert "polyline" in str(sparkline([1.0, 1.0, 1.0]))
     assert str(distribution([], [], "ms")) == ""
     assert "median" in str(distribution([[1.0, 1.0]], [1.0], "ms"))
-    assert str(forest(None, None, None, 0.1, "slower")) == ""
-    assert "off scale" in str(forest(0.9, 0.8, 1.0, 0.1, "slower"))
+    assert str(forest(Change(None), 0.1, "slower")) == ""
+    assert "off scale" in str(forest(Change(0.9, 0.8, 1.0), 0.1, "slower"))
 
 
 def test_one_hostile_text_of_a_column_is_escaped_and_the_others_stay_as_they_are() -> None:
