@@ -21,7 +21,6 @@ Secret = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Slug = Annotated[str, StringConstraints(max_length=200, pattern=shapes.SLUG)]
 Branch = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]
 # A commit as a person writes it: the whole id or its beginning.
-Sha = Annotated[str, StringConstraints(pattern=shapes.SHA)]
 
 RunId = Annotated[str, Path(pattern=shapes.RUN_ID, description="the run's id, best a ULID")]
 WorkerName = Annotated[str, Path(min_length=1, max_length=100, pattern=PLAIN)]

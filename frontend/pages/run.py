@@ -31,7 +31,6 @@ router = APIRouter(include_in_schema=False)
 MANY_METRICS = 40  # from here on the page opens with the gates and what moved
 FEW_RESULTS, PHASES_FIRST = 4, 3
 GOING = ("queued", "leased", "running")
-STEPS = ("checkout", "setup", "execute", "deliver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,9 +140,3 @@ def trim_mirrors(directory: Path, limit_bytes: int) -> list[str]:
     if removed:
         log.info("mirrors: %d of repositories not used lately were removed to stay within the limit", len(removed))
     return removed
-
-
-def clear(caches: Iterable[Cache]) -> None:
-    """Gives back all that can be made again."""
-    for cache in caches:
-        cache.trim(0)

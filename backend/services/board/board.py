@@ -27,7 +27,6 @@ __all__ = [
     "Summary",
     "load_board",
     "load_cell",
-    "load_summary",
     "opens_with_moves",
 ]
 
@@ -74,11 +73,6 @@ def opens_with_moves(c: Connection, query: BoardQuery, *, now: datetime | None =
         return False
     span = _span(c, scope, query, time_range(query.range, query.since, query.until, now=now or datetime.now(UTC)))
     return not span.empty and begins_out_of_sight(c, scope, query, span)
-
-
-def load_summary(c: Connection, project: str, *, testbed: str | None = None, now: datetime | None = None) -> Summary:
-    """The summary strip alone, for a live page that has its grid already."""
-    return _summary(c, find_scope(c, project, None, testbed), now or datetime.now(UTC))[1]
 
 
 def _span(c: Connection, scope: QueryScope, query: BoardQuery, asked: TimeRange) -> Span:

@@ -14,7 +14,6 @@ from backend.services.board.board import (
     CellState,
     load_board,
     load_cell,
-    load_summary,
     opens_with_moves,
 )
 from backend.services.board.jsonable import dump
@@ -264,7 +263,7 @@ def test_summary_counts_what_needs_people(history: Any, board: Any) -> None:
     assert (summary.open_regressions, summary.alarms_told, summary.alarms_right) == (0, 1, 1), "the fix closed it"
     assert summary.last_result_at is not None
     history.execute("UPDATE regression SET state = 'confirmed'")
-    assert load_summary(history.connection, PROJECT).unowned == 1
+    assert load_board(history.connection, QUERY).summary.unowned == 1
 
 
 def test_json_is_column_shaped_and_complete(board: Any) -> None:
