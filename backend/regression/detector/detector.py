@@ -30,7 +30,7 @@ BLOCK = 128
 """Runs that are watched at a time, at most."""
 SUSPECT_RUNS = 12
 """The model is not refitted on the first runs of what looks like a change."""
-DRIFT_EVERY = 10
+DRIFT_EVERY = 5
 MOST_BEYOND_MEMORY = 39
 """So many runs more than the policy remembers are kept until the oldest are dropped."""
 MIXED = 2.5

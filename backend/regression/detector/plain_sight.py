@@ -29,7 +29,7 @@ NEARLY, WIDTHS = 0.9, 1.5
 """Five runs are worth a thought where they are off by nearly what counts, and by so many times their middle half."""
 NEEDED = SIDE + LENGTHS[-1]
 """Newest runs that tell whether a closer look is worth it."""
-REFERENCES = ((20, 4.0), (10, 5.0), (5, 6.0))
+REFERENCES = ((20, 4.5), (10, 5.5), (5, 7.0))
 """Runs before a step, and how many standard deviations it must be: the fewer they are, the less they tell of noise."""
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
