@@ -1,5 +1,6 @@
 """After any past of the generators a step of 20 % is told within eight commits, or the series says why it is not."""
 
+import hostile_pasts
 import never_blind
 import numpy as np
 import pytest
@@ -30,3 +31,8 @@ def test_the_band_after_a_told_step_is_that_of_the_runs_since():
             own = past.x[past.at :]
             low, high = detector.model.band(never_blind.POLICY.alpha)
             assert max(high, -low) <= np.abs(own - np.median(own)).max() + 0.25, past.name
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_a_step_after_a_hostile_past_is_told_or_the_series_says_why_not(number):
+    assert hostile_pasts.answer(hostile_pasts.past(number)) != "silent"
