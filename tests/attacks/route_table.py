@@ -73,7 +73,7 @@ SEE_PRIVATE = (
 NAMES: Mapping[str, str] = {
     "project": MINE, "run_id": RUN, "session_id": ULID, "bisection_id": ULID, "backfill_id": ULID, "sha": sha(0),
     "format": "csv", "name": WORKER, "number": "7", "suite": "tinygpt", "secret": "invented", "token_id": "99999",
-    "rule_id": "99999",
+    "rule_id": "99999", "wanted": "csv",
     "version": "0", "path": "x", "sign_in_id": "0" * 16,
     "login": "somebody@example.org", "provider": "nowhere",
 }  # fmt: skip
@@ -90,7 +90,7 @@ OF_A_PROJECT = {
     "/api/v1/github/outbox", "/api/v1/import/{format}", "/board", "/board/patch", "/board/cell", "/regressions",
     "/regressions.atom", "/series", "/suites", "/suites/{suite:path}", "/compare", "/rule", "/search", "/pull-requests",
     "/measuring", "/settings", "/settings/members", "/settings/notifications", "/settings/audit",
-    "/api/v1/audit", "/workers",
+    "/api/v1/audit", "/workers", "/connect", "/regressions.{wanted}", "/series.{wanted}", "/compare.{wanted}",
 }  # fmt: skip
 BODIES: Mapping[str, Any] = {
     "/api/v1/run-requests": {"project": MINE, "commit": "main"},
@@ -124,6 +124,9 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/regressions/{regression_id}/bisect": {"action": "start"},
     "/regressions/{regression_id}/split": {"onset": "0"},
     "/regressions/{regression_id}/merge": {"into": "2000000000"},
+    "/connect": {"project": MINE},
+    "/connect/secret": {"project": MINE},
+    "/connect/run": {"project": MINE},
     "/settings/sync": {"project": MINE},
     "/settings/github": {"project": MINE},
     "/settings/policy/preview": {"project": MINE, "name": "min_change", "value": "5"},

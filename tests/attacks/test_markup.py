@@ -202,7 +202,7 @@ def test_a_file_of_a_run_is_downloaded_and_never_shown(server: LiveServer, name:
 
 def is_page(path: str) -> bool:
     """Whether it is one by itself, and no piece or file."""
-    pieces = (".svg", ".atom", ".ico", ".txt", "/patch", "/cell", "/live", "/healthz", "/readyz")
+    pieces = (".svg", ".atom", ".csv", ".ico", ".txt", "/patch", "/cell", "/live", "/healthz", "/readyz")
     return not path.partition("?")[0].endswith(pieces)
 
 
