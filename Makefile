@@ -25,6 +25,7 @@ setup: $(VENV)/installed-dev  ## set up the virtual environment, development too
 
 test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board")
 	@$(PYTHON) tests/provide_chromium.py
+	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(MAKE) --no-print-directory lint
 	@$(PYTHON) -m pytest -n 2 $(ARGS)
 
@@ -51,6 +52,7 @@ simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through
 	@$(PYTHON) -m tests.scale.simulate $(ARGS)
 
 scale: $(VENV)/installed-dev  ## several processes of each kind, a replica, PgBouncer: each killed while results come in (ARGS="--seconds 10")
+	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(PYTHON) -m tests.cluster.run $(ARGS)
 
 format: $(VENV)/installed-dev  ## put every file into the common format

@@ -27,6 +27,7 @@ import psycopg
 from sqlalchemy import create_engine
 
 from backend.services.base import access
+from tests.provide_pgbouncer import LIBRARIES, pgbouncer
 from tidemark import database
 from tidemark.machine import ports
 from tidemark.machine.account import installed_at, servers_home
@@ -36,7 +37,7 @@ from tidemark.machine.processes import Process, descendants, end, identify, star
 from tidemark.machine.valkey import EmbeddedValkey
 
 PGBOUNCER_MISSING = (
-    "PgBouncer is not installed (Debian: apt-get install pgbouncer), so every process connects to PostgreSQL directly"
+    "PgBouncer is not installed (on Debian `make test` unpacks one), so every process connects to PostgreSQL directly"
 )
 CADDY = Path(sys.executable).with_name("caddy")
 PASSWORD = "of-this-drill-alone"
@@ -44,10 +45,6 @@ COMMAND = (sys.executable, "-P", "-m", "tidemark")
 RESTART_S = 0.5
 PATIENCE_S = 60.0
 SYNCHRONOUS = "synchronous_standby_names"
-
-
-def pgbouncer() -> str | None:
-    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 @dataclass
@@ -163,8 +160,10 @@ class Cluster:
         account = servers_home(DataDirectory(self.directory / "primary")).account
         assert self.pgbouncer is not None
         return start(
-            [self.pgbouncer, str(self._pool_file)], environment={"PATH": "/usr/bin"}, output=output, account=account
-        )
+            [str(self.pgbouncer), str(self._pool_file)],
+            environment={"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(LIBRARIES)},
+            output=output, account=account,
+        )  # fmt: skip
 
     @property
     def _pool_file(self) -> Path:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.servers import PGBOUNCER_MISSING, pgbouncer
+from tests.cluster.servers import PGBOUNCER_MISSING
+from tests.provide_pgbouncer import pgbouncer
 
 ROOT = Path(__file__).parents[2]
 
