@@ -16,7 +16,6 @@ from frontend.pages import (
     notifications,
     overview,
     pull_requests,
-    regression,
     regressions,
     rule,
     run,
@@ -28,6 +27,8 @@ from frontend.pages import (
 from frontend.pages.errors import problem_page
 from frontend.pages.people import account, audit, members, welcome
 from frontend.pages.project import connect, settings
+from frontend.pages.regression import actions
+from frontend.pages.regression import page as regression
 from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
 
@@ -46,6 +47,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         board,
         regressions,
         regression,
+        actions,
         series,
         suites,
         run,

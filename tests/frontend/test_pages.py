@@ -288,23 +288,6 @@ def test_strangers_cannot_act(loom: Site) -> None:
     assert guilty_regression(loom)["owner"] is None
 
 
-def test_a_bisection_is_asked_for_by_who_may_and_refused_in_words(loom: Site) -> None:
-    number = guilty_regression(loom)["id"]
-    address = f"/regressions/{number}/bisect"
-    assert httpx.post(loom.url + address, data={"action": "start"}).status_code == 401
-    session = httpx.Client(base_url=loom.url, follow_redirects=True, headers={"Accept": "text/html"})
-    session.get(loom.sign_in_link())
-    token = re.search(r'<meta name="csrf" content="([^"]+)"', session.get(f"/regressions/{number}").text)
-    assert token is not None
-    form = {"csrf_token": token[1]}
-    without = session.post(address, data={"action": "start"}, headers={"Origin": loom.url})
-    assert without.status_code == 403
-    refused = session.post(address, data=form | {"action": "start"}, headers={"Origin": loom.url})
-    assert refused.status_code == 409
-    assert "the only commit after the last good one" in refused.text
-    assert session.post(address, data=form | {"action": "dance"}, headers={"Origin": loom.url}).status_code == 400
-
-
 def test_only_what_moved_keeps_each_metric_in_its_own_column(own_site: Site, tmp_path: Any) -> None:
     commits = history.make_repository(tmp_path / "two", 16)
     own_site.add_project("a/two", tmp_path / "two", commits)

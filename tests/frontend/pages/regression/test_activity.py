@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backend.services.triage.views import RegressionEvent
-from frontend.pages.regression import line_of
+from frontend.pages.regression.activity import line_of
 
 SHA = "819ec500fd87376a4077c609b08a6be0a5b2cac8"
 NAMED = ' <span class="mono">819ec50</span>'
