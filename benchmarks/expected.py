@@ -21,11 +21,11 @@ CPU = "cpu"
 START_S = {Preset.CPU: 3.0, Preset.SMOKE: 12.0, Preset.FULL: 30.0}
 """Estimate of one process: start of torch, check, warm-up, measuring, and the readings before and after."""
 COMPILING_S = {"inductor": 50.0, "flex": 25.0, "best": 25.0}
-"""What compiling adds, by backend."""
+"""Seconds that compiling adds, by backend."""
 COMPILING_A_KERNEL_S = 20.0
 AUTOTUNING_S = 150.0
 SWEEP_S = 15.0
-"""What a sweep of sizes over ranks takes besides its seconds per size."""
+"""Seconds of a sweep of sizes over ranks besides those of each size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Benchmark:
     signature: str | None = None
     """The plug-in point, as documentation; None where the benchmark measures the machine, not a project's code."""
     builtin: str | None = None
-    """What runs where no implementation is plugged in."""
+    """The built-in implementation, used where none is plugged in."""
     chooses: tuple[str, ...] = ()
     """Keys of the variant that choose among what is built in; with an implementation plugged in they say nothing."""
     distributed: bool = False

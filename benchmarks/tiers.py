@@ -15,7 +15,7 @@ from benchmarks.registry import BY_ID, Selected
 from benchmarks.spec import Preset
 
 MACHINE = "NVIDIA H200"
-"""What the minutes of a tier are meant for: one of them."""
+"""The GPU that the minutes of a tier are meant for."""
 
 HEADLINES = {
     "gpt.train/gpt2-124m-bf16": 3,
@@ -33,13 +33,13 @@ OF_THE_NIGHT = {
     "attn.train/sdpa_cudnn-causal-8192-128": 1,
     "moe.layer/mixtral-16384-grouped_mm-8-2-uniform-bf16": 1,
 }
-"""What published figures speak of, besides."""
+"""Cases that published figures speak of, measured as well."""
 
 TOO_DEAR = frozenset({("compile.cold", "mode", "max-autotune-no-cudagraphs")})
-"""What no night waits for: minutes of tuning, to be told how long tuning takes. The full preset has it."""
+"""Minutes of tuning, which no night waits for; the full preset has it."""
 
 SIZES = frozenset({"length", "batch", "tokens", "side", "ranks", "experts", "top_k", "rows", "columns", "placement"})
-"""What a variant says of its size: one size stands for the others."""
+"""Parts of a variant that are its size: one size stands for the others."""
 
 Feature = tuple[str, ...]
 

@@ -103,7 +103,7 @@ def moved_in_time(detail: RegressionDetail) -> bool:
 
 
 def memory_panel(detail: RegressionDetail) -> MemoryPanel | None:
-    """What is allocated, where memory changed and time did not."""
+    """The allocated memory before and after, where memory changed and time did not."""
     rows = []
     for each in detail.allocated:
         if each.before is None or each.after is None:

@@ -57,7 +57,7 @@ class Here:
         return f"{self.path}?{query}" if query else self.path
 
     def file(self, ending: str) -> str:
-        """What this page lists, as a file."""
+        """The address of this page's list as a file."""
         path, _, query = self().partition("?")
         return f"{path}.{ending}?{query}" if query else f"{path}.{ending}"
 

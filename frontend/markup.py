@@ -22,7 +22,7 @@ def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
 
 
 def made_by_template(text: str) -> Markup:
-    """What Jinja or a writer that escapes by itself (`frontend.grid`) has written."""
+    """Markup that Jinja or a writer that escapes by itself (`frontend.grid`) has made."""
     return Markup(text)
 
 

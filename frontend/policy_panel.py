@@ -44,7 +44,7 @@ class PolicyPanel:
     """Every one that can be changed, with its value in force."""
     points_per_week: int
     evidence: str
-    """What the load makes of it; empty where it makes nothing."""
+    """The evidence that the load asks for, in words; empty where it asks for none."""
     budget: str
     rejudging: Progress | None
     rejudging_late: int

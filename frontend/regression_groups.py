@@ -12,7 +12,7 @@ from backend.services.triage.views import Regression
 
 
 class By(StrEnum):
-    """What the rows of a group share."""
+    """The field that the rows of a group share."""
 
     ONSET = "onset"  # the groups are those of what a person has to do; rows of one onset stand together
     AUTHOR = "author"
@@ -21,7 +21,7 @@ class By(StrEnum):
 
 
 class Sort(StrEnum):
-    """What stands first in a group."""
+    """The order within a group."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -57,7 +57,7 @@ def began(regression: Regression) -> datetime:
 
 
 def onset_of(regression: Regression) -> tuple[str, int | str]:
-    """What regressions of one onset share: the testbed and the position of the first bad commit."""
+    """The key of an onset: the testbed and the position of the first bad commit."""
     onset = None if regression.first_bad is None else regression.first_bad.position
     return regression.testbed, f"R{regression.id}" if onset is None else onset
 
@@ -74,7 +74,7 @@ def grouped(items: Sequence[Item], by: By = By.ONSET, sort: Sort = Sort.NEWEST) 
 
 
 def by_need(items: Iterable[Item], sort: Sort) -> list[RegressionGroup]:
-    """What needs a person first."""
+    """Groups by what a person has to do: those that need one first."""
     unowned, in_hand, machine, suspected, over = [], [], [], [], []
     for each in items:
         regression = each.regression

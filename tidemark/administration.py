@@ -90,7 +90,7 @@ def operator() -> Principal:
 
 
 def account_name() -> str:
-    """What this account of the machine is called."""
+    """The name of this account of the machine."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container may run as a number that has no name

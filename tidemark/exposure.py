@@ -1,4 +1,4 @@
-"""What a service must have before it listens to more than its own machine."""
+"""Checks a service before it listens to more than its own machine."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class OpenIdProvider:
             return jwt.decode(token, self._key_set(at_most_s=ASK_AGAIN_S), algorithms=ALGORITHMS)
 
     def _more_about(self, claims: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-        """What the provider tells by its userinfo endpoint, if that is of the same person."""
+        """The claims of the provider's userinfo endpoint, if they are of the same person."""
         authorization = {"Authorization": f"Bearer {answer.get('access_token', '')}"}
         found = asked("GET", self._endpoint("userinfo_endpoint"), "the OpenID provider", headers=authorization)
         return found if found.get("sub") == claims["sub"] else {}

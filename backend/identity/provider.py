@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """What this browser alone knows of a sign-in that it has begun: a cookie carries it to the end."""
+    """The secrets of a sign-in that has begun, known to this browser alone: a cookie carries them to the end."""
 
     state: str
     nonce: str

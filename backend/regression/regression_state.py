@@ -64,7 +64,7 @@ class Target(enum.StrEnum):
     """Where a step leads that depends on more than the state."""
 
     UNDECIDED = "undecided"
-    """What it is when nobody has decided: acknowledged while it has an owner, else confirmed where it was proved."""
+    """The state while nobody has decided: acknowledged while it has an owner, else confirmed where it was proved."""
     AS_IT_WAS = "as it was"
     """Before the action that is undone."""
 

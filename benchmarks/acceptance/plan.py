@@ -64,7 +64,7 @@ RUNGS = (
     "r06_torch_layers",
 )
 STEADY = ("attn.train/sdpa_flash-causal-4096-128", "moe.layer/olmoe-16384-grouped_mm-64-8-uniform-bf16")
-"""What must be steady from process to process, besides the processes of the sessions."""
+"""Cases that must be steady from process to process, besides those of the sessions."""
 STEADY_PROCESSES = 4
 SHAPES = (
     *(f"attn.train/{way}-causal-{length}-128" for length in (512, 8192) for way in ("sdpa_flash", "sdpa_cudnn")),

@@ -33,7 +33,7 @@ class AcceptanceTarget:
     value: float | None
     higher: bool = True
     bound: str = ""
-    """What bounds it, where it is missed."""
+    """The bound that explains a miss."""
     not_shown: str = ""
     """Why a value on the good side shows less than what was wanted."""
 

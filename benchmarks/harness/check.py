@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 ALLOWANCE = {"fp64": 2.0**-50, "fp32": 2.0**-21, "tf32": 2.0**-10, "fp16": 2.0**-10, "bf16": 2.0**-8}
-"""What two right answers may differ by where the naive path happens to be exact: a rounding or a few."""
+"""The difference allowed where the naive path happens to be exact: a rounding or a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

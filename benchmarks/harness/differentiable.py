@@ -70,7 +70,7 @@ class Differentiable(ABC):
     forward_only = False
     compiles = False
     further_error = 0.0
-    """What the measured arithmetic may be off beyond the plain path, which has not its shortcuts; a fraction."""
+    """The error allowed beyond the plain path's, which has none of the measured path's shortcuts; a fraction."""
     flushes = False
     """Whether the device's cache is emptied before each timed step: where in use other work comes in between."""
     work: Work

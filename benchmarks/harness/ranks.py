@@ -30,7 +30,7 @@ TIMEOUT_S = 120
 PATIENCE_S = 3
 POLL_S = 0.2
 ECHOES = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-"""What ranks say when another one is gone: never the cause."""
+"""Messages of ranks whose peer is gone: never the cause."""
 
 
 class RankFailed(RuntimeError):

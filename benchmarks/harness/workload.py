@@ -42,7 +42,7 @@ class Work:
     unit_unit: str = "1/s"
     formula: str = ""
     precision: str = "bf16"
-    """What its matrix products are made in: `fp32`, `tf32`, `bf16`; the ceiling they are held against."""
+    """The precision of its matrix products: `fp32`, `tf32`, `bf16`; it chooses the ceiling."""
     phase_flop: Mapping[str, float] = field(default_factory=dict)
     """FLOP of single phases, where a published figure speaks of the phase: each becomes `<phase>_tflops`."""
 

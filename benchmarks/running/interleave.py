@@ -74,7 +74,7 @@ def measure(request: Interleaved, folder: Path) -> Iterator[tuple[ArmTurn, Path]
 
 
 def _pin(out: Path, into: Path) -> None:
-    """What a turn chose, the following ones take: both arms run the same kernel."""
+    """Give the choice of the first turn to the following ones: both arms run the same kernel."""
     if not out.exists():
         return
     before = pins.load(into if into.exists() else pins.FILE)

@@ -20,7 +20,7 @@ VIOLATIONS = {
     "active_vr_thrm": "hw_thermal",
     "active_hbm_thrm": "hw_thermal",
 }
-"""What amdsmi says is holding the clock back, in the words that telemetry has for it."""
+"""The reasons of a held-back clock that amdsmi gives, in the words of the telemetry."""
 
 
 class AmdSmiProbe:

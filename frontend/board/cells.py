@@ -86,7 +86,7 @@ class Layout:
 
 
 class CellUnit(NamedTuple):
-    """What the values of a column are divided by, and written in. `stored` is the unit they come in."""
+    """The divisor and unit in which the values of a column are written. `stored` is the unit they come in."""
 
     factor: float
     name: str

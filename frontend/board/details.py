@@ -1,4 +1,4 @@
-"""What the board shows when one points at a cell: three facts, a picture, and the way on."""
+"""The popover of a cell: three facts, a picture, and the way on."""
 
 from typing import Any
 

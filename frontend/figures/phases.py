@@ -106,7 +106,7 @@ def _row(title: str, sha: str, pieces: Pieces, y: int, scale: float, written: _N
 
 
 def _difference(grown: Pieces, y: int, written: _Numbers) -> list[Markup]:
-    """What grew, on a scale of its own."""
+    """The phases that grew, on a scale of their own."""
     gain = sum(size for _, size in grown)
     bar, end = _bar(grown, y + 18, (WIDTH - LEFT - RIGHT) / gain, written)
     return [

@@ -62,7 +62,7 @@ class SuiteRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What an address compares. `named`: the base as it was asked for; `only`: what changed alone is shown."""
+    """The two sides of a comparison. `named`: the base as it was asked for; `only`: only changes are shown."""
 
     project: str | None
     scope: QueryScope | None = None
@@ -92,7 +92,7 @@ def chosen(visit: Visit) -> Chosen:
 
 
 def told(result: CommitComparison, *, only: bool) -> list[ComparisonRow]:
-    """What no gate watches and too few processes measured says nothing about a change."""
+    """The rows to show. With `only`, those are left out that no gate watches and too few processes measured."""
     return [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
 
 
@@ -166,7 +166,7 @@ UNUSED = {
 
 
 def commit_named(visit: Visit, scope: QueryScope, name: str) -> str:
-    """What a name of base or head stands for; how long ago (`7d`) is the newest commit of then."""
+    """The commit that a name of base or head stands for; an age (`7d`) is the newest commit of then."""
     return service.commit_at(visit.c, scope, visit.now - BASES[name]) if name in BASES else name
 
 

@@ -61,7 +61,7 @@ def deployment(settings: Settings) -> Iterator[Finding]:
 
 
 def _running_here(settings: Settings) -> Running | None:
-    """What `tidemark up` runs here on a database of its own."""
+    """The `tidemark up` that runs here on a database of its own, if one does."""
     try:
         running = DataDirectory(settings.data_dir).running()
     except OSError:

@@ -107,7 +107,7 @@ def _hours(quiet: str | None) -> dict[str, str | None]:
 
 
 def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said, `none` as the service writes it: no text, or an empty list."""
+    """The options that were given, with `none` as the service writes it: no text, or an empty list."""
     said = {key: value for key, value in wanted.items() if value not in (None, [])}
     return {key: None if value == NONE else [] if value == [NONE] else value for key, value in said.items()}
 

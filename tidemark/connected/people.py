@@ -36,7 +36,7 @@ def exported_audit(service: Service, format: str, **wanted: str | None) -> str:
 
 
 def contents(service: Service, project: str) -> dict[str, Any]:
-    """What would go with the project."""
+    """The counts of what would go with the project."""
     return service.send("DELETE", f"{_project(project)}?dry_run=true")
 
 

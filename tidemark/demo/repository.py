@@ -68,7 +68,7 @@ class DemoCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """What should be found: the commit that made a suite slower, and the one that ended it, where one did."""
+    """A planted change: the commit that made a suite slower, and the one that ended it, where one did."""
 
     suite: str
     sha: str
@@ -95,7 +95,7 @@ class DemoRepository:
 
     @property
     def runs(self) -> frozenset[tuple[str, str]]:
-        """What is to be measured: commit and suite."""
+        """The commits and suites that are to be measured."""
         return frozenset((commit.sha, suite) for commit in self.commits for suite in commit.suites)
 
     def of(self, patch: int) -> DemoCommit:

@@ -1,1 +1,1 @@
-"""What the processes say of themselves: log lines and traces."""
+"""Log lines and traces of the processes."""

@@ -66,7 +66,7 @@ class Sandbox:
     """Whether a command gets mounts, shared memory and, unless it may reach it, a network of its own."""
     group: CGroup | None = None
     network: Network = Network.NONE
-    """What the operator allows, at most."""
+    """The most that the operator allows."""
     claim: IO[str] | None = field(default=None, repr=False, compare=False)
     """Held open as long as the user number is this worker's."""
 

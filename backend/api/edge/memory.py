@@ -1,4 +1,4 @@
-"""What a process that serves does with its memory: it stays small after a flood has gone."""
+"""Gives memory back to the system after a flood of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settle_memory() -> None:
 
 
 def give_back() -> None:
-    """What is free goes back to the system, which it would not by itself."""
+    """Return free memory to the system, which would not happen by itself."""
     gc.collect()
     _glibc("malloc_trim", 0)
 

@@ -79,7 +79,7 @@ def host_name(header: str) -> str:
 
 
 def names_of(scope: Scope) -> dict[str, str]:
-    """What the log calls this request: its id, and that of the run in its path."""
+    """The ids of this request for the log: its own, and that of the run in its path."""
     run_id = run_in(scope["path"])
     return {"request_id": scope["state"]["request_id"], **({} if run_id is None else {"run_id": run_id})}
 

@@ -57,7 +57,7 @@ def read(file: ResultFile, context: Context) -> Draft:
 
 
 def _is_none(value: object) -> bool:
-    """What Conbench makes of an iteration without a value: null, or NaN as a number or a word."""
+    """Whether Conbench has no value for an iteration: null, or NaN as a number or a word."""
     return value is None or str(value).lower() == "nan"
 
 

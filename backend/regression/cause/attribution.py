@@ -46,7 +46,7 @@ class Evidence:
     moved_series: int = 0
     watched_series: int = 0
     session_confirmed: bool | None = None
-    """What an interleaved session said, in which only the code differs."""
+    """Whether an interleaved session, in which only the code differs, showed it; None: there was none."""
     docs_only: bool = False
     exact: bool = False
 

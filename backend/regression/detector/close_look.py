@@ -57,7 +57,7 @@ DRIFT_NOISE = 0.4
 LOW_MOVES = 0.3
 """A drift takes the lower quarter of the runs along, by this share at least; a slow state met more often does not."""
 CLEAR_GAP = 6.0
-"""What was lost is at least so many standard deviations where single runs tell that it is back."""
+"""Single runs end a loss only where it was at least so many standard deviations."""
 LONGEST_DOUBT = 8
 """So many runs nearer to the earlier level than to the regression, but not back at it, are a level of their own."""
 TOGETHER = 20
@@ -134,7 +134,7 @@ def _inflated(correlation: float) -> Floats:
 
 
 def _weights(model: NoiseModel, n: int, starts: int) -> Floats:
-    """What evidence is worth in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after few runs."""
+    """The worth of evidence in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after few runs."""
     inflated = _inflated(model.correlation)
     before = np.minimum(np.arange(n - 1, n - starts - 1, -1), LONG_KNOWN)
     of_mean = inflated.take(before - 1) / before

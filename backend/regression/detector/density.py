@@ -46,7 +46,7 @@ _KERNELS: dict[int, Floats] = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseModel:
-    """What a run of this series looks like while nothing changes."""
+    """The distribution of the runs of a series while nothing changes."""
 
     level: float
     scale: float
@@ -103,7 +103,7 @@ def inflation_of(correlation: float, runs: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a few numbers say of the noise of a series; see `NoiseModel`."""
+    """A few numbers that describe the noise of a series; see `NoiseModel`."""
 
     level: float
     scale: float

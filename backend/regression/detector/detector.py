@@ -48,7 +48,7 @@ _BANKS = np.arange(len(BOTH_WAYS))
 
 
 class Detector(Memory):
-    """What is remembered of one series, fed run by run."""
+    """The detector of one series, fed run by run."""
 
     __slots__ = ()
 

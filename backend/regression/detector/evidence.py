@@ -1,4 +1,4 @@
-"""What a block of runs says: its log-likelihood ratios, how far to trust them, and where a change began."""
+"""Evidence of a block of runs: its log-likelihood ratios, how far to trust them, and where a change began."""
 
 from __future__ import annotations
 

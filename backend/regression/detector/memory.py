@@ -1,4 +1,4 @@
-"""What the detector of one series remembers between two runs, and the changes that it accepts."""
+"""The detector's state of one series between two runs, and the changes that it accepts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STRAYS_FROM = 7
 _BEFORE = NEEDED - 1
 SHORT_DIP = 20
 DIP_WITHIN = 40
-"""What so few runs held is a dip where most of this many runs before them were at the level after it."""
+"""A level of so few runs is a dip where most of this many runs before them were at the level after it."""
 
 
 def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:

@@ -1,4 +1,4 @@
-"""What a series can show: the smallest change that so many runs of a new level would bring to light most times."""
+"""The smallest change that so many runs of a new level would bring to light most times."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Reference:
     """Of what a run adds to its share of the one before (level 0); None where runs are judged by themselves."""
 
     def innovate(self, y: Floats) -> Floats:
-        """What each of the runs y but the first adds to its share of the one before it."""
+        """The innovations of the runs y after the first: each less its share of the one before."""
         return innovate(y - self.model.level, self.model.correlation, self.model.scale)
 
 
@@ -70,7 +70,7 @@ def innovations(y: Floats, carried: Floats, model: NoiseModel) -> NoiseModel | N
 
 
 def innovate(residual: Floats, rho: float, scale: float) -> Floats:
-    """What each residual but the first adds to its share of the one before it."""
+    """The innovations of the residuals after the first: each less its share of the one before."""
     added: Floats = residual[1:] - rho * np.maximum(np.minimum(residual[:-1], CLIP * scale), -CLIP * scale)
     return added
 

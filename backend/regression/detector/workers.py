@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 RELEARN_RUNS = 6
 """So many runs of a worker after an accepted change may correct its offset."""
 OTHERS_RUNS = 4
-"""What they are compared with: at least so many of the other workers."""
+"""A worker is compared with at least so many runs of the others."""
 LEAST_SPREAD = 3e-4
 CLEAR = 5.0
 """A correction is made when it is so many standard errors."""
@@ -26,7 +26,7 @@ LEFT_EARLY = 24
 
 @dataclass(frozen=True, slots=True)
 class WorkerOffset:
-    """What is known of one worker in one series."""
+    """The estimates for one worker in one series."""
 
     name: str
     offset: float = 0.0

@@ -1,4 +1,4 @@
-"""What a policy would have told of a whole history: the changes alone, without a judgement of every point.
+"""Judges a whole history for its changes alone, without a judgement of every point.
 
 The answer is the same as point by point, in a fraction of the time: the history is entered once, whatever the number of
 policies, and each detector takes it in blocks.
@@ -93,6 +93,6 @@ def _changes(history: History, policy: Policy) -> list[Change]:
 
 
 def _noises(history: History, part: slice, policy: Policy) -> Floats:
-    """What `assumed_noise` says of each of these runs."""
+    """The `assumed_noise` of each of these runs."""
     noises: Floats = np.sqrt(history.squares[part] / history.processes[part] + (0.5 * policy.prior_noise) ** 2)
     return noises

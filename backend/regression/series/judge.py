@@ -21,7 +21,7 @@ FEW_RUNS = 3
 """So few runs are sooner watched one by one than in columns."""
 
 Judged = tuple[list[Judgement], SeriesState]
-"""What is said of the points of a series, and what to store."""
+"""The verdicts on the points of a series, and the state to store."""
 
 
 def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
@@ -81,7 +81,7 @@ def _judge_side_by_side(waiting: Sequence[NoisySeries]) -> None:
 
 
 def _offered(series: NoisySeries) -> Watched | None:
-    """What a series offers to be watched, once it has stepped over all that cannot be; None where it is through."""
+    """The next runs of a series to watch, past all that cannot be judged; None where it is through."""
     while not series.is_through:
         offer = series.offer()
         if offer is not None:

@@ -1,4 +1,4 @@
-"""What people and confirming sessions do to a series' state."""
+"""Effects of people and of confirming sessions on a series' state."""
 
 from __future__ import annotations
 

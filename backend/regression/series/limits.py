@@ -1,4 +1,4 @@
-"""What the runs of a level are held against: baseline, band, noise. The same from one refit to the next."""
+"""Limits that the runs of a level are held against: baseline, band, noise. The same from one refit to the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """What a detector and a policy ask of every run; logs are log cost."""
+    """Limits of detector and policy for every run; logs are log cost."""
 
     model: NoiseModel
     opened: tuple[Opened, ...]
@@ -37,7 +37,7 @@ class Limits:
     """That changes are measured from: the one before the oldest open regression."""
     detector_anchor: float | None
     anchor: float
-    """What small losses add up against."""
+    """The reference against which small losses add up."""
     low: float
     high: float
     """The band of harmless runs, from the level."""
@@ -45,7 +45,7 @@ class Limits:
     """Half the confidence interval of a run."""
     n_baseline: int
     shown: float
-    """What the sustained number of runs would show, as a fraction."""
+    """The smallest change that the sustained number of runs would show, as a fraction."""
     sees: float | None
     """Of a series too unsteady to be judged: what some runs would show."""
     numbers: dict[str, float]

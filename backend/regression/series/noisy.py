@@ -76,7 +76,7 @@ class NoisySeries:
         return self._at == len(self._points)
 
     def state(self) -> SeriesState:
-        """What to remember after the points judged so far."""
+        """The state to store after the points judged so far."""
         return SeriesState(
             kind=self._kind,
             last_position=self._last_position,
@@ -260,7 +260,7 @@ class NoisySeries:
         )
 
     def _learn_offsets(self, run: SeenRun, accepted: Change | None) -> None:
-        """What a run that was stepped over says of the workers' offsets; those entered ahead may have another now."""
+        """Learn the workers' offsets from a run that was stepped over; runs entered ahead may have others now."""
         model = self._detector.model
         if accepted is not None:
             self._workers = after_change(self._workers)

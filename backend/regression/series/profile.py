@@ -1,4 +1,4 @@
-"""What kind of noise a series has, what that means for the changes it can show, and how often its judge was right."""
+"""The noise of a series: its kind, the changes that it lets through, and how often its judge was right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Profile:
     """More of them until anything is judged; 0: it is."""
     noise: float | None
     minimum_detectable_effect: float | None
-    """What the sustained number of runs would show."""
+    """The smallest change that the sustained number of runs would show."""
     autocorrelation: float | None
     bimodal: bool | None
     mode_gap: float | None
@@ -51,7 +51,7 @@ class Profile:
     extra_runs: int
     """… of which so many are asked for because of its own false alarms."""
     evidence_nats: float | None
-    """What the runs must show, raised by false alarms as well."""
+    """The evidence that runs must give, raised by false alarms as well."""
     runs_to_show_min_change: int | None
     """Bad runs needed until a regression of the policy's smallest size is clear."""
     calibrating: tuple[Calibrating, ...]
@@ -68,7 +68,7 @@ class Profile:
 
 
 def profile(state: SeriesState, policy: Policy) -> Profile:
-    """What the judge knows of the noise of a series, under the policy that it is judged by."""
+    """The noise of a series as the judge knows it, under the policy in force."""
     asked = policy.after_false_alarms(state.record.disproved)
     found = _of_counter(state, policy) if state.kind.exact else _of_noise(state, asked)
     record = state.record

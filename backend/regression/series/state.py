@@ -1,4 +1,4 @@
-"""What the judge remembers of one series between two of its points, and how that is stored."""
+"""The judge's state of one series between two of its points, and how it is stored."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def key_of(tail: bytes) -> bytes:
 
 
 def write_tail(whole: SeriesState, key: bytes, state: SeriesState) -> bytes | None:
-    """What has changed since the whole; None where more has changed than a tail can say."""
+    """The changes since the whole was stored; None where more has changed than a tail can hold."""
     d, base = state.detector, whole.detector
     if base.model is None or not _same(_STATE_WHOLE, whole, state) or not _same(_DETECTOR_WHOLE, base, d):
         return None

@@ -193,7 +193,7 @@ def calibrating(
 
 
 def events_with(change: Change, suspect: Suspect | None, direction: Direction) -> tuple[ChangePoint, ...]:
-    """What an accepted change ended and began, and where its suspect was thought to begin."""
+    """The change points that an accepted change ended and began, and where its suspect was thought to begin."""
     moved = change.told and change.size > 0 and suspect is not None and suspect.onset != change.onset
     if not moved or suspect is None:
         return events_of(change, direction)
@@ -201,7 +201,7 @@ def events_with(change: Change, suspect: Suspect | None, direction: Direction) -
 
 
 def events_of(change: Change, direction: Direction) -> tuple[ChangePoint, ...]:
-    """What an accepted change ended, and what it began."""
+    """The change point that an accepted change ended, and the one it began."""
     ended = tuple(
         _ended(o, ChangeState.FIXED, change.detected, change.first, change.onset, change.after, direction)
         for o in change.fixed

@@ -22,7 +22,7 @@ from backend.store.base.schema import month_after
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of an export."""
+    """Counts of an export."""
 
     rows: int
     files: tuple[Path, ...]

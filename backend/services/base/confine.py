@@ -74,7 +74,7 @@ def require_in(c: Connection, principal: Principal, scope: Scope, project_id: in
 
 
 def scope_of_deliverer(principal: Principal) -> Scope:
-    """What allows to deliver results: a workflow's own token says more exactly to which project."""
+    """The scope needed to deliver results: a workflow's own token says more exactly to which project."""
     if principal.via is Via.WORKFLOW:
         return Scope.READ
     return Scope.WORKER if principal.may_somewhere(Scope.WORKER) else Scope.SUBMIT

@@ -33,7 +33,7 @@ IMPLIED: Mapping[Scope, frozenset[Scope]] = {
 
 
 class Role(StrEnum):
-    """What a person may do in a project, or in all of them; each may what those before it may."""
+    """The role of a person in a project, or in all of them; each includes those before it."""
 
     VIEWER = "viewer"  # sees it
     SUBMITTER = "submitter"  # delivers results and asks for measurements

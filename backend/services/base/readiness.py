@@ -20,7 +20,7 @@ class Readiness:
     ready: bool
     checks: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    """What an operator should know though the service can do its work."""
+    """Warnings to the operator of a service that can do its work."""
 
 
 def check(reads: Reads, config: ServiceConfig) -> Readiness:

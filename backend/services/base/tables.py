@@ -109,6 +109,6 @@ class _Parts(io.RawIOBase):
         return len(self._parts[-1])
 
     def taken(self) -> bytes:
-        """What was written since this was asked last."""
+        """The bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)

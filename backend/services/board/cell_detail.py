@@ -75,7 +75,7 @@ class CellDetail:
     runs: int
     regression: CellRegression | None
     gained: float | None
-    """What the series won here, as a change of cost: a change point for the better begins at this commit."""
+    """The gain of the series here, as a change of cost: a change point for the better begins at this commit."""
     grown: Grown | None
     """The phase of the step that moved most, where the cell says that something changed and phases are measured."""
     sparkline: Sparkline

@@ -106,7 +106,7 @@ class ImportAnswer:
 
 
 Between = Callable[[Connection], None]
-"""What happens between two pieces of an import."""
+"""Called between two pieces of an import."""
 
 
 def go_on(_: Connection) -> None:

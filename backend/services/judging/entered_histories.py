@@ -27,7 +27,7 @@ class EnteredHistories:
         self._lock = Lock()
 
     def of(self, c: Connection, project_id: int, now: datetime, days: int) -> Known:
-        """What is known of this project by now; the caller adds what it enters."""
+        """The histories of this project so far; the caller adds those it enters."""
         minute = int(now.timestamp() // SECONDS)
         key = str(c.engine.url), project_id, minute, days, live.newest_event(c)
         with self._lock:

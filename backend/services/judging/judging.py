@@ -149,7 +149,7 @@ def _states_of(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
 def _judge_together(
     c: Connection, points: Sequence[tuple[SeriesState, Point, Policy]], found: Outcome
 ) -> list[tuple[Judgement, SeriesState]]:
-    """What the judge says of each point; of many, while the server works on what it is to be sent anyway."""
+    """The verdict on each point; of many, while the server works on statements that are due anyway."""
     if len(points) < MANY:
         return judge_many(points)
     with wire.ahead(c, *found.statements):

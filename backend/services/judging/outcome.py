@@ -1,4 +1,4 @@
-"""What judging found, on its way into the store: applied to regressions, written down, and answered."""
+"""The findings of the judge on their way into the store: applied to regressions, written down, and answered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesVerdict:
-    """What is said of one measurement of a run."""
+    """The verdict on one measurement of a run."""
 
     series_id: int
     benchmark: str
@@ -89,13 +89,13 @@ class SeriesVerdict:
 
 @dataclass(slots=True)
 class Outcome:
-    """What judging a run has found, on its way into the store."""
+    """The findings on a run, on their way into the store."""
 
     rows: list[JudgementRow] = field(default_factory=list)
     said: list[tuple[SeriesRow, Judgement]] = field(default_factory=list)
     """The run's own judgements."""
     after: list[tuple[SeriesRow, SeriesState, Judgement]] = field(default_factory=list)
-    """What the judge remembers of each series now, and what it said last."""
+    """The judge's state of each series now, and its last verdict."""
     events: list[ChangeEvent] = field(default_factory=list)
     """Change events that regressions do not know yet."""
     history: list[ChangeEvent] = field(default_factory=list)
@@ -169,7 +169,7 @@ def _said_row(row: JudgementRow, known: KnownPoints) -> JudgementRow:
 
 
 def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
-    """What adds the run to the roll-ups; those of points that were judged again are computed anew instead."""
+    """Statements that add the run to the roll-ups; those of points that were judged again are computed anew instead."""
     again = {series_id for series_id, _ in found.rejudged}
     said = [(series.id, judgement) for series, judgement in found.said if series.id not in again]
     if not said:
@@ -178,7 +178,7 @@ def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
 
 
 def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:
-    """What stores the states."""
+    """Statements that store the states."""
     states = [new_state(series, state, judgement) for series, state, judgement in found.after]
     return [series_store.save_statement(states, measured_at)] if states else []
 

@@ -63,7 +63,7 @@ class ProjectPolicy:
     effective: tuple[PolicyRow, ...]
     """Of a series that no scoped override matches."""
     versions: tuple[PolicyVersion, ...]
-    """What was in force from when on, and who changed it; the newest first."""
+    """Which policy was in force from when on, and who changed it; the newest first."""
     points_per_week: int
     rejudging: Progress | None
     rejudging_late: int
@@ -103,7 +103,7 @@ def progress_of(project: ProjectRow) -> Progress | None:
 
 
 def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
-    """What is chosen after a change: thresholds are set, those that are null taken back; `override` as a whole."""
+    """The policy chosen after a change: thresholds are set, those that are null taken back; `override` as a whole."""
     table = {name: value for name, value in {**chosen, **change}.items() if value is not None and value != []}
     try:
         for name, value in change.items():
@@ -176,7 +176,7 @@ def _rejudge_late(engine: Engine, now: Callable[[], datetime], is_stopping: Call
 
 
 def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
-    """What is next, and which request it is part of: there may be a newer one meanwhile, which begins anew."""
+    """The next series to judge again, and the request it is part of: a newer request begins anew."""
     with engine.connect() as c:
         asked = _asked(c, project_id)
         if asked is None:
@@ -206,7 +206,7 @@ def _rejudge(
 
 
 def _asked(c: Connection, project_id: int, *, lock: bool = False) -> dict[str, Any] | None:
-    """What is to be judged again. `lock`: to note progress, which must not take the place of a newer request."""
+    """The request to judge again. `lock`: to note progress, which must not take the place of a newer request."""
     project = project_store.by_id(c, project_id, lock=lock)
     return None if project is None else project.settings.get("rejudge")
 

@@ -100,7 +100,7 @@ def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> It
 def _judge_part(
     series: SeriesRow, part: Sequence[StoredPoint], policy: Policy, state: SeriesState
 ) -> tuple[list[Judgement], SeriesState]:
-    """What is said of points between which nobody decided anything."""
+    """The verdicts of points between which nobody decided anything."""
     points = [stored_point.as_point(series.suite_version) for stored_point in part]
     sound = [point for point in points if series.can_judge(point)]
     said, state = judge_history(sound, series.kind, policy, state)

@@ -26,7 +26,7 @@ MOST = 4096  # of some ten kilobytes each
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What is to be written of a state."""
+    """The parts of a state that are to be written."""
 
     whole: bytes | None
     """None: the one that is stored stays."""
@@ -116,7 +116,7 @@ def read_state(row: SeriesRow) -> SeriesState | None:
 
 
 def states_of(c: Connection, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
-    """What the judge remembers of each of these series, which the caller has locked."""
+    """The judge's state of each of these series, which the caller has locked."""
     found: dict[int, SeriesState] = {}
     forgotten = []
     for row in series:

@@ -40,7 +40,7 @@ class RecordedTogether:
         ]
 
     def states_of(self, c: Connection, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
-        """What the judge remembers of each of these series."""
+        """The judge's state of each of these series."""
         found = states_of(c, [row for row in series if row.id not in self._after])
         for row in series:
             if row.id in self._after:

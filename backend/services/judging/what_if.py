@@ -1,4 +1,4 @@
-"""What another policy would have told of the last days, beside what the list of regressions holds.
+"""Replays the last days under another policy, and compares with the list of regressions.
 
 Both policies are replayed over the same histories. Where they differ, the list changes; where they agree it is what it
 is, whatever people, sessions and incidents have made of it. So no change of policy is no change of the list.
@@ -64,7 +64,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What another policy would have told of the last days, beside what the list of regressions holds."""
+    """The regressions of the last days under another policy, beside those that the list holds."""
 
     project: str
     days: int
@@ -84,7 +84,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What one policy tells of and the other doesn't."""
+    """The regressions that one policy tells of and the other does not."""
 
     judged: int
     gone: list[SeriesChange]
@@ -92,7 +92,7 @@ class _Difference:
 
 
 def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
-    """What would have been told over the last days had this been chosen. Nothing is changed."""
+    """The regressions of the last days, had this policy been chosen. Nothing is changed."""
     project = _begun(c, slug)
     tables = store.tables(c, project.id)
     return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
@@ -108,7 +108,7 @@ def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, d
 def preview_series(
     c: Connection, slug: str, series_id: int, min_change: float, *, now: datetime, days: int = PREVIEW_DAYS
 ) -> Preview:
-    """What would have been told of one series had its smallest change that counts been another."""
+    """The regressions of one series, had its smallest change that counts been another."""
     project = projects.find_project(c, slug)
     book = book_of(project.slug, store.tables(c, project.id))
 

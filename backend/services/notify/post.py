@@ -50,7 +50,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """What came of it."""
+    """Whether a message was accepted, and the answer if not."""
 
     ok: bool
     error: str = ""

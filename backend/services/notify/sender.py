@@ -168,7 +168,7 @@ class NotifySender:
 
 
 def _letters(rows: Sequence[MessageRow]) -> Iterator[list[MessageRow]]:
-    """What goes out together: the events of one rule that wait; tests and digests each alone."""
+    """Messages that go out together: the events of one rule that wait; tests and digests each alone."""
     events: defaultdict[int, list[MessageRow]] = defaultdict(list)
     for row in rows:
         if row.kind == "event":

@@ -20,7 +20,7 @@ MOST = 1000
 
 
 class Did(StrEnum):
-    """What is recorded. `regression.` goes on with what a person decided."""
+    """The kinds of action that are recorded. `regression.` goes on with the decision of a person."""
 
     SIGNED_IN = "sign-in"
     SIGNED_OUT = "sign-out"

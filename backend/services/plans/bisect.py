@@ -99,7 +99,7 @@ class BisectionObstacle:
 
 
 def bisection_obstacle(c: Connection, regression_id: int) -> BisectionObstacle | None:
-    """What a bisection of this regression would be refused for; None: nothing."""
+    """Why a bisection of this regression would be refused; None: it would not."""
     asked = store.facts(c, regression_id)
     return None if asked is None else _obstacle(asked, _line(c, asked))
 

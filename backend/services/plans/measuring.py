@@ -42,4 +42,4 @@ STEPS: Mapping[str, Step] = {
     "backfills": lambda c, config, now: backfill.advance_all(c, now),
     "schedules": schedule.serve_due,
 }
-"""What is moved on at every turn of the loop, each in a transaction of its own."""
+"""The work of one turn of the loop, each piece in a transaction of its own."""

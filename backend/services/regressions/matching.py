@@ -78,7 +78,7 @@ class Matching:
             self.touched.add(incident.regression_id)
 
     def _without_placed(self, points: Sequence[KnownPoint]) -> list[KnownPoint]:
-        """What a person has placed in a regression stays in it while that is open."""
+        """The change points without those that a person placed in a regression: they stay in it while it is open."""
         placed = {
             point.id: point.regression_id for point in points if point.is_placed and point.regression_state in OPEN
         }

@@ -26,7 +26,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class ManifestProblem:
-    """What is wrong with a tidemark.toml, and in which line where that is known."""
+    """An error of a tidemark.toml, and its line where that is known."""
 
     text: str
     line: int | None
@@ -47,7 +47,7 @@ class FoundManifest:
 
 
 def found_at_head(c: Connection, config: ServiceConfig, project: ProjectRow) -> FoundManifest | None:
-    """What the newest commit declares; None while the repository was not read yet, or cannot be."""
+    """The declarations of the newest commit; None while the repository was not read yet, or cannot be."""
     if project.repository_url is None or project.synced_at is None:
         return None
     try:

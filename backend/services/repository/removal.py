@@ -23,7 +23,7 @@ from backend.store.base.removal import Contents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What went, or would go."""
+    """Counts of the rows and files that went, or would go."""
 
     project: str
     removed: bool
@@ -31,7 +31,7 @@ class Removed:
 
 
 def preview(c: Connection, by: Principal, slug: str) -> Removed:
-    """What would go with the project."""
+    """Counts of the rows and files that would go with the project."""
     require_of(c, by, Scope.ADMIN, "project", slug)
     return Removed(project=slug, removed=False, contents=store.contents(c, find_project(c, slug).id))
 

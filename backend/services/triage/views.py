@@ -193,7 +193,7 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedMemory:
-    """What the leading benchmark allocates, in bytes, by one of its metrics."""
+    """The memory of the leading benchmark by one of its metrics, in bytes."""
 
     metric: str
     before: float | None
@@ -221,7 +221,7 @@ class RegressionDetail:
     evidence: tuple[str, ...]
     affected: tuple[AffectedSeries, ...]
     traded_for: tuple[ImprovedSeries, ...]
-    """What was gained meanwhile: 20 % faster at twice the memory is both."""
+    """Improvements at the same commit: 20 % faster at twice the memory is both."""
     suspects: tuple[SuspectCommit, ...]
     events: tuple[RegressionEvent, ...]
     phases: tuple[PhaseChange, ...]
@@ -229,7 +229,7 @@ class RegressionDetail:
     reproduce: str
     """Commands that measure both sides again."""
     actions: tuple[str, ...]
-    """What a person can do with it now."""
+    """The actions that a person can take now."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

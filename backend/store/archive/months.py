@@ -74,7 +74,7 @@ def projects(c: Connection) -> list[tuple[int, str]]:
 
 
 def rows_of(c: Connection, project_id: int, since: datetime, until: datetime) -> Iterator[list[dict[str, Any]]]:
-    """What a project measured from one moment until another, with the judgements that stand, in batches."""
+    """Measurements of a project from one moment until another, with the judgements that stand, in batches."""
     values = {"project": project_id, "since": since, "until": until}
     found = c.execute(_ROWS, values, execution_options={"stream_results": True, "yield_per": BATCH})
     for part in found.mappings().partitions():

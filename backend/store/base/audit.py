@@ -26,7 +26,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """What of the trail is wanted; None: all. `projects` limits it to these, `before` to events older than that id."""
+    """A filter of the trail; None: all. `projects` limits it to these, `before` to events older than that id."""
 
     projects: tuple[str, ...] | None = None
     actor: str | None = None

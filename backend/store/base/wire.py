@@ -52,7 +52,7 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
 
 
 Finish = Callable[[Connection, Sequence[Statement], Sequence[Statement]], None]
-"""What is done with the last statements of a piece of work, and with those that tell others of it."""
+"""The ending of a piece of work: its last statements, and those that tell others of it."""
 
 
 def leave_open(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:

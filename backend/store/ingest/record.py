@@ -28,7 +28,7 @@ class RunPlace:
     default_branch: str | None
     policy: Mapping[str, Any] | None
     chosen_policy: Mapping[str, Any] | None
-    """What was chosen in the interface."""
+    """The policy chosen in the interface."""
     points_per_week: float | None
     connected: bool
     """The project is told of on GitHub."""
@@ -132,7 +132,7 @@ class StoredPlace(NamedTuple):
     default_branch_id: int
     policy: Mapping[str, Any] | None
     suite_policy: Mapping[str, Any] | None
-    """What its suite declared at its commit."""
+    """The policy that its suite declared at its commit."""
     chosen_policy: Mapping[str, Any] | None
     points_per_week: float | None
 

@@ -15,7 +15,7 @@ COUNTS = """CASE WHEN m.sample_counts IS NOT NULL OR m.samples IS NULL THEN m.sa
 
 
 def stored_counts(counts: Sequence[int], processes: int) -> Sequence[int]:
-    """What is stored of how many samples each process has; nothing, where that follows."""
+    """The numbers of samples by process, as they are stored; nothing where every process has as many."""
     return () if len(counts) == processes and len(set(counts)) == 1 else counts
 
 

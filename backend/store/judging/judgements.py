@@ -31,7 +31,7 @@ class JudgementRow:
     judgement: Judgement
     regression_id: int | None
     more: Mapping[str, Any]
-    """What else `detail` holds: the `runs` pooled in the point, the `merge_base` it was judged against."""
+    """The rest of `detail`: the `runs` pooled in the point, the `merge_base` it was judged against."""
 
 
 _INSERT = """

@@ -124,7 +124,7 @@ def set_state(
 
 
 def interrupted(c: Connection, error: str) -> int:
-    """What was being sent when somebody stopped: whether it went is not known."""
+    """Mark messages that were being sent when the sender stopped: whether they went is not known. Returns how many."""
     statement = update(notify_message).where(notify_message.c.state == "sending")
     return c.execute(statement.values(state="unknown", error=error)).rowcount
 

@@ -80,7 +80,7 @@ def regressions_of_runs(c: Connection, run_ids: list[str]) -> list[int]:
 
 
 def _of_runs(c: Connection, run_ids: list[str]) -> list[ColumnElement[bool]]:
-    """What the standing judgements of these runs have in common."""
+    """Conditions for the standing judgements of these runs."""
     since, until = period_of_runs(c, run_ids)
     return [
         judgement.c.run_id.in_(run_ids),

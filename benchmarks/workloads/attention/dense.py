@@ -44,7 +44,7 @@ FUSED = frozenset(name for _, names in KERNELS.values() for name in names)
 
 BEST = "best"
 CANDIDATES = {"cuda": ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "flex"), "cpu": ("sdpa_flash", "sdpa_math")}
-"""What `best` chooses from, by measuring each; math would only ever win where nothing else runs at all."""
+"""The backends that `best` measures and chooses from; math would only win where nothing else runs at all."""
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 
@@ -384,7 +384,7 @@ class AttentionDecoding(Differentiable):
             self._replays(result, tensors)
 
     def _replays(self, result: Correctness, tensors: Tensors) -> None:
-        """What is replayed must be computed anew: it is held to the call itself, on numbers that came after capture."""
+        """A replay must compute anew: it is held to the call itself, on numbers that came after capture."""
         with torch.no_grad():
             held = Tensors(
                 {name: tensor.detach().clone() for name, tensor in tensors.learned.items()}, tensors.constant

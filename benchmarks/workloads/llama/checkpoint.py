@@ -21,7 +21,7 @@ PRODUCTS = [
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""What selective checkpointing keeps: the results that cost most to make again."""
+"""The results that selective checkpointing keeps: those that cost most to make again."""
 
 
 class LlamaCheckpoint(LlamaBlock):

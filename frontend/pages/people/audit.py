@@ -54,7 +54,7 @@ def audit_page(visit: Visiting) -> Response:
 
 
 def details_of(row: AuditRow) -> list[tuple[str, str]]:
-    """What else is known, as names and short texts."""
+    """The other fields of an event, as names and short texts."""
     return [(name.replace("_", " "), _text(value)) for name, value in row.detail.items()]
 
 

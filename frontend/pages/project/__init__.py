@@ -1,1 +1,1 @@
-"""What a project is: connected, and set up."""
+"""Pages to connect a project and to set it up."""

@@ -31,7 +31,7 @@ testbeds = ["cpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedProject:
-    """What was typed, to be shown again beside what is wrong with it."""
+    """The form as it was typed, to be shown again beside its errors."""
 
     project: str = ""
     repository_url: str = ""

@@ -1,4 +1,4 @@
-"""What people do on the page of a regression: bisect, split, merge."""
+"""Actions on the page of a regression: bisect, split, merge."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What happened to a regression, a line each."""
+"""The history of a regression, a line for each event."""
 
 from dataclasses import dataclass
 from datetime import datetime

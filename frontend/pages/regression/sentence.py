@@ -1,4 +1,4 @@
-"""What a regression is, in a sentence and seven facts: how much, since when, whether still, whose doing."""
+"""A regression in a sentence and seven facts: how much, since when, whether still, whose doing."""
 
 from collections.abc import Sequence
 from datetime import datetime
