@@ -65,6 +65,8 @@ def pages_of(site: Site) -> dict[str, str]:
         found[address] = answer.text
         for link in re.findall(r'href="([^"#]+)', answer.text):
             target = urljoin(address, html.unescape(link))
+            if target == "/connect":
+                continue  # the form for a project that is not there yet: it will begin with the built-in rule
             if target.startswith("/") and not target.startswith(("/static", "/sign-", "//")):
                 waiting.append(target)
     return found

@@ -83,7 +83,11 @@ def test_comparisons_and_schedules_are_shown_with_their_text_escaped(site: Site)
     page = httpx.get(f"{site.url}/measuring?project={SLUG}", headers={"Accept": "text/html"}, timeout=30).text
     assert "torch==2.14.0" in page and "<b>now</b>" not in page
     assert "nightly" in page and "03:30" in page and "waiting" in page
-    assert "<form" not in page.partition('id="backfills"')[2].partition("</section>")[0]
+    section = page.partition('id="backfills"')[2].partition("</section>")[0]
+    assert "/cancel" not in section
+    assert re.findall(r"<button[^>]*>", section) and all(
+        "disabled" in it for it in re.findall(r"<button[^>]*>", section)
+    )
 
 
 def test_a_backfill_is_asked_for_watched_and_called_off(site: Site, owner: httpx.Client) -> None:

@@ -9,22 +9,23 @@ from sqlalchemy import Engine, create_engine, text
 
 from backend.services.base import readiness
 from backend.services.base.config import ServiceConfig
+from backend.services.base.reads import Reads
 
 
 def test_a_service_with_database_schema_and_broker_is_ready(
     committing_engine: Engine, service_config: ServiceConfig
 ) -> None:
-    state = readiness.check(committing_engine, service_config)
+    state = readiness.check(Reads(committing_engine), service_config)
     assert state.ready and dict(state.checks) == {"database": "ok", "schema": "ok", "broker": "ok"}
 
 
 def test_a_broker_or_a_database_that_does_not_answer_is_said(
     committing_engine: Engine, service_config: ServiceConfig
 ) -> None:
-    alone = readiness.check(committing_engine, replace(service_config, redis_url="redis://127.0.0.1:1/0"))
+    alone = readiness.check(Reads(committing_engine), replace(service_config, redis_url="redis://127.0.0.1:1/0"))
     assert not alone.ready and alone.checks["broker"].startswith("does not answer")
     nowhere = create_engine("postgresql://tidemark@127.0.0.1:1/none")
-    lost = readiness.check(nowhere, service_config)
+    lost = readiness.check(Reads(nowhere), service_config)
     assert not lost.ready and lost.checks["database"].startswith("does not answer") and lost.checks["broker"] == "ok"
 
 
@@ -34,5 +35,5 @@ def test_the_schema_of_a_later_version_will_do_and_that_of_an_earlier_one_will_n
 ) -> None:
     with committing_engine.begin() as c:
         c.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
-    checks = readiness.check(committing_engine, service_config).checks
+    checks = readiness.check(Reads(committing_engine), service_config).checks
     assert (checks["schema"] == "ok") is good, checks

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from backend.regression.joint.detector import FIRST_ROWS
 from backend.services.base import readiness
 from backend.services.base.config import ServiceConfig
+from backend.services.base.reads import Reads
 from backend.services.joint.detector import BROKEN_PAUSE, IDLE, LATEST, PAUSE, JointDetectors
 from backend.services.joint.status import joint_status
 from backend.services.triage.triage import triage
@@ -177,7 +178,7 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
     assert look() == [False, True]
     (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of this project have not been judged") and "CheckViolation" in said
-    assert readiness.check(committing_engine, service_config).notes[0].startswith("in 1 project series cannot")
+    assert readiness.check(Reads(committing_engine), service_config).notes[0].startswith("in 1 project series cannot")
     loom.connection.exec_driver_sql("ALTER TABLE incident DROP CONSTRAINT refused")
     loom.connection.commit()
     assert look() == [False, True], "it pauses"
@@ -185,7 +186,7 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
     assert look() == [True, True]
     assert loom.rows("SELECT project_id, kind FROM incident") == [(broken, "infra")]
     assert joint_status(loom.connection, "northsea/loom", loom.now) == ()
-    assert readiness.check(committing_engine, service_config).notes == ()
+    assert readiness.check(Reads(committing_engine), service_config).notes == ()
 
 
 @pytest.mark.parametrize(
