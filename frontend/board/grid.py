@@ -267,9 +267,10 @@ def _place_css(place: CellPlace, edges: Mapping[int, str]) -> str:
 
 
 def _link(face: Face, place: str) -> str:
+    label = cell_escape(face.label)
     return (
-        f'<td class="{face.css} c{place}" data-a="{cell_escape(face.about)}" aria-label="{cell_escape(face.label)}">'
-        f'<a href="{cell_escape(face.href)}" tabindex="-1">{face.html}</a>'
+        f'<td class="{face.css} c{place}" data-a="{cell_escape(face.about)}" aria-label="{label}">'
+        f'<a href="{cell_escape(face.href)}" tabindex="-1" aria-label="{label}">{face.html}</a>'
     )
 
 
