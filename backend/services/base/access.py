@@ -188,7 +188,7 @@ def sign_out_everywhere(c: Connection, account_id: int | None = None) -> None:
 
 
 def sign_in_id(session: str) -> str:
-    """The id by which the list of signed-in browsers names this session."""
+    """The id of a sign-in in the list of browsers that are signed in: 16 hexadecimal digits."""
     return hashlib.sha256(hashed(session)).hexdigest()[:16]
 
 
