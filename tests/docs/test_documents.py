@@ -56,3 +56,9 @@ def test_no_document_or_source_names_a_path_of_somebodys_machine() -> None:
     for file in [*DOCUMENTS, *(path for room in SOURCE_ROOMS for path in (ROOT / room).rglob("*.py"))]:
         found = homes.search(file.read_text())
         assert found is None, f"{names_of(file)}: {found and found.group()}"
+
+
+def test_decisions_are_numbered_one_by_one_as_their_headings_say() -> None:
+    decisions = sorted((ROOT / "docs/decisions").glob("*.md"))
+    assert [path.name[:4] for path in decisions] == [f"{number:04d}" for number in range(1, len(decisions) + 1)]
+    assert [path.read_text().split(" ")[1] for path in decisions] == [f"{int(path.name[:4])}." for path in decisions]
