@@ -1,7 +1,7 @@
 """The frame of every page: who is reading, which project, what is open, the theme; and the request's database."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast
@@ -178,6 +178,15 @@ class Visit:
     def in_transaction(self) -> AbstractContextManager[Connection]:
         """A transaction of its own, for what must be followed by more once it is committed."""
         return cast(Engine, self.request.app.state.engine).begin()
+
+    @contextmanager
+    def once_more(self) -> Iterator[Connection]:
+        """A transaction of its own to go on reading in, if who reads still may: a role may be taken away meanwhile."""
+        request = self.request
+        reads = cast(Reads, request.app.state.reads)
+        with reads.begin(may_lag=may_lag(request.method, request.headers, request.cookies)) as c:
+            reader(somebody(request, c))
+            yield c
 
     def repository_url(self, project: str) -> str | None:
         """Where the project's commits can be seen."""

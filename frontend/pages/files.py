@@ -87,12 +87,12 @@ def compare_file(visit: Visiting, wanted: TableFormat) -> Response:
 
 def _pages(visit: Visit, ask: Callable[[Connection, str | None], tuple[Sequence[Row], str | None]]) -> Iterator[Row]:
     """What a list holds, page after page, each but the first in a transaction of its own: who reads slowly keeps no
-    connection."""
+    connection. Who may no longer read gets no more of it, and no file that looks whole."""
     first, cursor = ask(visit.c, None)  # at once, so that a wrong filter is refused
 
     def rest(cursor: str | None) -> Iterator[Row]:
         while cursor is not None:
-            with visit.in_transaction() as c:
+            with visit.once_more() as c:
                 page, cursor = ask(c, cursor)
             yield from page
 

@@ -17,6 +17,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from backend.services.base.last_used import LastUsed
 from backend.services.base.principal import IMPLIED, OF_ROLE, Principal, Role, Scope, Via, stranger
+from backend.services.base.reads import for_rights
 from backend.store.base import access as store
 from backend.store.base import people as people_store
 from backend.store.base.access import SignedInRow, TokenRow
@@ -228,7 +229,11 @@ def identify(
         if scheme.lower() != "bearer" or not secret.strip():
             raise Unauthenticated("the Authorization header must be `Bearer <token>`")
         return _of_token(c, secret.strip(), now, used)
-    if session and (person := _of_session(c, session, now, used)) is not None:
+    person = None
+    if session:
+        with for_rights(c) as judged:
+            person = _of_session(judged, session, now, used)
+    if person is not None:
         return replace(person, scopes=person.scopes | stranger(public_read=public_read).scopes)
     return stranger(public_read=public_read)
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import Forbidden, NotFound, ServiceError, shown
 from backend.services.base.principal import Principal, Scope, Via
+from backend.services.base.reads import for_rights, is_of_replica
 from backend.services.base.scope import storable
 from backend.store.base import owners, projects
 from backend.store.base.owners import Owner
@@ -56,19 +57,23 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         return None  # it names nothing, which the route says in its own words
     if sees_all(principal) and principal.may(scope):
         return None
-    owner = owners.owner_of(c, kind, key)
+    with for_rights(c) as judged:
+        owner = owners.owner_of(judged, kind, key)
     if owner is not None:
         if not principal.may_in(scope, owner) and not principal.may_in(Scope.READ, owner):
             raise _unseen(c, principal, owner, kind, key)
         principal.require_in(scope, owner)
     elif principal.project_id is not None and kind in SHARED:
         raise Forbidden(f"token {principal.name!r} belongs to another project")
+    elif kind not in SHARED and is_of_replica(c):
+        raise NotFound.of(kind, key)  # it was removed; the replica may still have it, and does not say whose it was
     return owner
 
 
 def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:
     """Refuse who may not do this in the project of this number."""
-    owner = owners.project_by_id(c, project_id)
+    with for_rights(c) as judged:
+        owner = owners.project_by_id(judged, project_id)
     if owner is not None:
         principal.require_in(scope, owner)
 
@@ -94,7 +99,8 @@ def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: s
 
 
 def _unknown(c: Connection, kind: str, key: str) -> NotFound:
-    return NotFound.of(kind, key, projects.slugs(c, SHOWN) if kind == "project" else ())
+    with for_rights(c) as judged:
+        return NotFound.of(kind, key, projects.slugs(judged, SHOWN) if kind == "project" else ())
 
 
 def sees_all(principal: Principal) -> bool:
@@ -108,7 +114,10 @@ def hides_something(c: Connection, principal: Principal) -> bool:
         return False
     if principal.project_id is not None or not principal.may(Scope.READ):
         return True
-    return owners.is_any_hidden(c, [*principal.in_projects])
+    seen = [*principal.in_projects]
+    with for_rights(c) as judged:
+        # A private project that was just removed is no longer known to the primary, and still on the replica's pages.
+        return any(owners.is_any_hidden(each, seen) for each in {c, judged})
 
 
 def visible_projects(c: Connection, principal: Principal) -> frozenset[int] | None:
@@ -117,7 +126,8 @@ def visible_projects(c: Connection, principal: Principal) -> frozenset[int] | No
         return None
     if principal.project_id is not None:
         return frozenset({principal.project_id} if principal.may(Scope.READ) else ())
-    return owners.visible(c, open=principal.may(Scope.READ), seen=[*principal.in_projects])
+    with for_rights(c) as judged:
+        return owners.visible(judged, open=principal.may(Scope.READ), seen=[*principal.in_projects])
 
 
 def require_all(c: Connection, principal: Principal, scope: Scope) -> None:
@@ -135,7 +145,8 @@ def require_all(c: Connection, principal: Principal, scope: Scope) -> None:
 
 def check_worker(c: Connection, principal: Principal, name: str) -> None:
     """Refuse a worker of one project to who does not see that; and to a token of one project, those of all."""
-    owner = owners.owner_of(c, "worker", name)
+    with for_rights(c) as judged:
+        owner = owners.owner_of(judged, "worker", name)
     if principal.project_id is not None and (owner is None or owner.id != principal.project_id):
         raise Forbidden(f"worker {name!r} is not one of the project that token {principal.name!r} belongs to")
     if owner is not None and not principal.may_in(Scope.READ, owner):

@@ -28,6 +28,9 @@ OWN_ACTION_S = 15
 """How long whoever changed something reads from the primary: longer than a replica may be behind and not be noticed."""
 OWN_ACTION_COOKIE = "tidemark_wrote"
 REMEMBERED = 60
+PRIMARY_AWAY_S = 300.0
+"""How long pages go on by the rights that the replica has, when the primary does not answer."""
+_READS = "tidemark_reads"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -35,6 +38,23 @@ def may_lag(method: str, headers: Mapping[str, str], cookies: Mapping[str, str])
     """Whether this request may be shown what was true some seconds ago: a page that is looked at by somebody who has
     not just changed something. Programs show a token, and read what they wrote."""
     return method in SAFE_METHODS and "authorization" not in headers and OWN_ACTION_COOKIE not in cookies
+
+
+@contextmanager
+def for_rights(c: Connection) -> Iterator[Connection]:
+    """By which connection rights are judged: the primary, also of a page that is read from the replica. A session that
+    was ended, a role that was taken away and a project that became private hold at once."""
+    reads: Reads | None = c.get_execution_options().get(_READS)
+    if reads is None or reads.rights_may_lag:
+        yield c
+    else:
+        with reads.primary.connect() as primary:
+            yield primary
+
+
+def is_of_replica(c: Connection) -> bool:
+    """Whether what this connection shows may lag."""
+    return _READS in c.get_execution_options()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +76,15 @@ class Reads:
     def __init__(self, primary: Engine, replica: Engine | None = None) -> None:
         self.primary = primary
         self.replica = replica
+        if replica is not None:
+            replica.update_execution_options(**{_READS: self})
         self._written: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
         """When the primary was asked, and up to where it had written."""
         self._current_at: float | None = None
         """When what the replica shows was all there was."""
         self._answers = False
-        self._primary_is_away = False
+        self._away_since: float | None = None
+        """When the primary was first found not to answer; None: it does."""
 
     @property
     def engine(self) -> Engine:
@@ -93,6 +116,12 @@ class Reads:
             stack.enter_context(c.begin())
             yield c
 
+    @property
+    def rights_may_lag(self) -> bool:
+        """Whether rights are judged by the replica: nobody can change one while the primary is away. Not for long: it
+        may be this process alone that does not reach it."""
+        return self._away_since is not None and time.monotonic() - self._away_since < PRIMARY_AWAY_S
+
     def look(self) -> None:
         """Ask both where they are. It may take as long as connecting may."""
         if self.replica is None:
@@ -101,9 +130,9 @@ class Reads:
         try:
             with self.primary.connect() as c:
                 self._written.append((asked_at, store.written_to(c)))
-            self._primary_is_away = False
+            self._away_since = None
         except SQLAlchemyError:
-            self._primary_is_away = True
+            self._away_since = asked_at if self._away_since is None else self._away_since
         try:
             with self.replica.connect() as c:
                 replayed = store.replayed_to(c)
@@ -120,7 +149,7 @@ class Reads:
     def _is_usable(self) -> bool:
         """Also with a long lag while the primary is away: what is known is better than an error."""
         lag_s = self._lag_s()
-        return lag_s is not None and (lag_s <= MAX_LAG_S or self._primary_is_away)
+        return lag_s is not None and (lag_s <= MAX_LAG_S or self._away_since is not None)
 
     def _lag_s(self) -> float | None:
         return time.monotonic() - self._current_at if self._answers and self._current_at is not None else None

@@ -6,12 +6,20 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 from frontend_site import Site
 from playwright.sync_api import expect
+from sqlalchemy import text
+from starlette.requests import Request
+
+from backend.services.base import projects
+from backend.services.base.errors import NotFound
+from frontend import frame
+from frontend.pages import files
 
 PROJECT = "northsea/loom"
 
@@ -56,6 +64,27 @@ def test_the_file_of_a_comparison_says_which_commits_were_compared(loom: Site) -
 def test_a_wrong_filter_is_refused_and_an_unknown_ending_is_not_a_page(loom: Site) -> None:
     assert loom.client.get(f"/series.csv?project={PROJECT}&verdict=pink").status_code == 400
     assert loom.client.get(f"/regressions.xlsx?project={PROJECT}").status_code in (404, 422)
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE project SET private = true", "DELETE FROM project"], ids=["became private", "is gone"]
+)
+def test_a_file_of_a_project_that_becomes_private_or_goes_meanwhile_breaks_off(own_site: Site, change: str) -> None:
+    with own_site.engine.begin() as c:
+        projects.save_project(c, PROJECT, now=datetime.now(UTC))
+    query = f"project={PROJECT}".encode()
+    app = own_site.server.config.app
+    request = Request(
+        {"type": "http", "method": "GET", "path": "/series.csv", "query_string": query, "headers": [], "app": app}
+    )
+    pages = iter([(["first"], "more"), (["second"], "more"), (["third"], None)])
+    with own_site.engine.connect() as c:
+        found = files._pages(frame.visit(request, c, frame.somebody(request, c)), lambda *_: next(pages))
+    assert [next(found), next(found)] == ["first", "second"]
+    with own_site.engine.begin() as c:
+        c.execute(text(change))
+    with pytest.raises(NotFound):
+        next(found)
 
 
 @pytest.mark.browser

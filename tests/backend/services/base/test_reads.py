@@ -12,19 +12,22 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, bindparam, create_engine, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.exc import OperationalError
 
 import frontend
 from backend.api import create_api
-from backend.services.base import live, projects
+from backend.services.base import access, live, projects
 from backend.services.base.config import ServiceConfig
-from backend.services.base.reads import OWN_ACTION_COOKIE, Reads, may_lag
+from backend.services.base.reads import OWN_ACTION_COOKIE, Reads, for_rights, may_lag
 from tests.attacks.route_table import PEOPLE, ask_everybody, fill
 from tests.conftest import LiveServer, ServeApp, copy_of
 from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
 from tidemark.machine.processes import wait_until
 
+NOW = datetime.now(UTC)
 NOBODY = "postgresql+psycopg://nobody@127.0.0.1:{port}/none?connect_timeout=1"
 
 
@@ -75,6 +78,92 @@ def test_who_looks_reads_the_replica_and_a_program_the_primary(with_replica: Liv
     with with_replica.client() as page, with_replica.client("read") as program:
         assert not sees_primary(page)
         assert sees_primary(program)
+
+
+def _signed_in(server: LiveServer, client: httpx.Client) -> str:
+    with server.engine.begin() as c:
+        session = access.sign_in(c, access.create_sign_in_link(c, server.config, NOW).rsplit("/", 1)[1], NOW).session
+    client.cookies.set(access.SESSION_COOKIE, session)
+    return session
+
+
+def _copied(server: LiveServer, behind: Engine, *tables: str) -> None:
+    """What these tables hold now is on the replica."""
+    with server.engine.connect() as primary, behind.begin() as replica:
+        for table in tables:
+            rows = primary.execute(text(f"SELECT to_jsonb(t) FROM {table} t")).scalars()
+            for row in rows:
+                replica.execute(
+                    text(
+                        f"""INSERT INTO {table} OVERRIDING SYSTEM VALUE
+                            SELECT * FROM jsonb_populate_record(CAST(NULL AS {table}), :row)"""
+                    ).bindparams(bindparam("row", row, JSONB))
+                )
+
+
+RIGHTS = "account", "member", "web_session"
+
+
+def test_who_signed_in_is_known_before_the_replica_knows_and_who_signed_out_no_longer_while_it_still_does(
+    with_replica: LiveServer, behind: Engine
+) -> None:
+    with with_replica.client() as page:
+        session = _signed_in(with_replica, page)
+        assert page.get("/api/v1/audit").status_code == 200
+        _copied(with_replica, behind, *RIGHTS)
+        with with_replica.engine.begin() as c:
+            access.sign_out(c, session)
+        assert page.get("/api/v1/audit").status_code == 401
+
+
+def test_a_role_that_was_taken_away_opens_nothing_that_the_replica_still_shows(
+    with_replica: LiveServer, behind: Engine
+) -> None:
+    with with_replica.client() as page:
+        _signed_in(with_replica, page)
+        _copied(with_replica, behind, *RIGHTS)
+        assert page.get("/api/v1/audit").status_code == 200
+        with with_replica.engine.begin() as c:
+            c.execute(text("DELETE FROM member"))
+        assert page.get("/api/v1/audit").status_code == 403
+
+
+@pytest.mark.parametrize("change", ["UPDATE project SET private = true", "DELETE FROM project"])
+def test_a_project_that_became_private_or_is_gone_is_shown_to_nobody_from_the_replica(
+    with_replica: LiveServer, behind: Engine, change: str
+) -> None:
+    with with_replica.engine.begin() as c:
+        c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))
+        c.execute(
+            text(
+                """INSERT INTO regression (project_id, testbed_id, state, first_bad_position)
+                   SELECT p.id, t.id, 'confirmed', 1 FROM project p, testbed t"""
+            )
+        )
+        number = c.execute(text("SELECT id FROM regression")).scalar_one()
+    _copied(with_replica, behind, "project", "testbed", "regression")
+    with with_replica.client() as page:
+
+        def answer() -> int:
+            return page.get(f"/api/v1/regressions/{number}").status_code
+
+        assert sees_primary(page) and answer() == 200
+        with with_replica.engine.begin() as c:
+            c.execute(text(change))
+        assert not sees_primary(page) and answer() == 404
+        assert page.get("/api/v1/projects").json()["items"] == []
+
+
+def test_rights_are_judged_by_the_replica_only_while_the_primary_is_away_and_not_for_long(
+    behind: Engine, committing_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = Reads(create_engine(NOBODY.format(port=ports.private_port())), behind)
+    reads.look()
+    with reads.connect(may_lag=True) as c, for_rights(c) as judged:
+        assert judged is c
+    monkeypatch.setattr("backend.services.base.reads.PRIMARY_AWAY_S", 0.0)
+    with reads.connect(may_lag=True) as c, pytest.raises(OperationalError), for_rights(c):
+        pass
 
 
 def test_who_changes_something_reads_the_primary_for_a_while(with_replica: LiveServer) -> None:
