@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from backend.services.joint.status import joint_status
 from backend.services.reports.trend_grid import Mean
-from backend.services.reports.trends import Onset, Strip, TrendQuery, Trends, load_trends
+from backend.services.reports.trend_strips import Onset, Strip
+from backend.services.reports.trends import TrendQuery, Trends, load_trends
 from backend.services.triage import views as service
 from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import search as store
 from backend.store.reports.history import escaped
-from backend.store.reports.search import CommitHit
+from backend.store.reports.search import BenchmarkHit, CommitHit, RegressionHit, RunHit, SeriesHit
 
 SHA = re.compile(r"[0-9a-f]{4,64}\Z")
 REGRESSION = re.compile(r"[rR]-?(\d{1,9})\Z")
@@ -58,52 +58,16 @@ def search(c: Connection, text: str, project: str | None = None, *, per_kind: in
     patterns = [f"%{escaped(word)}%" for word in words]
     limit = per_kind + 1
     number = int(match[1]) if (match := REGRESSION.match(text)) else None
-    found: dict[HitKind, list[Hit]] = {
-        HitKind.REGRESSION: [
-            Hit(
-                kind=HitKind.REGRESSION,
-                project=row.project,
-                key=str(row.id),
-                title=f"R-{row.id} {row.benchmark or ''} {row.variant_key or ''}".strip(),
-                detail=f"{row.state}, since {(row.sha or '')[:7]} {row.message or ''}".strip(),
-            )
-            for row in store.regressions(c, project_id, patterns, number, limit)
-        ],
+    found = {
+        HitKind.REGRESSION: [_regression(row) for row in store.regressions(c, project_id, patterns, number, limit)],
         HitKind.COMMIT: [_commit(row) for row in _commits(c, project_id, text, patterns, limit)],
     }
     if number is None:
+        runs = store.runs(c, project_id, text, limit) if RUN_ID.match(text) else []
         found |= {
-            HitKind.BENCHMARK: [
-                Hit(
-                    kind=HitKind.BENCHMARK,
-                    project=row.project,
-                    key=row.benchmark,
-                    title=row.benchmark,
-                    detail=f"{row.suite}, {row.variants} variant{'' if row.variants == 1 else 's'}",
-                    suite=row.suite,
-                )
-                for row in store.benchmarks(c, project_id, patterns, limit)
-            ],
-            HitKind.SERIES: [
-                Hit(
-                    kind=HitKind.SERIES,
-                    project=row.project,
-                    key=str(row.id),
-                    title=f"{row.benchmark} {row.variant_key} {row.metric}",
-                    detail=row.testbed,
-                )
-                for row in store.series(c, project_id, patterns, limit)
-            ],
-            HitKind.RUN: [
-                Hit(
-                    kind=HitKind.RUN,
-                    project=row.project,
-                    key=row.id,
-                    title=f"Run {row.id}",
-                    detail=f"{row.suite} of {row.sha[:7]} on {row.testbed}, {row.state}",
-                )
-                for row in (store.runs(c, project_id, text, limit) if RUN_ID.match(text) else ())
-            ],
+            HitKind.BENCHMARK: [_benchmark(row) for row in store.benchmarks(c, project_id, patterns, limit)],
+            HitKind.SERIES: [_series(row) for row in store.series(c, project_id, patterns, limit)],
+            HitKind.RUN: [_run(row) for row in runs],
         }
     return SearchHits(
         text=text,
@@ -119,6 +83,16 @@ def _commits(c: Connection, project_id: int | None, text: str, patterns: list[st
     return by_sha or store.commits_by_words(c, project_id, patterns, limit)
 
 
+def _regression(row: RegressionHit) -> Hit:
+    return Hit(
+        kind=HitKind.REGRESSION,
+        project=row.project,
+        key=str(row.id),
+        title=f"R-{row.id} {row.benchmark or ''} {row.variant_key or ''}".strip(),
+        detail=f"{row.state}, since {(row.sha or '')[:7]} {row.message or ''}".strip(),
+    )
+
+
 def _commit(row: CommitHit) -> Hit:
     number = "" if row.pull_request is None else f" #{row.pull_request}"
     return Hit(
@@ -127,4 +101,35 @@ def _commit(row: CommitHit) -> Hit:
         key=row.sha,
         title=f"{row.sha[:7]} {row.message}",
         detail=f"{row.author}{number}".strip(),
+    )
+
+
+def _benchmark(row: BenchmarkHit) -> Hit:
+    return Hit(
+        kind=HitKind.BENCHMARK,
+        project=row.project,
+        key=row.benchmark,
+        title=row.benchmark,
+        detail=f"{row.suite}, {row.variants} variant{'' if row.variants == 1 else 's'}",
+        suite=row.suite,
+    )
+
+
+def _series(row: SeriesHit) -> Hit:
+    return Hit(
+        kind=HitKind.SERIES,
+        project=row.project,
+        key=str(row.id),
+        title=f"{row.benchmark} {row.variant_key} {row.metric}",
+        detail=row.testbed,
+    )
+
+
+def _run(row: RunHit) -> Hit:
+    return Hit(
+        kind=HitKind.RUN,
+        project=row.project,
+        key=row.id,
+        title=f"Run {row.id}",
+        detail=f"{row.suite} of {row.sha[:7]} on {row.testbed}, {row.state}",
     )

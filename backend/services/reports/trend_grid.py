@@ -137,3 +137,26 @@ def mean_of(grid: Grid, least: float) -> Mean:
 def numbers(values: Floats) -> tuple[float | None, ...]:
     """Numbers for a chart; None where there is none."""
     return tuple(None if math.isnan(each) else round(each, 5) for each in values.tolist())
+
+
+def level(grid: Grid, rows: Sequence[int]) -> float | None:
+    """The geometric mean of values at the head."""
+    values = grid.value[list(rows), grid.head]
+    values = values[np.isfinite(values) & (values > 0)]
+    return float(np.exp(np.log(values).mean())) if values.size else None
+
+
+def is_compile(each: TrendSeries) -> bool:
+    return each.role == "gate" and "compile" in each.metric and not each.exact
+
+
+def is_memory(each: TrendSeries) -> bool:
+    return each.role == "gate" and each.unit == "B"
+
+
+def is_speed(each: TrendSeries) -> bool:
+    return each.role == "gate" and not each.exact and each.unit != "B" and not is_compile(each)
+
+
+def is_utilisation(each: TrendSeries) -> bool:
+    return each.metric == "mfu"

@@ -4,28 +4,40 @@ Answered from what is stored when results come in: the roll-ups of hours, days a
 judgements of each commit. Nothing is judged here.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
 from backend.services.base.scope import QueryScope, find_commit, find_scope, time_range
 from backend.services.policy.resolve import policy_book
-from backend.services.reports.columns import natural
 from backend.services.reports.facets import passes
-from backend.services.reports.notices import differences
-from backend.services.reports.trend_grid import Grid, Mean, changes, grid_of, mean_of, moved, numbers, performance
+from backend.services.reports.trend_grid import (
+    Grid,
+    Mean,
+    grid_of,
+    is_compile,
+    is_memory,
+    is_speed,
+    is_utilisation,
+    level,
+    mean_of,
+    moved,
+    numbers,
+    performance,
+)
+from backend.services.reports.trend_strips import EnvironmentMark, Strip, environment_marks, strips_of
 from backend.store.board import board as board_store
 from backend.store.reports import trends as store
-from backend.store.reports.trends import EnvironmentRow, OnsetRow, TrendSeries
+from backend.store.reports.trends import TrendSeries
 
 GRANULARITIES = ("commit", "hour", "day", "week")
 FINE = 12_000  # points a chart by commit may have; with more, a point is a day
 SHORT = timedelta(days=7)
-SHOWN_MOVED = 3
 RECENT_COMMITS = 60
 _LENGTH = {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000}
 BASES = {"7d": timedelta(days=7), "24h": timedelta(hours=24), "30d": timedelta(days=30), "90d": timedelta(days=90)}
@@ -54,52 +66,6 @@ class End:
     at: datetime
     sha: str | None
     position: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendLine:
-    """One series of a strip against its own base."""
-
-    series_id: int
-    name: str
-    unit: str
-    value: float | None
-    change: float | None
-    points: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Onset:
-    """Changes of one suite that began at one commit; `change` is the largest, of cost."""
-
-    at: datetime
-    sha: str
-    change: float
-    series: int
-    state: str
-    direction: str
-    regression_id: int | None
-    owned: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentMark:
-    at: datetime
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """A suite by its headline metric. `value` is the geometric mean at the head, in `unit`."""
-
-    suite: str
-    metric: str
-    unit: str
-    direction: str
-    value: float | None
-    mean: Mean
-    lines: tuple[TrendLine, ...]
-    onsets: tuple[Onset, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,19 +110,33 @@ class Trends:
     """Of each series, its performance against the base: for the pictures of cases."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """What is read: positions or moments, and at which of them base and head stand."""
+
+    since: datetime
+    until: datetime
+    base_at: datetime
+    head_at: datetime
+    first: int
+    last: int
+    granularity: str
+
+    @property
+    def by_commit(self) -> bool:
+        return self.granularity == "commit"
+
+
 def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
     """Find the series and the moments, read their points once, and say how each group of them stands."""
     if query.granularity not in (None, *GRANULARITIES):
         raise BadRequest.field("granularity", query.granularity, GRANULARITIES)
     scope = find_scope(c, query.project, None, query.testbed)
-    least = policy_book(c, scope.project.slug).general.min_change
-    asked = time_range(query.range, query.since, query.until, now=now, default="30d")
-    until = min(asked.until or now, now)
     nothing = Trends(
         project=scope.project.slug,
         testbed=None if scope.testbed is None else scope.testbed.name,
         granularity=query.granularity or "commit",
-        least=least,
+        least=policy_book(c, scope.project.slug).general.min_change,
         base=None,
         head=None,
     )
@@ -164,60 +144,96 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         return nothing
     every = store.judged_series(c, scope.project.id, scope.testbed.id)
     series = [each for each in every if passes(query.facets, each.suite, each.metric, each.variant)]
+    window = _window(c, scope, scope.default_branch.id, query, len(series), now)
+    points = _points(c, scope, [each.id for each in series], window, now)
+    grid = grid_of(series, points, _micros(window.base_at), _micros(window.head_at))
+    if grid is None:
+        return nothing
+    base, head = _ends(c, scope.default_branch.id, grid, query)
+    means = replace(
+        _with_means(_with_counts(nothing, grid), grid),
+        granularity=window.granularity,
+        base=base,
+        head=head,
+        at=tuple(_when(each) for each in grid.at.tolist()),
+        positions=tuple(grid.position.tolist()),
+        values={each.id: numbers(row) for each, row in zip(series, performance(grid), strict=True)},
+    )
+    return _with_history(c, scope, query, window, grid, means)
+
+
+def _window(c: Connection, scope: QueryScope, branch: int, query: TrendQuery, series: int, now: datetime) -> _Window:
+    asked = time_range(query.range, query.since, query.until, now=now, default="30d")
     base_at = _moment(c, scope, query.base, "base", now)
-    head_at = _moment(c, scope, query.head, "head", now)
     since = asked.since
     if base_at is not None and since is not None and base_at < since:
         since = base_at - timedelta(days=1)
-    branch = scope.default_branch.id
+    until = min(asked.until or now, now)
     first, last = board_store.position_range(c, scope.project.id, branch, since, asked.until)
-    granularity = query.granularity or ("commit" if (last - first + 1) * len(series) <= FINE else "day")
-    ids = [each.id for each in series]
     since = since or datetime(2000, 1, 1, tzinfo=UTC)
-    if granularity == "commit":
-        points = store.commit_points(c, scope.project.id, ids, first, last)
-    else:
-        points = store.bucket_points(c, ids, granularity, since, until)
-        # A bucket is shown by its last value, which stands where the bucket ends.
-        points["at"] = np.minimum(points["at"] + _LENGTH[granularity], _micros(now))
-    grid = grid_of(series, points, _micros(base_at or since), _micros(head_at or until))
-    if grid is None:
-        return nothing
-    ends = _ends(c, branch, grid, query)
-    moments = tuple(_when(each) for each in grid.at.tolist())
-    found = store.onsets(c, scope.project.id, ids, int(grid.position.min()), int(grid.position.max()))
-    speed = _rows(grid, _is_speed)
-    rows = _variants(grid)
-    slower, faster = moved(grid, least)
-    names = [_variant(each) for each in series]
+    return _Window(
+        since=since,
+        until=until,
+        base_at=base_at or since,
+        head_at=_moment(c, scope, query.head, "head", now) or until,
+        first=first,
+        last=last,
+        granularity=query.granularity or ("commit" if (last - first + 1) * series <= FINE else "day"),
+    )
+
+
+def _points(c: Connection, scope: QueryScope, ids: Sequence[int], window: _Window, now: datetime) -> NDArray[np.void]:
+    if window.by_commit:
+        return store.commit_points(c, scope.project.id, ids, window.first, window.last)
+    points = store.bucket_points(c, ids, window.granularity, window.since, window.until)
+    # A bucket is shown by its last value, which stands where the bucket ends.
+    points["at"] = np.minimum(points["at"] + _LENGTH[window.granularity], _micros(now))
+    return points
+
+
+def _with_counts(trends: Trends, grid: Grid) -> Trends:
+    """How many variants were compared, and how many of them moved."""
+    slower, faster = moved(grid, trends.least)
     relative = performance(grid)
-    return Trends(
-        project=scope.project.slug,
-        testbed=scope.testbed.name,
-        granularity=granularity,
-        least=least,
-        base=ends[0],
-        head=ends[1],
-        at=moments,
-        positions=tuple(grid.position.tolist()),
-        speed=_mean(grid, speed, least),
-        compile_time=_mean(grid, _rows(grid, _is_compile), least),
-        compile_ms=_level(grid, _rows(grid, _is_compile)),
-        memory=_mean(grid, _rows(grid, _is_memory), least),
-        memory_bytes=_level(grid, _rows(grid, _is_memory)),
-        utilisation=_mean(grid, _rows(grid, _is_utilisation), least),
-        utilisation_now=_level(grid, _rows(grid, _is_utilisation)),
-        pass_rate=_pass_rate(c, scope, query, since, until, grid),
+    names = [_variant(each) for each in grid.series]
+    rows = _variants(grid)
+    return replace(
+        trends,
         variants=len(set(names)),
         compared=len({names[row] for row in rows if np.isfinite(relative[row, grid.head])}),
         slower=len({names[row] for row in rows if slower[row]}),
         faster=len({names[row] for row in rows if faster[row] and not slower[row]}),
-        unsteady=store.unsteady(
-            c, scope.project.id, {each.id: each.state_position for each in series if each.role == "gate"}
-        ),
-        strips=_strips(grid, found, least, by_commit=granularity == "commit"),
-        environments=_environments(c, scope, since, by_commit=granularity == "commit"),
-        values={each.id: numbers(relative[row]) for row, each in enumerate(series)},
+    )
+
+
+def _with_means(trends: Trends, grid: Grid) -> Trends:
+    """The tiles: geometric means of performance, and of values where their unit says something."""
+    compile_time, memory, utilisation = (_rows(grid, wanted) for wanted in (is_compile, is_memory, is_utilisation))
+    return replace(
+        trends,
+        speed=_mean(grid, _rows(grid, is_speed), trends.least),
+        compile_time=_mean(grid, compile_time, trends.least),
+        compile_ms=level(grid, compile_time),
+        memory=_mean(grid, memory, trends.least),
+        memory_bytes=level(grid, memory),
+        utilisation=_mean(grid, utilisation, trends.least),
+        utilisation_now=level(grid, utilisation),
+    )
+
+
+def _with_history(
+    c: Connection, scope: QueryScope, query: TrendQuery, window: _Window, grid: Grid, trends: Trends
+) -> Trends:
+    """What happened in the window: onsets by suite, environments, results that ended badly, series too unsteady."""
+    ids = [each.id for each in grid.series]
+    found = store.onsets(c, scope.project.id, ids, int(grid.position.min()), int(grid.position.max()))
+    gates = {each.id: each.state_position for each in grid.series if each.role == "gate"}
+    return replace(
+        trends,
+        pass_rate=_pass_rate(c, scope, query, window.since, window.until, grid),
+        unsteady=store.unsteady(c, scope.project.id, gates),
+        strips=strips_of(grid, found, trends.least, by_commit=window.by_commit),
+        environments=_environments(c, scope, window.since, by_commit=window.by_commit),
     )
 
 
@@ -238,6 +254,10 @@ def recent_values(c: Connection, project: str, series: Sequence[int]) -> dict[in
 # --- moments ---------------------------------------------------------------------------------------------------------
 
 
+def _when(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, UTC)
+
+
 def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: datetime) -> datetime | None:
     """The moment that a name of base or head stands for; None: the end of the range."""
     if not name:
@@ -256,10 +276,6 @@ def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: d
 
 def _micros(moment: datetime) -> int:
     return int(moment.timestamp() * 1e6)
-
-
-def _when(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1e6, UTC)
 
 
 def _ends(c: Connection, branch: int, grid: Grid, query: TrendQuery) -> tuple[End, End]:
@@ -287,22 +303,6 @@ def _variant(each: TrendSeries) -> tuple[str, str, str, str]:
     return each.suite, each.benchmark, each.variant_key, each.preset
 
 
-def _is_compile(each: TrendSeries) -> bool:
-    return each.role == "gate" and "compile" in each.metric and not each.exact
-
-
-def _is_memory(each: TrendSeries) -> bool:
-    return each.role == "gate" and each.unit == "B"
-
-
-def _is_speed(each: TrendSeries) -> bool:
-    return each.role == "gate" and not each.exact and each.unit != "B" and not _is_compile(each)
-
-
-def _is_utilisation(each: TrendSeries) -> bool:
-    return each.metric == "mfu"
-
-
 def _rows(grid: Grid, wanted: Callable[[TrendSeries], bool]) -> list[int]:
     return [row for row, each in enumerate(grid.series) if wanted(each)]
 
@@ -315,138 +315,10 @@ def _mean(grid: Grid, rows: Sequence[int], least: float) -> Mean | None:
     return mean_of(grid.only(rows), least) if rows else None
 
 
-def _level(grid: Grid, rows: Sequence[int]) -> float | None:
-    """The geometric mean of values at the head."""
-    values = grid.value[list(rows), grid.head]
-    values = values[np.isfinite(values) & (values > 0)]
-    return float(np.exp(np.log(values).mean())) if values.size else None
-
-
-# --- strips ----------------------------------------------------------------------------------------------------------
-
-
-def _strips(grid: Grid, found: Sequence[OnsetRow], least: float, *, by_commit: bool) -> tuple[Strip, ...]:
-    suites = sorted({each.suite for each in grid.series if each.role == "gate"}, key=natural)
-    return tuple(_strip(grid, suite, found, least, by_commit) for suite in suites)
-
-
-def _headline(grid: Grid, suite: str) -> str:
-    """The metric that most variants of a suite have: of times and rates that are gates, else of those that are watched,
-    where there are any."""
-    counts: dict[str, int] = {}
-    for each in grid.series:
-        if each.suite == suite and (each.role == "gate" or each.metric == store.WATCHED_SPEED):
-            weight = 1_000_000 if _is_speed(each) else 1000 if each.metric == store.WATCHED_SPEED else 1
-            counts[each.metric] = counts.get(each.metric, 0) + weight
-    return max(counts, key=lambda metric: (counts[metric], metric))
-
-
-def _strip(grid: Grid, suite: str, found: Sequence[OnsetRow], least: float, by_commit: bool) -> Strip:
-    metric = _headline(grid, suite)
-    rows = [row for row, each in enumerate(grid.series) if each.suite == suite and each.metric == metric]
-    mine = grid.only(rows)
-    change, relative = changes(mine), performance(mine)
-    names = _names(mine.series)
-    size = np.where(np.isfinite(change), np.abs(change), 0)
-    lines = []
-    for row in np.argsort(-size, kind="stable")[:SHOWN_MOVED].tolist():
-        if size[row] < least / 2:
-            break
-        each = mine.series[row]
-        value = float(mine.value[row, mine.head])
-        lines.append(
-            TrendLine(
-                series_id=each.id,
-                name=names[row],
-                unit=each.unit,
-                value=value if np.isfinite(value) else None,
-                change=float(change[row]),
-                points=numbers(relative[row]),
-            )
-        )
-    first = mine.series[0]
-    return Strip(
-        suite=suite,
-        metric=metric,
-        unit=first.unit,
-        direction=first.direction,
-        value=_level(mine, range(len(rows))),
-        mean=mean_of(mine, least),
-        lines=tuple(lines),
-        onsets=onset_marks(
-            [each for each in found if each.suite == suite], {each.id for each in mine.series}, by_commit=by_commit
-        ),
-    )
-
-
-def _names(series: Sequence[TrendSeries]) -> list[str]:
-    """Short names: the parameters in which each variant differs from the others of its suite."""
-    values: dict[str, set[str]] = {}
-    for each in series:
-        for key, value in each.variant.items():
-            values.setdefault(key, set()).add(str(value))
-    benchmarks = len({each.benchmark for each in series})
-    named = []
-    for each in series:
-        parts = [each.benchmark.rpartition(".")[2]] if benchmarks > 1 else []
-        for key, value in each.variant.items():
-            if len(values[key]) > 1 or not all(key in other.variant for other in series):
-                parts.append(value if isinstance(value, str) and not value.isdecimal() else f"{key}={value}")
-        named.append(" ".join(parts) or each.benchmark)
-    return named
-
-
-def onset_marks(found: Sequence[OnsetRow], drawn: Set[int], *, by_commit: bool) -> tuple[Onset, ...]:
-    """One mark for all changes of one direction at one commit: as large as the largest of the series that are `drawn`,
-    or of the others where none of these changed."""
-    groups: dict[tuple[int, str], list[OnsetRow]] = {}
-    for row in found:
-        groups.setdefault((row.position, row.direction), []).append(row)
-    marks = []
-    for rows in groups.values():
-        worst = max(rows, key=lambda row: (row.series_id in drawn, abs(row.change)))
-        marks.append(
-            Onset(
-                at=worst.committed_at if by_commit else worst.measured_at,
-                sha=worst.sha,
-                change=worst.change,
-                series=len({row.series_id for row in rows}),
-                state=worst.regression_state or worst.state,
-                direction=worst.direction,
-                regression_id=worst.regression_id,
-                owned=worst.owner is not None or worst.regression_state == "acknowledged",
-            )
-        )
-    return tuple(marks)
-
-
 def _environments(c: Connection, scope: QueryScope, since: datetime, *, by_commit: bool) -> tuple[EnvironmentMark, ...]:
     assert scope.testbed is not None
     rows = store.environments(c, scope.project.id, scope.testbed.id, since)
     return environment_marks(rows, by_commit=by_commit)
-
-
-def environment_marks(rows: Sequence[EnvironmentRow], *, by_commit: bool) -> tuple[EnvironmentMark, ...]:
-    """Where a worker's software became another. One upgrade of several machines is one line, at the first of them:
-    what one machine has and another hasn't is no upgrade."""
-    newest: dict[int | None, EnvironmentRow] = {}
-    told: dict[frozenset[tuple[str, str]], EnvironmentMark] = {}
-    for after in rows:
-        before = newest.get(after.worker)
-        newest[after.worker] = after
-        if before is None:
-            continue
-        differing = [each for each in differences(before.fingerprint, after.fingerprint) if each.name in SOFTWARE]
-        words = ", ".join(f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in differing[:2])
-        if words:
-            at = after.committed_at if by_commit else after.started_at
-            told.setdefault(
-                frozenset((each.name, each.after or "") for each in differing), EnvironmentMark(at=at, text=words)
-            )
-    return tuple(told.values())
-
-
-SOFTWARE = frozenset({"torch", "cuda", "driver", "nccl", "triton", "python", "container", "cudnn", "accelerator"})
 
 
 def _pass_rate(

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from backend.services.reports.trends import environment_marks, onset_marks
+from backend.services.reports.trend_strips import environment_marks, onset_marks
 from backend.store.reports.trends import EnvironmentRow, OnsetRow
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
