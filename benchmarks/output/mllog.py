@@ -29,12 +29,9 @@ def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> It
 
     Every line has all six fields: a parser that misses one stops with a crash, not an error.
     """
-    config = result.get("config", {})
     measured = {m["metric"]: m for m in result.get("measurements", ())}
     steps = sum(measured.get("step_ms", {}).get("samples_taken", ())) or 1
-    batch = int(config.get("batch_size", 1))
-    samples = steps * batch
-    dtype = _PRECISION.get(str(config.get("dtype", "fp32")), "fp32")
+    samples = steps * _batch(result)
     where = {"file": f"benchmarks/{result['benchmark']}", "lineno": 1}
 
     def line(at: int, kind: str, key: str, value: Any, **metadata: Any) -> str:
@@ -51,7 +48,35 @@ def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> It
     began, measuring, ended = times.began_ms, times.measured_from_ms, times.ended_ms
     yield line(began, POINT, "cache_clear", True)
     yield line(began, START, "init_start", None)
-    facts: dict[str, Any] = {
+    for key, value in _facts(run, result, samples).items():
+        yield line(began, POINT, key, value)
+    yield line(measuring, END, "init_stop", None)
+    yield line(measuring, START, "run_start", None)
+    yield line(measuring, START, "block_start", None, samples_count=0)
+    for number, value in enumerate(_per_process(measured)):
+        yield line(ended, POINT, "tracked_stats", value, samples_count=samples, step=number)
+    yield line(ended, END, "block_stop", None, samples_count=samples)
+    yield line(ended, START, "eval_start", None, samples_count=samples)
+    correctness = result.get("correctness") or {}
+    for check in correctness.get("checks", ()):
+        said = {name: check[name] for name in ("name", "value", "limit")}
+        yield line(ended, POINT, "tidemark_check", said)
+    passed = 1.0 if correctness.get("state") == "pass" else 0.0
+    yield line(ended, POINT, "eval_accuracy", passed, samples_count=samples)
+    yield line(ended, END, "eval_stop", None, samples_count=samples)
+    status = "success" if result["status"] == "ok" else "aborted"
+    yield line(ended, END, "run_stop", None, status=status, samples_count=samples)
+
+
+def _batch(result: Mapping[str, Any]) -> int:
+    return int(result.get("config", {}).get("batch_size", 1))
+
+
+def _facts(run: Mapping[str, Any], result: Mapping[str, Any], samples: int) -> dict[str, Any]:
+    """What the rules want to be told before a run begins, in any order."""
+    config, batch = result.get("config", {}), _batch(result)
+    dtype = _PRECISION.get(str(config.get("dtype", "fp32")), "fp32")
+    return {
         "submission_benchmark": result["benchmark"],
         "submission_org": run["project"],
         "submission_division": "open",
@@ -78,26 +103,6 @@ def lines(run: Mapping[str, Any], result: Mapping[str, Any], times: Times) -> It
         "number_of_nodes": 1,
         "accelerators_per_node": int(result.get("world_size", 1)),
     }
-    for key, value in facts.items():
-        yield line(began, POINT, key, value)
-    yield line(measuring, END, "init_stop", None)
-    yield line(measuring, START, "run_start", None)
-    yield line(measuring, START, "block_start", None, samples_count=0)
-    for number, value in enumerate(_per_process(measured)):
-        yield line(ended, POINT, "tracked_stats", value, samples_count=samples, step=number)
-    yield line(ended, END, "block_stop", None, samples_count=samples)
-    yield line(ended, START, "eval_start", None, samples_count=samples)
-    correctness = result.get("correctness") or {}
-    passed = correctness.get("state") == "pass"
-    for check in correctness.get("checks", ()):
-        yield line(
-            ended, POINT, "tidemark_check", {"name": check["name"], "value": check["value"], "limit": check["limit"]}
-        )
-    yield line(ended, POINT, "eval_accuracy", 1.0 if passed else 0.0, samples_count=samples)
-    yield line(ended, END, "eval_stop", None, samples_count=samples)
-    yield line(
-        ended, END, "run_stop", None, status="success" if result["status"] == "ok" else "aborted", samples_count=samples
-    )
 
 
 def _per_process(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, float]]:

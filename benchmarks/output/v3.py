@@ -30,18 +30,7 @@ def _record(run: Mapping[str, Any], result: Mapping[str, Any], measurement: Mapp
         "workflow_id": 0,
         "run_attempt": run.get("attempt", 1),
         "job_id": 0,
-        "runners": [
-            {
-                "name": run.get("worker") or "",
-                "type": run["testbed"],
-                "cpu_info": environment.get("cpu", ""),
-                "cpu_count": environment.get("cpu_count", 0),
-                "gpu_info": environment.get("accelerator", ""),
-                "gpu_count": environment.get("accelerator_count", 0),
-                "gpu_mem_info": "",
-                "extra_info": {"environment": str(environment.get("hash", ""))},
-            }
-        ],
+        "runners": [_runner(run, environment)],
         "benchmark": {
             "name": result["benchmark"],
             "mode": result.get("mode") or "",
@@ -58,21 +47,36 @@ def _record(run: Mapping[str, Any], result: Mapping[str, Any], measurement: Mapp
             "extra_info": {},
         },
         "inputs": {},
-        "dependencies": {
-            "pytorch": {
-                "repo": "pytorch/pytorch",
-                "branch": "",
-                "sha": str(environment.get("torch_git", "")),
-                "version": str(environment.get("torch", "")),
-                "extra_info": {},
-            }
-        },
+        "dependencies": {"pytorch": _pytorch(environment)},
         "metric": {
             "name": measurement["metric"],
             "benchmark_values": list(measurement.get("processes") or [measurement["value"]]),
             "target_value": None,
             "extra_info": _texts({name: measurement[name] for name in ("unit", "direction", "role")}),
         },
+    }
+
+
+def _runner(run: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": run.get("worker") or "",
+        "type": run["testbed"],
+        "cpu_info": environment.get("cpu", ""),
+        "cpu_count": environment.get("cpu_count", 0),
+        "gpu_info": environment.get("accelerator", ""),
+        "gpu_count": environment.get("accelerator_count", 0),
+        "gpu_mem_info": "",
+        "extra_info": {"environment": str(environment.get("hash", ""))},
+    }
+
+
+def _pytorch(environment: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "repo": "pytorch/pytorch",
+        "branch": "",
+        "sha": str(environment.get("torch_git", "")),
+        "version": str(environment.get("torch", "")),
+        "extra_info": {},
     }
 
 
