@@ -15,6 +15,7 @@ from typing import Any
 from backend.regression.policy import PolicyError, parse_overrides
 from backend.services.base.errors import shown
 from backend.services.repository import schedule_manifest
+from backend.services.repository.mirror import MORE_PATHS
 from backend.services.repository.schedule_manifest import Schedule
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class Suite:
         """Whether a commit that changed these paths can have changed what this suite measures; raises ManifestInvalid
         when finding out costs more than it may."""
         effort = effort or Effort()
-        return any(_counts(path, self.paths, effort) for path in changed_paths)
+        return any(path == MORE_PATHS or _counts(path, self.paths, effort) for path in changed_paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,11 +409,14 @@ def _usable(text: str) -> bool:
 
 
 def _counts(path: str, patterns: Sequence[str], effort: Effort) -> bool:
-    """As in CI systems: the last pattern that matches decides; one that begins with `!` takes out."""
+    """As in CI systems: the last pattern that matches decides; one that begins with `!` takes out. What means all below
+    a directory also means the name of that: of a submodule, nothing else changes."""
     counts = False
     for pattern in patterns:
         takes_out = pattern.startswith("!")
-        if counts == takes_out and _pattern(pattern.removeprefix("!")).fullmatch(path, effort):
+        is_of_directory = not takes_out and pattern.endswith(("/", "**"))
+        compared = f"{path}/" if is_of_directory else path
+        if counts == takes_out and _pattern(pattern.removeprefix("!")).fullmatch(compared, effort):
             counts = not takes_out
     return counts
 

@@ -26,6 +26,8 @@ STALE_LOCK_S = 60
 LOOK_UP_S = 0.25  # how often a running git is looked after
 MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
+MORE_PATHS = "…"
+"""The last of a list of changed paths that does not name them all: what else changed may be anything."""
 MAX_MEMORY_BYTES = 512 << 20  # of git, for listing what commits changed: some two million files
 MAX_COMMIT_BYTES = 1 << 20  # of a commit's own text; with more of it, git stores what nobody will read
 MAX_READ_BYTES = 32 << 20  # of objects at a time
@@ -201,31 +203,33 @@ class Mirror:
             at = end + 1 + size + 1
 
     def _changed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
-        """Both names of a renamed file. Of a commit that changed more files than can be listed, nothing."""
+        """Both names of a renamed file, and the name of a submodule. What cannot be listed is `MORE_PATHS`."""
         try:
             return self._listed_paths(heads)
         except TooMuch:
             if len(heads) == 1:
-                return {heads[0].sha: ()}
+                return {heads[0].sha: (MORE_PATHS,)}
             half = len(heads) // 2
             return {**self._changed_paths(heads[:half]), **self._changed_paths(heads[half:])}
 
     def _listed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
-        """The answers come in the order asked, each after its commit's id."""
+        """The answers come in the order asked: a commit's id, then of each file what it was and is, and its name."""
         asked = "".join(" ".join((head.sha, *head.parents[:1])) + "\n" for head in heads)
         output = self._git(
-            "diff-tree", "--stdin", "--root", "-r", "-z", "--name-only", "--no-renames", "--always",
+            "diff-tree", "--stdin", "--root", "-r", "-z", "--raw", "--abbrev=1", "--no-renames", "--always",
             stdin=asked.encode(), memory_bytes=MAX_MEMORY_BYTES,
         )  # fmt: skip
         found: dict[str, list[str]] = {head.sha: [] for head in heads}
-        expected = [head.sha for head in heads]
-        at = -1
-        for piece in output.split(b"\0"):
-            text = piece.decode("utf-8", "replace").lstrip("\n")
-            if at + 1 < len(expected) and text == expected[at + 1]:
-                at += 1
-            elif text and at >= 0 and len(found[expected[at]]) < MAX_PATHS:
-                found[expected[at]].append(text.replace("\x00", "\ufffd"))
+        pieces = iter(output.split(b"\0"))
+        paths: list[str] = []
+        for piece in pieces:
+            if not piece.startswith(b":"):
+                paths = found.get(piece.decode("ascii", "replace").strip("\n"), [])
+            elif len(paths) < MAX_PATHS:
+                paths.append(next(pieces).decode("utf-8", "replace"))
+            else:
+                paths[MAX_PATHS:] = [MORE_PATHS]
+                next(pieces)
         return {sha: tuple(paths) for sha, paths in found.items()}
 
     def has_commit(self, sha: str) -> bool:

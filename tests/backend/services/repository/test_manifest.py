@@ -10,6 +10,7 @@ import pytest
 from backend.regression.policy import parse_overrides
 from backend.services.repository import manifest
 from backend.services.repository.manifest import DEFAULT_PATHS, ManifestInvalid, Suite
+from backend.services.repository.mirror import MORE_PATHS
 
 FULL = """
 branches = ["release/*"]
@@ -112,7 +113,12 @@ def test_every_problem_is_told_at_once() -> None:
     ("paths", "changed", "matters"),
     [
         (("src/**",), "src/a/b.py", True),
-        (("src/**",), "src", False),
+        (("src/**",), "src", True),  # a submodule: nothing below it changes
+        (("third_party/flash/",), "third_party/flash", True),
+        (("**/flash/**",), "third_party/flash", True),
+        (("src/**",), "srcs", False),
+        (("**", "!doc*/**"), "document.py", True),
+        (("src/**",), MORE_PATHS, True),
         (("src/*",), "src/a/b.py", False),
         (("src/",), "src/a/b.py", True),
         (("**/*.py",), "a.py", True),

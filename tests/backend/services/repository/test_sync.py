@@ -16,7 +16,7 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import Principal, Scope, Via
-from backend.services.repository import requests
+from backend.services.repository import mirror, requests
 from backend.services.repository.requests import RunRequest
 from backend.services.repository.sync import Synced
 
@@ -149,6 +149,47 @@ def test_commits_land_in_first_parent_order_with_what_they_changed(
     assert stored[second].message == "second\n\nwith a body <script>"
     assert stored[second].author_name == "Ada" and stored[second].author_email == "ada@example.org"
     assert stored[first].changed_paths == ["tidemark.toml", "tinygpt/model"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MAX_PATHS", 2), ("MAX_MEMORY_BYTES", 1 << 20)], ids=["more files", "more memory"]
+)
+def test_a_commit_that_changed_more_than_can_be_listed_may_have_changed_what_any_suite_measures(
+    repository: Repository,
+    committing_engine: Engine,
+    sync: Callable[..., Synced],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: int,
+) -> None:
+    repository.commit("code", tidemark_toml=MANIFEST, tinygpt__model="1")
+    sync()
+    many = repository.commit("many", a="1", b="1", docs__c="1", tinygpt__model="2")
+    monkeypatch.setattr(mirror, name, value)
+    assert sync().requested > 0
+    ((paths, suites),) = rows(
+        committing_engine, "SELECT changed_paths, untouched_suites FROM commit WHERE sha = :s", s=many
+    )
+    assert paths[-1] == mirror.MORE_PATHS and suites == []
+
+
+def test_a_submodule_that_moves_is_a_change_of_what_lies_below_it(
+    repository: Repository, committing_engine: Engine, sync: Callable[..., Synced]
+) -> None:
+    first = repository.commit("code", tidemark_toml='[suite.gpt]\ncommand = "x"\npaths = ["flash/**"]\n')
+    for number, points_at in enumerate((first, "1" * 40)):
+        repository.git("update-index", "--add", "--cacheinfo", f"160000,{points_at},flash")
+        repository.git("commit", "-q", "-m", f"flash {number}")
+    moved = repository.git("rev-parse", "HEAD")
+    assert sync().requested == 2
+    assert untouched(committing_engine, moved) == []
+
+
+def test_a_file_that_is_called_as_another_commit_hides_no_path(repository: Repository) -> None:
+    old = repository.commit("old", a="1")
+    new = repository.commit("new", **{old: "x", "tinygpt__model": "2"})
+    found = mirror.Mirror(repository.path, repository.url, trusted=True, timeout_s=60).commits([new, old])
+    assert [set(commit.changed_paths) for commit in found] == [{old, "tinygpt/model"}, {"a"}]
 
 
 def test_runs_are_requested_for_what_a_commit_can_have_changed(

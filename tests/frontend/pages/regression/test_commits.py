@@ -1,11 +1,14 @@
 """How far a bisection is, and what a step of it found, in words."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from backend.services.plans.bisection_views import BisectionStep, BisectionView
-from frontend.pages.regression.commits import bisection_says, step_mark
+from backend.services.triage.views import CommitName, Regression
+from frontend.pages.regression.commits import bisection_says, commits_note, step_mark
 
 
 def bisection(**changes: Any) -> BisectionView:
@@ -36,3 +39,23 @@ def test_a_step_of_a_bisection_is_text_and_leads_to_its_run() -> None:
     assert 'href="/runs/R1"' in mark
     assert "&lt;b&gt;no&lt;/b&gt; wheel" in mark
     assert "▼ 7.4" in step_mark(replace(step, state="bad", change=0.074, reason=""))
+
+
+@pytest.mark.parametrize(
+    ("first_bad", "suspects", "said"),
+    [
+        (5, 1, "the run before it was good"),
+        (7, 3, "3 between the last good and the first bad run"),
+        (6, 1, "1 of 2 since the last good run: paths of suite gpt name nothing that the other changed"),
+        (9, 2, "2 of 5 since the last good run: paths of suite gpt name nothing that the other 3 changed"),
+    ],
+)
+def test_commits_that_are_left_out_of_the_suspects_are_counted_with_the_reason(
+    first_bad: int, suspects: int, said: str
+) -> None:
+    good, bad = (
+        CommitName(sha="a" * 40, position=position, message="", author="", committed_at=None)
+        for position in (4, first_bad)
+    )
+    of = {"suspect_commits": suspects, "first_bad": bad, "last_good": good, "suite": "gpt"}
+    assert commits_note(Regression(**{**dict.fromkeys(field.name for field in fields(Regression)), **of})) == said
