@@ -100,7 +100,7 @@ def step_mark(step: BisectionStep) -> Markup:
 def commits_note(it: Regression) -> str:
     if it.suspect_commits is None:
         return "there is no good run before it"
-    first_bad, last_good = (place and place.position for place in (it.first_bad, it.last_good))
+    first_bad, last_good = (None if place is None else place.position for place in (it.first_bad, it.last_good))
     between = it.suspect_commits if first_bad is None or last_good is None else first_bad - last_good
     if between > it.suspect_commits:
         others = "the other" if between == it.suspect_commits + 1 else f"the other {between - it.suspect_commits}"
