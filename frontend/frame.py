@@ -16,7 +16,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.confine import confine, hides_something, require_all, require_of, visible_projects
 from backend.services.base.errors import Unauthenticated
 from backend.services.base.principal import Principal, Scope, Via
-from backend.services.base.reads import Reads, may_lag
+from backend.services.base.reads import SAFE_METHODS, Reads, may_lag
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
 from backend.services.reports.overview import Project
@@ -249,6 +249,8 @@ class Visit:
         response = html_response(self.request, html)
         if refused:
             forget(response)
+        if self.request.method not in SAFE_METHODS:
+            response.headers["Cache-Control"] = "no-store"  # it may hold a secret that is shown this once
         return response
 
 

@@ -4,6 +4,8 @@ webhook, and its first run."""
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
 
 from sqlalchemy import Connection
 
@@ -17,11 +19,12 @@ from backend.services.people import saved_projects
 from backend.services.repository import sync
 from backend.services.repository.manifest import FILE_NAME, MAX_BYTES, Manifest, ManifestInvalid, parse
 from backend.services.repository.manifest_lines import line_of
-from backend.services.repository.mirror import GitFailure
+from backend.services.repository.mirror import GitFailure, Mirror
 from backend.services.repository.requests import AcceptedRequest, RunRequest, request_commit
 from backend.store.base.projects import ProjectRow
 
 SECRET_BYTES = 32
+PATIENCE_S = 5  # a page that waits for git keeps a place of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def found_at_head(c: Connection, config: ServiceConfig, project: ProjectRow) -> 
         return None
     try:
         head = find_commit(c, find_scope(c, project.slug), project.default_branch)
-        written = _written(config, project, head.sha)
+        written = _written(sync.mirror_of(config, project).path, head.sha)
     except (NotFound, GitFailure):
         return None  # an empty branch; or the project says why
     except ManifestInvalid as invalid:
@@ -66,8 +69,10 @@ def found_at_head(c: Connection, config: ServiceConfig, project: ProjectRow) -> 
         return FoundManifest(sha=head.sha, message=head.message, problems=placed)
 
 
-def _written(config: ServiceConfig, project: ProjectRow, sha: str) -> bytes | None:
-    mirror = sync.mirror_of(config, project)
+@lru_cache(maxsize=64)
+def _written(mirror_at: Path, sha: str) -> bytes | None:
+    """What a commit says does not change: git is asked once, however often the page is looked at."""
+    mirror = Mirror(mirror_at, "", trusted=False, timeout_s=PATIENCE_S)
     blob = mirror.blobs_at([sha], FILE_NAME)[sha]
     if blob is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from frontend_people import MINE, add_projects, signed_in
 from frontend_site import Site
 from playwright.sync_api import Browser, expect
 from sqlalchemy import text
+
+from backend.services.base import projects
 
 MANIFEST = '[suite.own]\ncommand = "python bench.py"\ntestbeds = ["cpu"]\n'
 
@@ -102,3 +105,10 @@ def test_a_form_of_another_page_connects_nothing(own_site: Site, browser: Browse
     with own_site.engine.connect() as c:
         assert c.scalar(text("SELECT count(*) FROM project")) == 0
     page.context.close()
+
+
+def test_a_page_that_shows_a_secret_once_is_kept_by_no_cache(own_site: Site) -> None:
+    with own_site.engine.begin() as c:
+        projects.save_project(c, MINE, now=datetime.now(UTC))
+    made = own_site.client.post("/connect/secret", data={"project": MINE})
+    assert "was made" in made.text and made.headers["cache-control"] == "no-store"
