@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,18 @@ def test_what_cannot_be_told_keeps_nothing_else_from_being_told(house: House, ho
         rules.remove(c, ROOT, PROJECT, broken, NOW)
         rules.test(c, ROOT, PROJECT, rules.add(c, ROOT, PROJECT, {"name": "b", "address": hook.address}, NOW).id, NOW)
     assert house.send() == 1
+
+
+def test_an_address_that_is_slow_to_answer_delays_no_other(house: House, hook: Webhook) -> None:
+    other_was_told, meanwhile = threading.Event(), []
+    with webhook() as quick:
+        quick.before_answer = other_was_told.set
+        hook.before_answer = lambda: meanwhile.append(other_was_told.wait(20))
+        house.rule(hook.address)
+        house.rule(quick.address)
+        house.deliver()
+        assert house.send() == 2 and house.states() == ["sent", "sent"]
+    assert meanwhile == [True]
 
 
 def test_what_another_process_sends_meanwhile_is_not_sent_twice(house: House, hook: Webhook) -> None:
