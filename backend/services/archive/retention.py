@@ -32,7 +32,8 @@ def retire(
     """Archive and drop every month that ended more than `keep_months` months ago; the months that went. The month
     before a change that is still open, and those after it, stay: judged again without them, it would never end."""
     until = month_of(now, -keep_months)
-    with engine.connect() as c:
+    with engine.begin() as c:
+        store.name_months(c)  # before the first file is written: who stops then writes the same file again
         needed = store.first_needed(c, until)
         if needed is not None:
             until = min(until, month_of(needed, -1))
@@ -53,7 +54,7 @@ def _retire_month(engine: Engine, archive: Path, kept: KeptMonth) -> None:
         rows = 0
         for project_id, slug in store.projects(c):
             directory = archive / f"project={quote(slug, safe='')}"
-            path = dataset.path_of(directory, kept.month, str(kept.number))
+            path = dataset.path_of(directory, kept.month, str(kept.name))
             rows += dataset.write_month(c, project_id, kept.month, path)
         store.drop(c, kept.month)
     log.info("%s is archived: %d measurements, in %s", f"{kept.month:%Y-%m}", rows, archive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,17 +13,19 @@ from backend.store.base.schema import PARTITIONED_TABLES
 from backend.store.ingest.samples import COUNTS
 
 BATCH = 5_000
+NAME_BYTES = 6
 
 
 class KeptMonth(NamedTuple):
-    """A month that is there. `number` is that of its partition: a month that is dropped and made anew has another."""
+    """A month that is there. `name` is that of its file: it belongs to the partition, goes with it into a backup, and a
+    month that was dropped and made anew has another. None: it has none yet."""
 
     month: datetime
-    number: int
+    name: str | None
 
 
 _MONTHS = text(
-    """SELECT substr(p.relname, 13), p.oid FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
+    """SELECT substr(p.relname, 13), obj_description(p.oid, 'pg_class') FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
        WHERE i.inhparent = CAST('measurement' AS regclass) ORDER BY 1"""
 )
 _PROJECTS = text("SELECT id, slug FROM project ORDER BY slug")
@@ -47,8 +50,15 @@ _ROWS = text(
 def kept_months(c: Connection) -> list[KeptMonth]:
     """Every month there is, the earliest first."""
     return [
-        KeptMonth(datetime.strptime(name, "%Y_%m").replace(tzinfo=UTC), number) for name, number in c.execute(_MONTHS)
+        KeptMonth(datetime.strptime(month, "%Y_%m").replace(tzinfo=UTC), name) for month, name in c.execute(_MONTHS)
     ]
+
+
+def name_months(c: Connection) -> None:
+    """Give each month that has none the name of its file."""
+    for kept in kept_months(c):
+        if kept.name is None:
+            c.execute(text(f"COMMENT ON TABLE measurement_{kept.month:%Y_%m} IS '{secrets.token_hex(NAME_BYTES)}'"))
 
 
 _NEEDED = text(

@@ -18,9 +18,10 @@ from backend.services.judging.rejudging import rejudge_series
 from backend.services.reports.history import load_points
 from backend.services.reports.suites import load_suite
 from backend.services.triage.views import get_regression
-from backend.store.archive.months import KeptMonth, first_needed, kept_months
+from backend.store.archive.months import KeptMonth, drop, first_needed, kept_months, name_months
 from backend.store.base.schema import ensure_partitions, month_of
 from tests.bench.dataset import Filled, Shape, fill
+from tidemark import database
 
 SHAPE = Shape(suites=1, variants=3, commits=1_500, minutes_between_commits=240)  # eight months
 KEPT = 4
@@ -55,7 +56,8 @@ def test_months_go_to_files_and_boards_and_charts_stay_as_they_are(
     committing_engine: Engine, filled: Filled, tmp_path: Path
 ) -> None:
     now = filled.shape.last_at or _newest(committing_engine)
-    with committing_engine.connect() as c:
+    with committing_engine.begin() as c:
+        name_months(c)
         before, months = shown(c, filled), kept_months(c)
     old = [kept for kept in months if kept.month < month_of(now, -KEPT)]
     counts = {f"{kept.month:%Y-%m}": measured_in(committing_engine, kept) for kept in old}
@@ -101,6 +103,30 @@ def test_a_point_that_arrives_after_its_month_went_is_kept_beside_what_was_archi
     values = duckdb.sql(f"SELECT count(*) FILTER (value = 1.5), count(*) FROM read_parquet({[str(f) for f in files]})")
     late, all_of_them = values.fetchall()[0]
     assert late == 1 and all_of_them > 1
+
+
+def test_a_month_keeps_its_name_in_a_backup_and_one_that_is_made_anew_has_another(
+    committing_engine: Engine, tmp_path: Path
+) -> None:
+    month = datetime(2026, 3, 1, tzinfo=UTC)
+    of_march = text("SELECT CAST('measurement_2026_03' AS regclass)::oid")
+    with committing_engine.begin() as c:
+        ensure_partitions(c, month)
+        name_months(c)
+        before, number = kept_months(c), c.scalar(of_march)
+    url = committing_engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
+    database.backup(url, tmp_path / "backup")
+    committing_engine.dispose()
+    database.restore(url, tmp_path / "backup")
+    with committing_engine.begin() as c:
+        name_months(c)
+        assert kept_months(c) == before and c.scalar(of_march) != number
+        drop(c, month)
+        ensure_partitions(c, month)
+        name_months(c)
+        anew = kept_months(c)
+    assert [kept.month for kept in anew] == [kept.month for kept in before]
+    assert [kept.month for kept in set(anew) - set(before)] == [month]
 
 
 @pytest.mark.parametrize(("still_open", "stays"), [(True, 3), (False, 0)])
