@@ -25,7 +25,8 @@ class KeptMonth(NamedTuple):
 
 
 _MONTHS = text(
-    """SELECT substr(p.relname, 13), obj_description(p.oid, 'pg_class') FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
+    """SELECT substr(p.relname, 13), obj_description(p.oid, 'pg_class')
+       FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
        WHERE i.inhparent = CAST('measurement' AS regclass) ORDER BY 1"""
 )
 _PROJECTS = text("SELECT id, slug FROM project ORDER BY slug")
