@@ -17,7 +17,6 @@ from backend.services.base.scope import QueryScope, find_commit, find_scope
 from backend.services.policy.versions import thresholds_of
 from backend.services.reports.history import NamedSeries, profile_of, series_info, series_of
 from backend.store.base.lookup import CommitRow
-from backend.store.ingest.samples import split
 from backend.store.judging.judgements import said_by
 from backend.store.reports import history as store
 from backend.store.reports.commit_verdicts import runs_of_commit
@@ -181,11 +180,10 @@ def _names(c: Connection, scope: QueryScope, positions: Sequence[int]) -> dict[i
 
 
 def _sampled(row: SampleRow) -> Sampled:
-    lists = split(row.samples, row.sample_counts) if row.samples and row.sample_counts else []
     return Sampled(
         run_id=row.run_id,
         worker=row.worker,
         started_at=row.started_at,
         processes=tuple(row.processes or ()),
-        samples=tuple(tuple(samples) for samples in lists),
+        samples=tuple(map(tuple, row.samples)),
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 from backend.store.base.schema import PARTITIONED_TABLES
-from backend.store.ingest.samples import COUNTS
+from backend.store.ingest.samples import COLUMNS, by_process
 
 BATCH = 5_000
 NAME_BYTES = 6
@@ -33,8 +33,8 @@ _PROJECTS = text("SELECT id, slug FROM project ORDER BY slug")
 _ROWS = text(
     f"""SELECT m.series_id, t.name AS testbed, s.suite, s.suite_version, s.benchmark, s.variant_key AS variant,
          s.preset, s.metric, s.unit, s.direction, s.role, k.sha AS commit, r.branch_name AS branch, j.position,
-         m.run_id, w.name AS worker, m.measured_at, m.value, m.processes, m.samples, {COUNTS}, j.verdict, j.red,
-         j.onset, j.change, j.change_low, j.change_high, j.baseline, j.regression_id
+         m.run_id, w.name AS worker, m.measured_at, m.value, {COLUMNS}, j.verdict, j.red, j.onset,
+         j.change, j.change_low, j.change_high, j.baseline, j.regression_id
        FROM measurement m
        JOIN series s ON s.id = m.series_id
        JOIN testbed t ON t.id = s.testbed_id
@@ -89,7 +89,15 @@ def rows_of(c: Connection, project_id: int, since: datetime, until: datetime) ->
     values = {"project": project_id, "since": since, "until": until}
     found = c.execute(_ROWS, values, execution_options={"stream_results": True, "yield_per": BATCH})
     for part in found.mappings().partitions():
-        yield [dict(row) for row in part]
+        yield [_with_samples(dict(row)) for row in part]
+
+
+def _with_samples(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its samples as numbers, and how many belong to each process; None: there are none."""
+    lists = by_process(row["processes"], row["samples"], row.pop("samples_packed"), row["sample_counts"])
+    row["samples"] = [sample for samples in lists for sample in samples] or None
+    row["sample_counts"] = list(map(len, lists)) or None
+    return row
 
 
 def hold(c: Connection, month: datetime) -> None:

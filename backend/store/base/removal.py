@@ -24,7 +24,7 @@ _CONTENTS = text(
          (SELECT count(*) FROM commit WHERE project_id = :project) AS commits,
          (SELECT count(*) FROM run WHERE project_id = :project) AS runs,
          (SELECT count(*) FROM series WHERE project_id = :project) AS series,
-         (SELECT count(*) FROM measurement WHERE series_id IN (SELECT id FROM series WHERE project_id = :project))
+         (SELECT count(*) FROM measurement WHERE run_id IN (SELECT id FROM run WHERE project_id = :project))
            AS measurements,
          (SELECT count(*) FROM regression WHERE project_id = :project) AS regressions,
          (SELECT count(*) FROM artifact a JOIN run r ON r.id = a.run_id WHERE r.project_id = :project) AS artifacts,
@@ -37,7 +37,7 @@ _CONTENTS = text(
 _REMOVE = (
     "DELETE FROM live_event WHERE project_id = :project",
     "DELETE FROM judgement WHERE series_id IN (SELECT id FROM series WHERE project_id = :project)",
-    "DELETE FROM measurement WHERE series_id IN (SELECT id FROM series WHERE project_id = :project)",
+    "DELETE FROM measurement WHERE run_id IN (SELECT id FROM run WHERE project_id = :project)",
     "DELETE FROM joint_question WHERE project_id = :project",
     "DELETE FROM incident WHERE project_id = :project",
     "DELETE FROM bisection WHERE project_id = :project",

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, text
 
 from backend.contract import Run
 from backend.store.base import wire
-from backend.store.ingest.samples import COUNTS, split, stored_counts
+from backend.store.ingest.packed import pack
+from backend.store.ingest.samples import COLUMNS, by_process, stored_counts
 
 RUN_LOCK = "tidemark run"
 DOCUMENT_LEVEL = 1  # of compression: three quarters of what is to be gained, at a tenth of the time
@@ -350,15 +351,15 @@ def results_statement(run: Run, variant_keys: Sequence[str]) -> wire.Statement:
 # Numbers of all rows come as one array each, from which every row takes its part.
 _MEASUREMENTS = """
 INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes,
-                         samples, sample_counts)
+                         samples_packed, sample_counts)
 SELECT u.series_id, %(run)s, %(measured_at)s, %(commit)s, u.result_index, u.measurement_index, u.value,
        (%(processes)s::float8[])[u.process : u.process + u.process_count - 1],
-       (%(samples)s::float8[])[u.sample : u.sample + u.sample_count - 1],
+       u.samples_packed,
        (%(counts)s::int4[])[u.count : u.count + u.count_count - 1]
 FROM unnest(%(series)s::int4[], %(result_index)s::int4[], %(measurement_index)s::int4[], %(values)s::float8[],
-            %(process_at)s::int4[], %(process_count)s::int4[], %(sample_at)s::int4[], %(sample_count)s::int4[],
+            %(process_at)s::int4[], %(process_count)s::int4[], %(samples)s::bytea[],
             %(count_at)s::int4[], %(count_count)s::int4[])
-     AS u (series_id, result_index, measurement_index, value, process, process_count, sample, sample_count, count,
+     AS u (series_id, result_index, measurement_index, value, process, process_count, samples_packed, count,
            count_count)
 """
 Counted = tuple[int, int]
@@ -372,7 +373,6 @@ def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
     samples = [measurement.samples for measurement in measurements]
     counts = [list(map(len, lists)) for lists in samples]
     process_at, process_count = _spans(map(len, processes))
-    sample_at, sample_count = _spans(map(sum, counts))
     stored = [
         stored_counts(each, len(measurement.processes)) for each, measurement in zip(counts, measurements, strict=True)
     ]
@@ -385,9 +385,7 @@ def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
         "processes": wire.Doubles(chain.from_iterable(processes)),
         "process_at": process_at,
         "process_count": process_count,
-        "samples": wire.Doubles(chain.from_iterable(chain.from_iterable(samples))),
-        "sample_at": sample_at,
-        "sample_count": sample_count,
+        "samples": pack(list(chain.from_iterable(chain.from_iterable(samples))), list(map(sum, counts))),
         "counts": wire.Ints(chain.from_iterable(stored)),
         "count_at": count_at,
         "count_count": count_count,
@@ -417,8 +415,8 @@ def _spans(lengths: Iterable[int]) -> tuple[wire.Ints, wire.Ints]:
 
 _DOCUMENT = text("SELECT document FROM run WHERE id = :run")
 _SAMPLES = text(
-    f"""SELECT result_index, measurement_index, samples, {COUNTS} FROM measurement m
-       WHERE run_id = :run AND samples IS NOT NULL
+    f"""SELECT result_index, measurement_index, {COLUMNS} FROM measurement m
+       WHERE run_id = :run AND (samples_packed IS NOT NULL OR samples IS NOT NULL)
          AND measured_at = (SELECT coalesce(started_at, received_at) FROM run WHERE id = :run)"""
 )
 
@@ -446,7 +444,6 @@ def read_document(c: Connection, run_id: str) -> dict[str, Any] | None:
     if packed is None:
         return None
     document = unpack_document(packed)
-    for row in c.execute(_SAMPLES, {"run": run_id}):
-        measurement = document["results"][row.result_index]["measurements"][row.measurement_index]
-        measurement["samples"] = split(row.samples, row.sample_counts)
+    for result_index, measurement_index, *columns in c.execute(_SAMPLES, {"run": run_id}):
+        document["results"][result_index]["measurements"][measurement_index]["samples"] = by_process(*columns)
     return document

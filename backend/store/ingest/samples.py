@@ -1,17 +1,17 @@
 """Samples of a measurement: those of all its processes one after the other, and how many belong to each.
 
-Most often each process has as many, and then nothing is stored of it: the two arrays say it. That is an eleventh of
-what a measurement of 30 samples takes.
+They are packed (`backend.store.ingest.packed`); those of measurements from before version 0.2 stand as an array of
+floats. Most often each process has as many samples, and then nothing is stored of how many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-COUNTS = """CASE WHEN m.sample_counts IS NOT NULL OR m.samples IS NULL THEN m.sample_counts
-     ELSE array_fill(cardinality(m.samples) / cardinality(m.processes), ARRAY[cardinality(m.processes)]) END
-     AS sample_counts"""
-"""SQL: how many samples each process has, of a row of `measurement m`; null where it has no samples."""
+from backend.store.ingest.packed import unpack
+
+COLUMNS = "m.processes, m.samples, m.samples_packed, m.sample_counts"
+"""Of a row of `measurement m`: what `by_process` asks for, under these names."""
 
 
 def stored_counts(counts: Sequence[int], processes: int) -> Sequence[int]:
@@ -19,10 +19,20 @@ def stored_counts(counts: Sequence[int], processes: int) -> Sequence[int]:
     return () if len(counts) == processes and len(set(counts)) == 1 else counts
 
 
-def split(samples: Sequence[float], counts: Sequence[int]) -> list[list[float]]:
-    """Samples of all processes, one after the other, as one list per process."""
+def by_process(
+    processes: Sequence[float] | None,
+    samples: Sequence[float] | None,
+    samples_packed: bytes | None,
+    sample_counts: Sequence[int] | None,
+) -> list[list[float]]:
+    """The samples of each process, from the columns of a row; an empty list where it has none."""
+    together = samples if samples_packed is None else unpack(samples_packed)
+    if not together:
+        return []
+    known = len(processes or ()) or 1
+    counts = [len(together) // known] * known if sample_counts is None else sample_counts
     lists, start = [], 0
     for count in counts:
-        lists.append(list(samples[start : start + count]))
+        lists.append(list(together[start : start + count]))
         start += count
     return lists

@@ -13,7 +13,7 @@ from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
 from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
-from backend.store.ingest.samples import COUNTS
+from backend.store.ingest.samples import COLUMNS, by_process
 
 
 class SeriesInfo(NamedTuple):
@@ -116,8 +116,7 @@ class RollupRow(NamedTuple):
 class SampleRow(NamedTuple):
     run_id: str
     processes: list[float] | None
-    samples: list[float] | None
-    sample_counts: list[int] | None
+    samples: list[list[float]]  # of each process
     worker: str | None
     started_at: datetime | None
 
@@ -248,7 +247,7 @@ WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :si
 _JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
 _JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
 _SAMPLES = text(
-    f"""SELECT m.run_id, m.processes, m.samples, {COUNTS}, w.name, r.started_at
+    f"""SELECT m.run_id, w.name, r.started_at, {COLUMNS}
        FROM run r
        JOIN measurement m ON m.run_id = r.id AND m.series_id = :series
          AND m.measured_at = coalesce(r.started_at, r.received_at)
@@ -415,7 +414,10 @@ def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[S
     """Measurements of a series by each run of a commit."""
     period = period_of_commits(connection, [commit_id])
     rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **period._asdict()})
-    return [SampleRow._make(row) for row in rows.all()]
+    return [
+        SampleRow(run_id, columns[0], by_process(*columns), worker, started_at)
+        for run_id, worker, started_at, *columns in rows.all()
+    ]
 
 
 def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     Table,
     Text,
@@ -352,17 +353,19 @@ series = Table(
 measurement = Table(
     "measurement",
     metadata,
-    Column("series_id", Integer, primary_key=True),
-    Column("run_id", Text, primary_key=True),
-    Column("measured_at", TIMESTAMP, primary_key=True),
+    Column("series_id", Integer, nullable=False),
+    Column("run_id", Text, nullable=False),
+    at("measured_at"),
     Column("commit_id", BigInteger, nullable=False),
     Column("result_index", SmallInteger, nullable=False),
     Column("measurement_index", SmallInteger, nullable=False),
     Column("value", Double, nullable=False),
     Column("processes", ARRAY(Double)),
-    Column("samples", ARRAY(Double)),  # of all processes, one after the other
+    Column("samples", ARRAY(Double)),  # of rows from before 0.2; of all processes, one after the other
     Column("sample_counts", ARRAY(Integer)),  # how many of them belong to each process
-    Index("ix_measurement_run_id", "run_id"),
+    Column("samples_packed", LargeBinary),  # the same, as backend/store/ingest/packed.py writes them
+    # The run first: rows arrive by run, so that the index grows at its end, and pages stay full.
+    PrimaryKeyConstraint("run_id", "series_id", "measured_at"),
     postgresql_partition_by="RANGE (measured_at)",
 )
 
