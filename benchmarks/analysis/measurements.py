@@ -216,7 +216,7 @@ def measurement(
         "processes": list(processes),
     }
     if samples:
-        made["samples"] = [summary.thin(values) for values in samples]
+        made["samples"] = [[summary.as_told(value) for value in summary.thin(values)] for values in samples]
         made["samples_taken"] = [len(values) for values in samples]
         made["bimodal"] = any(summary.is_bimodal(values) for values in samples)
     if converged is not None:

@@ -63,6 +63,12 @@ def is_bimodal(values: Sequence[float]) -> bool:
     return gap > 4 * inside and gap > 0.01 * abs(ordered[at])
 
 
+def as_told(sample: float) -> float:
+    """A sample with the digits that a clock tells: seven. Events of a GPU are floats of 32 bits, with half a
+    microsecond between them; what stands behind is left over from a division. Whole numbers were counted, and stay."""
+    return sample if float(sample).is_integer() else float(f"{sample:.7g}")
+
+
 def thin(samples: Sequence[float], limit: int = MAX_SAMPLES_KEPT) -> list[float]:
     """At most `limit` samples, evenly spaced over the run so that its course stays visible."""
     if len(samples) <= limit:

@@ -7,6 +7,7 @@ writes has the size of what is written there.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, LiteralString
 
 import orjson
@@ -16,15 +17,17 @@ from psycopg_pool import ConnectionPool
 from starlette.concurrency import run_in_threadpool
 
 from backend.contract import Measurement, Run, parse_run
+from backend.store.ingest.packed import pack
 from backend.store.ingest.record import pack_document
 from backend.store.ingest.samples import stored_counts
 
 TABLES: tuple[LiteralString, ...] = (
-    "CREATE TABLE IF NOT EXISTS floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",
-    "CREATE TABLE IF NOT EXISTS floor_measurement (LIKE measurement INCLUDING ALL)",
-    "CREATE TABLE IF NOT EXISTS floor_judgement (LIKE judgement INCLUDING ALL)",
-    "CREATE TABLE IF NOT EXISTS floor_rollup (LIKE rollup INCLUDING ALL)",
-    "CREATE TABLE IF NOT EXISTS floor_series (id int PRIMARY KEY, state_tail bytea) WITH (fillfactor = 50)",
+    "DROP TABLE IF EXISTS floor_run, floor_measurement, floor_judgement, floor_rollup, floor_series",
+    "CREATE TABLE floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",
+    "CREATE TABLE floor_measurement (LIKE measurement INCLUDING ALL)",
+    "CREATE TABLE floor_judgement (LIKE judgement INCLUDING ALL)",
+    "CREATE TABLE floor_rollup (LIKE rollup INCLUDING ALL)",
+    "CREATE TABLE floor_series (id int PRIMARY KEY, state_tail bytea) WITH (fillfactor = 50)",
 )
 MEASUREMENT = {
     "series_id": "int4",
@@ -35,7 +38,7 @@ MEASUREMENT = {
     "measurement_index": "int2",
     "value": "float8",
     "processes": "float8[]",
-    "samples": "float8[]",
+    "samples_packed": "bytea",
     "sample_counts": "int4[]",
 }
 NUMBERS = {
@@ -104,7 +107,10 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
     measured = [
         (number, index) for number, result in enumerate(run.results) for index in range(len(result.measurements))
     ]
-    values = [run.results[number].measurements[index].value for number, index in measured]
+    measurements = [run.results[number].measurements[index] for number, index in measured]
+    values = [measurement.value for measurement in measurements]
+    samples = [list(chain.from_iterable(measurement.samples)) for measurement in measurements]
+    packed = pack(list(chain.from_iterable(samples)), list(map(len, samples)))
     ids = list(range(1, len(measured) + 1))
     with c.pipeline(), c.cursor() as cursor:
         cursor.execute("INSERT INTO floor_run VALUES (%s, %s, %s)", (run.id, now, pack_document(orjson.loads(body))))
@@ -114,8 +120,11 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
         copy: LiteralString = f"COPY floor_measurement ({', '.join(MEASUREMENT)}) FROM STDIN (FORMAT BINARY)"
         with cursor.copy(copy) as copying:
             copying.set_types(list(MEASUREMENT.values()))
-            for series, (number, index) in enumerate(measured, 1):
-                copying.write_row((series, run.id, at, 1, number, index, *_numbers(run, number, index)))
+            for series, (place, measurement, samples_packed) in enumerate(
+                zip(measured, measurements, packed, strict=True), 1
+            ):
+                numbers = measurement.value, list(measurement.processes), samples_packed, _counts(measurement)
+                copying.write_row((series, run.id, at, 1, *place, *numbers))
         copy = f"COPY floor_judgement ({', '.join(JUDGEMENT)}) FROM STDIN (FORMAT BINARY)"
         detail = orjson.dumps(DETAIL).decode()
         with cursor.copy(copy) as copying:
@@ -125,8 +134,5 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
                 copying.write_row((*said, *([value] * len(NUMBERS))))
 
 
-def _numbers(run: Run, number: int, index: int) -> tuple[float, list[float], list[float], list[int] | None]:
-    measurement: Measurement = run.results[number].measurements[index]
-    counts = stored_counts([len(of_process) for of_process in measurement.samples], len(measurement.processes))
-    samples = [sample for of_process in measurement.samples for sample in of_process]
-    return measurement.value, list(measurement.processes), samples, list(counts) or None
+def _counts(measurement: Measurement) -> list[int] | None:
+    return list(stored_counts(list(map(len, measurement.samples)), len(measurement.processes))) or None

@@ -13,15 +13,18 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from backend.store.ingest.packed import pack
 from tests.bench.stage import Client, Stage
 
 SAMPLES = 30
+TIMINGS = [round(5.0 * (1 + number % 7 / 100), 5) for number in range(SAMPLES)]
 TURNS_A_CLIENT = 60
 COPIED_ROWS = 4_000
 COPIED_ROUNDS = 5
 TABLES = """
 CREATE TABLE IF NOT EXISTS bench_yardstick (id bigserial PRIMARY KEY, value float8);
-CREATE TABLE IF NOT EXISTS bench_copied (LIKE measurement INCLUDING INDEXES)
+DROP TABLE IF EXISTS bench_copied;
+CREATE TABLE bench_copied (LIKE measurement INCLUDING INDEXES)
 """
 MEASUREMENT_COLUMNS = {
     "series_id": "int4",
@@ -32,7 +35,7 @@ MEASUREMENT_COLUMNS = {
     "measurement_index": "int2",
     "value": "float8",
     "processes": "float8[]",
-    "samples": "float8[]",
+    "samples_packed": "bytea",
     "sample_counts": "int4[]",
 }
 INSERT: LiteralString = "INSERT INTO bench_yardstick (value) VALUES (1.0)"
@@ -56,7 +59,6 @@ class Floors:
     def of(cls, stage: Stage) -> Iterator[Floors]:
         with psycopg.connect(stage.database_url, autocommit=True) as connection:
             connection.execute(TABLES)
-            connection.execute("TRUNCATE bench_copied")
             yield cls(stage, connection, Client(stage.bare_port))
 
     def insert(self) -> None:
@@ -70,12 +72,12 @@ class Floors:
     def copy(self, rows: int) -> None:
         """So many measurements of 30 samples into a table with the indexes of `measurement`, durable."""
         self.copied += 1
-        processes, samples = [5.0] * 5, [5.0] * SAMPLES
-        moment = datetime.now(UTC)
+        processes, moment = [5.0] * 5, datetime.now(UTC)
+        packed = pack(TIMINGS * rows, [SAMPLES] * rows)
         with self.connection.cursor() as cursor, cursor.copy(COPY) as copying:
             copying.set_types(list(MEASUREMENT_COLUMNS.values()))
-            for number in range(rows):
-                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples, None))
+            for number, samples_packed in enumerate(packed):
+                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples_packed, None))
 
     def copied_rows_a_second(self) -> float:
         """Rows a second that one connection copies in large pieces, packing them included."""

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from backend.store.base import schema
 from backend.store.tables.core import metadata
+from tests.backend.services.loom import Loom
 
 
 def test_the_migrated_schema_is_what_the_code_describes(committing_engine: Engine) -> None:
@@ -151,3 +152,36 @@ def test_every_migration_goes_down_and_up_again(committing_engine: Engine) -> No
         context = MigrationContext.configure(c, opts={"include_object": lambda item, name, kind, *_: kind != "index"})
         missing = [difference for difference in compare_metadata(context, metadata) if difference[0] == "add_table"]
     assert missing == []
+
+
+def test_indexes_that_an_operator_built_before_become_the_key_of_measurements(committing_engine: Engine) -> None:
+    with committing_engine.begin() as c:
+        schema.downgrade(c, "0030")
+        schema.ensure_partitions(c, datetime(2026, 11, 1, tzinfo=UTC))
+        c.execute(
+            text(
+                "CREATE UNIQUE INDEX measurement_2026_11_by_run ON measurement_2026_11 (run_id, series_id, measured_at)"
+            )
+        )
+        built = c.scalar(text("SELECT CAST('measurement_2026_11_by_run' AS regclass)::oid"))
+        schema.upgrade(c)
+        keys = dict(
+            c.execute(
+                text(
+                    """SELECT i.indrelid::regclass::text, i.indexrelid FROM pg_index i
+                       WHERE i.indisprimary AND i.indrelid::regclass::text LIKE 'measurement_2026_1%'"""
+                )
+            ).all()
+        )
+    assert keys["measurement_2026_11"] == built and keys["measurement_2026_12"] != built
+
+
+def test_packed_samples_are_arrays_again_on_the_way_down(connection: Connection) -> None:
+    loom = Loom(connection)
+    loom.deliver(
+        loom.run_of(
+            0, [{**loom.measurement("step_ms", 5.0), "value": 5.0, "processes": [5.0], "samples": [[4.9, 5.0, 5.3]]}]
+        )
+    )
+    schema.downgrade(connection, "0030")
+    assert loom.rows("SELECT samples FROM measurement") == [([4.9, 5.0, 5.3],)]

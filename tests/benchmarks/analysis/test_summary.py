@@ -5,6 +5,7 @@ import random
 import pytest
 
 from benchmarks.analysis.summary import (
+    as_told,
     coefficient_of_variation,
     is_bimodal,
     minimum_detectable_change,
@@ -56,3 +57,10 @@ def test_thinning_keeps_the_ends_of_a_run_in_sight():
     assert kept[0] == 0
     assert kept[-1] >= 4990
     assert thin([1.0, 2.0]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "told"), [(5.440328174, 5.440328), (0.0123456789, 0.01234568), (24159191041.0, 24159191041.0)]
+)
+def test_a_sample_is_told_with_the_digits_of_a_clock_and_a_count_with_all(sample, told):
+    assert as_told(sample) == told

@@ -37,7 +37,9 @@ def test_samples_come_back_as_they_were_given(
 def test_samples_from_before_they_were_packed_are_read_all_the_same(connection: Connection) -> None:
     loom = Loom(connection)
     lists = [SIX[:3], SIX[3:]]
-    run = loom.run_of(0, [{**loom.measurement("step_ms", 5.1), "processes": [5.0, 5.3], "value": 5.15, "samples": lists}])
+    run = loom.run_of(
+        0, [{**loom.measurement("step_ms", 5.1), "processes": [5.0, 5.3], "value": 5.15, "samples": lists}]
+    )
     loom.deliver(run)
     connection.execute(text("UPDATE measurement SET samples_packed = NULL, samples = :samples"), {"samples": SIX})
     assert get_document(connection, run["id"])["results"][0]["measurements"][0]["samples"] == lists
