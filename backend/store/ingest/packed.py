@@ -51,11 +51,8 @@ def unpack(packed: bytes) -> list[float]:
     folded, at = _read_varint(packed, at)
     base = np.array([_unfolded(folded)], np.int64)
     whole = (base.view(np.uint64) + _from_bits(packed[at:], length, width)).view(np.int64)
-    if kind == FLOAT64:
-        return whole.view(np.float64).tolist()
-    if kind == FLOAT32:
-        return whole.astype(np.int32).view(np.float32).astype(np.float64).tolist()
-    return (whole / 10.0**kind).tolist()
+    floats: list[float] = _meant(whole, kind).tolist()
+    return floats
 
 
 # --- floats as whole numbers -----------------------------------------------------------------------------------------
@@ -75,6 +72,14 @@ def _whole(values: Floats, starts: Whole, lengths: Whole) -> tuple[NDArray[np.ui
             if not (kinds == FLOAT64).any():
                 break
     return kinds, whole
+
+
+def _meant(whole: Whole, kind: int) -> Floats:
+    if kind == FLOAT64:
+        return whole.view(np.float64)
+    if kind == FLOAT32:
+        return whole.astype(np.int32).view(np.float32).astype(np.float64)
+    return whole / 10.0**kind
 
 
 def _as_decimals(values: Floats, bits: Whole, decimals: int) -> tuple[Whole, NDArray[np.bool_]]:
