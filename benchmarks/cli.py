@@ -18,7 +18,7 @@ from benchmarks.acceptance import command as acceptance
 from benchmarks.environment import fingerprint, git_state
 from benchmarks.listing import describe_one, list_all
 from benchmarks.output import mllog
-from benchmarks.output.identity import BadIdentity, identity
+from benchmarks.output.identity import BadIdentity, Identity, identity
 from benchmarks.output.run_record import UnwritableOutput, make_sure_writable, run_document, write_json
 from benchmarks.registry import for_ranks
 from benchmarks.running.launch import Launcher
@@ -63,6 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Tidemark's registered benchmark suite.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    _add_list(commands)
+    _add_run(commands)
+    further.add_to(commands)
+    acceptance.add_to(commands)
+    return parser
+
+
+def _add_list(commands: Any) -> None:
     listing = commands.add_parser("list", help="registered benchmarks and their variants")
     listing.add_argument(
         "patterns", nargs="*", metavar="ID|GLOB", help="the cases of these, each with the seconds of a process"
@@ -81,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     describing.add_argument("id", help="a benchmark, e.g. gpt.ladder")
     describing.set_defaults(action=describe_one)
 
+
+def _add_run(commands: Any) -> None:
     running = commands.add_parser("run", help="measure, and write run.json")
     running.add_argument(
         "patterns", nargs="*", metavar="ID|GLOB", help="what to run: gpt.train 'attn.*', or one case: 'gpt.ladder/r07*'"
@@ -120,9 +130,6 @@ def _parser() -> argparse.ArgumentParser:
         "--pins", type=Path, default=pins.FILE, metavar="FILE", help="backends that `best` runs (default: the suite's)"
     )
     running.set_defaults(action=_run)
-    further.add_to(commands)
-    acceptance.add_to(commands)
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -133,11 +140,7 @@ def _run(options: argparse.Namespace) -> int:
         request = replace(request, selection=for_ranks(request.selection, place.ranks), precision=None)
         if place.rank > 0:
             return _follow(request)
-    git = git_state()
-    families = dict.fromkeys(s.benchmark.family for s in request.selection)
-    who = identity(
-        os.environ, git, suite="-".join(families) or "unknown", testbed="cpu" if request.preset is Preset.CPU else "gpu"
-    )
+    who = _identity(request)
     make_sure_writable(out)
     session = SuiteSession(request, Launcher())
     _interrupt_on_signals(session)
@@ -150,26 +153,20 @@ def _run(options: argparse.Namespace) -> int:
         if windows := session.measured_ms(result):
             result["telemetry"] = telemetry.during(windows)
     bad = [result for result in results if result["status"] not in (Status.OK, Status.NOT_APPLICABLE)]
+    error = "; ".join(f"{r['benchmark']}: {r['error']}" for r in bad[:5])[:5000] or session.untrustworthy(watched)
     document = run_document(
         who,
         started_at=started,
         finished_at=now_text(),
         status=session.run_status(watched),
-        error="; ".join(f"{r['benchmark']}: {r['error']}" for r in bad[:5])[:5000] or session.untrustworthy(watched),
+        error=error,
         code_under_test=_code_under_test(options.implementation),
         environment=fingerprint(session.child_environment()),
         telemetry=watched,
         ceilings=session.ceilings(),
         canary=session.canary(),
         results=results,
-        protocol={
-            "seed": request.seed,
-            "processes": request.processes,
-            "order": session.order,
-            "garbage_collector": "collected before timing and off while timing",
-            "compiler_caches": "kept between processes in the compiler's own folders; compile.cold begins with none",
-            "scaled_down": SCALED_DOWN.get(request.preset),
-        },
+        protocol=_protocol(request, session.order),
     )
     _write_logs(out, document, session, began_ms)
     write_json(out, document)
@@ -179,6 +176,24 @@ def _run(options: argparse.Namespace) -> int:
     if not request.selection:
         return USAGE_ERROR
     return SOME_FAILED if bad else 0
+
+
+def _identity(request: Request) -> Identity:
+    """What the run is of: its suite is named after the families that it measures."""
+    families = dict.fromkeys(s.benchmark.family for s in request.selection)
+    testbed = "cpu" if request.preset is Preset.CPU else "gpu"
+    return identity(os.environ, git_state(), suite="-".join(families) or "unknown", testbed=testbed)
+
+
+def _protocol(request: Request, order: Sequence[str]) -> dict[str, Any]:
+    return {
+        "seed": request.seed,
+        "processes": request.processes,
+        "order": order,
+        "garbage_collector": "collected before timing and off while timing",
+        "compiler_caches": "kept between processes in the compiler's own folders; compile.cold begins with none",
+        "scaled_down": SCALED_DOWN.get(request.preset),
+    }
 
 
 def _follow(request: Request) -> int:

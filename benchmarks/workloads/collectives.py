@@ -290,42 +290,20 @@ def prepare_symmetric(operation: Operation, rank: int, ranks: int, size: int, tr
         symmetric.rendezvous(buffer, group)
         return buffer
 
+    ready = partial(Ready, base=base, part=part)
     if operation is Operation.ALL_GATHER:
         into, source = mapped(part * ranks), mine[:part].clone()
-        return Ready(
-            call=lambda: kernels.multimem_all_gather_out(source, group, into),
-            refill=_nothing,
-            result=into,
-            base=base,
-            part=part,
-        )
+        return ready(call=lambda: kernels.multimem_all_gather_out(source, group, into), refill=_nothing, result=into)
     shared = mapped(part * ranks)
+    ready = partial(ready, refill=lambda: shared.copy_(mine))
     if operation is Operation.REDUCE_SCATTER:
         own = torch.empty(part, device="cuda")
-        return Ready(
-            call=lambda: kernels.reduce_scatter_out(shared, group, False, own),
-            refill=lambda: shared.copy_(mine),
-            result=own,
-            base=base,
-            part=part,
-        )
+        return ready(call=lambda: kernels.reduce_scatter_out(shared, group, False, own), result=own)
     if transport == "symm_one_shot":
         summed = torch.empty_like(mine)
-        return Ready(
-            call=lambda: kernels.one_shot_all_reduce_out(shared, "sum", group, summed),
-            refill=lambda: shared.copy_(mine),
-            result=summed,
-            base=base,
-            part=part,
-        )
+        return ready(call=lambda: kernels.one_shot_all_reduce_out(shared, "sum", group, summed), result=summed)
     in_place = kernels.multimem_all_reduce_ if transport == "symm_multimem" else kernels.two_shot_all_reduce_
-    return Ready(
-        call=lambda: in_place(shared, "sum", group),
-        refill=lambda: shared.copy_(mine),
-        result=shared,
-        base=base,
-        part=part,
-    )
+    return ready(call=lambda: in_place(shared, "sum", group), result=shared)
 
 
 def _nothing() -> None:

@@ -44,21 +44,7 @@ def read(file: ResultFile, context: Context) -> Draft:
         found = document.get("commit_hash")
         raise Unreadable(f"{file.name}: commit_hash is {found!r}; accepted: 40 hexadecimal digits")
     draft = Draft()
-    parameters, columns = mapping(document.get("params")), document.get("result_columns")
-    at = moment_of(document.get("date"))
-    placed: dict[str, Any] = {
-        "suite": "asv",
-        "testbed": text_of(parameters.get("machine")),
-        "worker": text_of(parameters.get("machine")),
-        "commit": commit,
-        "about": Commit(at=at) if at else None,
-        "at": at,
-        "environment": {
-            "asv_env": str(document.get("env_name", "")),
-            **{key: str(parameters[key]) for key in ("cpu", "os", "python", "ram") if key in parameters},
-            **{key: str(value) for key, value in mapping(document.get("requirements")).items()},
-        },
-    }
+    placed, columns = _placed(document, commit), document.get("result_columns")
     without = 0
     for benchmark, raw in document["results"].items():
         where = f"{file.name} results[{json.dumps(benchmark)}]"
@@ -93,6 +79,24 @@ def read(file: ResultFile, context: Context) -> Draft:
     if without:
         draft.note(f"{without:,} cases without a value (null or NaN: failed, or skipped) are left out of {file.name}")
     return draft
+
+
+def _placed(document: Mapping[str, Any], commit: str) -> dict[str, Any]:
+    """What all readings of the file share: where, when and of which commit they were taken."""
+    parameters, at = mapping(document.get("params")), moment_of(document.get("date"))
+    return {
+        "suite": "asv",
+        "testbed": text_of(parameters.get("machine")),
+        "worker": text_of(parameters.get("machine")),
+        "commit": commit,
+        "about": Commit(at=at) if at else None,
+        "at": at,
+        "environment": {
+            "asv_env": str(document.get("env_name", "")),
+            **{key: str(parameters[key]) for key in ("cpu", "os", "python", "ram") if key in parameters},
+            **{key: str(value) for key, value in mapping(document.get("requirements")).items()},
+        },
+    }
 
 
 def _metric(benchmark: str, about: Mapping[str, Any]) -> tuple[Metric, str]:

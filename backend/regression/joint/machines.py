@@ -155,39 +155,46 @@ class Machines:
     def while_ill(
         self, run: JointRun, rows: RowsOfTestbed, row: int, w: int, illness: Degradation, signals: HealthSignals
     ) -> None:
-        key = (rows.name, w)
+        well, sure = self.looks_well(rows, row, illness, signals)
+        if well and not sure and illness.well == 0:
+            illness.well = 1
+            rows.usable[row] = False
+        elif well:
+            self.recover(run, rows, row, w, illness)
+        else:
+            self.goes_on(rows, row, w, illness)
+
+    def looks_well(
+        self, rows: RowsOfTestbed, row: int, illness: Degradation, signals: HealthSignals
+    ) -> tuple[bool, bool]:
+        """Whether a run of an ill worker is that of a well one, and whether one such run is enough to say so."""
         if illness.canary:
             well = signals.points < 1 and signals.moved < 0.4 * illness.moved
             if well and self.still_slow(rows, row, illness):
                 # The canary has recovered, if it was ill at all: from now on the series themselves say.
                 illness.canary = well = False
-            if well and illness.kind is Degraded.SLOW and illness.moved < 0.06 and illness.well == 0:
-                illness.well = 1
-                rows.usable[row] = False
-                return
-        else:
-            tail = rows.tail(np.array([row], dtype=np.int64))
-            if illness.rebased:
-                tail = replace(tail, residual=tail.residual + illness.change)
-            picked = channels(
-                np.where(self.state.machine_bound, illness.change, 0.0), rows.sigma**2, self.state.benchmark
-            )
-            share, information = share_of(tail, illness.change, picked)
-            well = bool(share[0] < 0.4)
-            if well and information[0] < CLEAR and illness.well == 0:
-                illness.well = 1
-                rows.usable[row] = False
-                return
-        if well:
-            self.state.degraded.pop(key)
-            self.state.was_degraded[key] = (illness, row, run.timestamp)
-            if illness.rebased:
-                old = rows.shifts[("machine", illness.incident)]
-                rows.put(("machine", illness.incident), replace(old, until_stamp=float(rows.stamp[row]) - 1))
-            rows.usable[row] = True
-            self.state.close_incident(illness.incident, run.position)
-            self.state.health[key].learn(run)
-            return
+            return well, illness.kind is not Degraded.SLOW or illness.moved >= 0.06
+        tail = rows.tail(np.array([row], dtype=np.int64))
+        if illness.rebased:
+            tail = replace(tail, residual=tail.residual + illness.change)
+        picked = channels(np.where(self.state.machine_bound, illness.change, 0.0), rows.sigma**2, self.state.benchmark)
+        share, information = share_of(tail, illness.change, picked)
+        return bool(share[0] < 0.4), bool(information[0] >= CLEAR)
+
+    def recover(self, run: JointRun, rows: RowsOfTestbed, row: int, w: int, illness: Degradation) -> None:
+        """The worker is well again, from this run on."""
+        key = (rows.name, w)
+        self.state.degraded.pop(key)
+        self.state.was_degraded[key] = (illness, row, run.timestamp)
+        if illness.rebased:
+            old = rows.shifts[("machine", illness.incident)]
+            rows.put(("machine", illness.incident), replace(old, until_stamp=float(rows.stamp[row]) - 1))
+        rows.usable[row] = True
+        self.state.close_incident(illness.incident, run.position)
+        self.state.health[key].learn(run)
+
+    def goes_on(self, rows: RowsOfTestbed, row: int, w: int, illness: Degradation) -> None:
+        """One more run of the illness; a worker that is steadily slow is judged from its own level from now on."""
         illness.well = 0
         illness.rows.append(row)
         if illness.rebased:

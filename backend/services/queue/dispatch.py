@@ -6,7 +6,7 @@ Postgres is the truth: a run is its own queue entry. Who goes next is chosen in 
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -128,6 +128,16 @@ def request_runs(
     # The queue takes runs of one moment by their ids, so ids rise in the order in which the runs are to go.
     ids = iter(sorted(new_run_id() for _ in wanted))
     answers: dict[int, Requested] = {}
+    common = {
+        "project_id": project_id,
+        "branch_name": branch,
+        "pull_request": pull_request,
+        "state": "queued",
+        "kind": kind.value,
+        "priority": PRIORITY[kind],
+        "requested_by": requested_by,
+        "requested_at": now,
+    }
     rows = []
     for place in _in_order(c, project_id, wanted, kind, branch):
         wish = wanted[place]
@@ -139,23 +149,7 @@ def request_runs(
         run_id = next(ids)
         standing[key] = store.KeyedRun(id=run_id, state="queued")
         answers[place] = _answer(wish, run_id, "queued", created=True)
-        rows.append(
-            {
-                "id": run_id,
-                "project_id": project_id,
-                "commit_id": wish.commit_id,
-                "testbed_id": testbed_ids[wish.testbed],
-                "suite": wish.suite,
-                "branch_name": branch,
-                "pull_request": pull_request,
-                "state": "queued",
-                "kind": kind.value,
-                "priority": PRIORITY[kind],
-                "spec": dict(wish.spec),
-                "requested_by": requested_by,
-                "requested_at": now,
-            }
-        )
+        rows.append(common | asdict(key) | {"id": run_id, "spec": dict(wish.spec)})
     store.insert_runs(c, rows)
     # Asked for again by somebody with less patience: it goes with the more urgent ones now.
     waiting = [answer.run_id for answer in answers.values() if answer.state == "queued" and not answer.created]
