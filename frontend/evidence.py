@@ -150,19 +150,6 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
     if compared and abs(lost) <= total * (face.noise or 0.0 if face is not None else 0.0):
         return None
     worst = max(ordered, key=lambda phase: shares[phase.name])
-    rows = [
-        PhaseRow(
-            label=phase.label,
-            colour=phase.colour,
-            before=numbers.DASH if phase.before is None else milliseconds(phase.before, total),
-            after=milliseconds(phase.after, total),
-            change=numbers.DASH if phase.before is None else plus(phase.change, total),
-            css="bad b" if shares[phase.name] > 0.1 else "dim",
-            bar=share_bar(shares[phase.name]) if shares[phase.name] > 0.02 else EMPTY,
-            share=f"{shares[phase.name] * 100:.0f} %" if shares[phase.name] > 0.02 else "",
-        )
-        for phase in ordered
-    ]
     went = f"Where the {milliseconds(lost, total)}{f' {unit}' if unit else ' yardsticks'} went"
     note = "one step of the leading series, median before and after"
     return PhasePanel(
@@ -176,7 +163,21 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
             it.first_bad.sha[:7] if it.first_bad else "after",
             unit=unit,
         ),
-        rows=rows,
+        rows=[phase_row(phase, shares[phase.name], total) for phase in ordered],
+    )
+
+
+def phase_row(phase: PhaseBar, share: float, total: float) -> PhaseRow:
+    """A phase as a row: milliseconds as finely as `total` asks for, and its share of what was lost."""
+    return PhaseRow(
+        label=phase.label,
+        colour=phase.colour,
+        before=numbers.DASH if phase.before is None else milliseconds(phase.before, total),
+        after=milliseconds(phase.after, total),
+        change=numbers.DASH if phase.before is None else plus(phase.change, total),
+        css="bad b" if share > 0.1 else "dim",
+        bar=share_bar(share) if share > 0.02 else EMPTY,
+        share=f"{share * 100:.0f} %" if share > 0.02 else "",
     )
 
 

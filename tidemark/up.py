@@ -13,6 +13,7 @@ import urllib.request
 import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidemark import exposure, settings
 from tidemark.machine import ports
@@ -109,38 +110,49 @@ def _start_all(
     prepared = json.loads(answer)
     say(f"  {'database':<9} up to date after {time.monotonic() - began:.1f} s")
     own_address = _own_address(chosen)
-    api = ServiceCommand(
+    took_s = supervisor.start(_api(servers, own_address, listening.fileno()))
+    say(f"  {'api':<9} ready after {took_s:.1f} s")
+    supervisor.start(
+        ServiceCommand(name="beat", arguments=(*PYTHON, "tidemark", "beat"), environment=servers.environment)
+    )
+    supervisor.start(
+        ServiceCommand(
+            name="worker",
+            arguments=(*PYTHON, "tidemark", "worker", "--testbed", TESTBED),
+            environment=lambda: servers.worker_environment(own_address, prepared["worker_token"]),
+        )
+    )
+    printed, for_browser = prepared["sign_in_links"]
+    _greet(chosen, data, prepared, printed, say)
+    if open_browser:
+        webbrowser.open(for_browser)
+    return Up(url=own_address, sign_in_link=printed, data=data, demo=prepared["demo"])
+
+
+def _api(servers: _Servers, own_address: str, listening_fd: int) -> ServiceCommand:
+    return ServiceCommand(
         name="api",
         arguments=(
             *(*PYTHON, "tidemark", "serve"),
-            *("--listening-fd", str(listening.fileno()), "--workers", str(api_processes())),
+            *("--listening-fd", str(listening_fd), "--workers", str(api_processes())),
         ),
         environment=servers.environment,
         ready=lambda child: answers(f"{own_address}/healthz"),
         healthy=lambda: answers(f"{own_address}/healthz"),
-        pass_fds=(listening.fileno(),),
+        pass_fds=(listening_fd,),
     )
-    beat = ServiceCommand(name="beat", arguments=(*PYTHON, "tidemark", "beat"), environment=servers.environment)
-    worker = ServiceCommand(
-        name="worker",
-        arguments=(*PYTHON, "tidemark", "worker", "--testbed", TESTBED),
-        environment=lambda: servers.worker_environment(own_address, prepared["worker_token"]),
-    )
-    say(f"  {'api':<9} ready after {supervisor.start(api):.1f} s")
-    supervisor.start(beat)
-    supervisor.start(worker)
-    printed, for_browser = prepared["sign_in_links"]
+
+
+def _greet(chosen: Settings, data: DataDirectory, prepared: Mapping[str, Any], sign_in_link: str, say: Say) -> None:
+    """Say where it runs, how to sign in, and how the demo goes on."""
     say("")
     say(f"Tidemark runs at {chosen.address}")
-    say(f"Sign in, once, with: {printed}")
+    say(f"Sign in, once, with: {sign_in_link}")
     if prepared["demo"]:
         said = "is measured on this machine, commit by commit; the board fills now"
         goes_on = "is here as it was left; commits that are not measured yet are measured now"
         say(f"The demo project {prepared['demo']} {said if prepared['fresh'] else goes_on}.")
     say("Ctrl-C stops it." if sys.stdout.isatty() else f"The admin token is in {data.path / 'admin-token'}.")
-    if open_browser:
-        webbrowser.open(for_browser)
-    return Up(url=own_address, sign_in_link=printed, data=data, demo=prepared["demo"])
 
 
 class _Servers:

@@ -110,13 +110,8 @@ def compare_page(visit: Visiting) -> Response:
         "head": found.head,
     }
     if project is None or result is None or scope is None:
-        return visit.page(
-            "compare.html",
-            title="Compare",
-            description="There is nothing to compare yet.",
-            result=None,
-            **context,
-        )
+        nothing = "There is nothing to compare yet."
+        return visit.page("compare.html", title="Compare", description=nothing, result=None, **context)
     rows = told(result, only=only)
     shown = with_echoes(rows)
     policies = visit.policies(project)
@@ -125,27 +120,21 @@ def compare_page(visit: Visiting) -> Response:
         return policies.of(**names, testbed=scope.testbed.name if scope.testbed else "").min_change
 
     sentence = sentence_of(result)
+    means = (*result.suites, *([result.overall] if len(result.suites) > 1 else []))
     return visit.page(
         "compare.html",
         title=f"{short(result.base)} against {short(result.head)}",
         description=sentence.striptags(),
         result=result,
         sentence=sentence,
-        suites=[
-            suite_row(mean, gate(suite=mean.suite or ""))
-            for mean in (*result.suites, *([result.overall] if len(result.suites) > 1 else []))
-        ],
+        suites=[suite_row(mean, gate(suite=mean.suite or "")) for mean in means],
         metrics=[
             metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric), echoes)
             for row, echoes in shown
         ],
         hidden=result.hidden + len(result.rows) - len(rows),
         facets=facet_bar(
-            visit,
-            project,
-            base=(found.named, result.base.sha),
-            head=(found.head, result.head.sha),
-            unused=UNUSED,
+            visit, project, base=(found.named, result.base.sha), head=(found.head, result.head.sha), unused=UNUSED
         ),
         only=only,
         phases=phase_panels(result),

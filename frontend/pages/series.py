@@ -1,6 +1,6 @@
 """Series: how one behaves, why a point is red or not, how noisy it is, what another gate would have flagged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
@@ -22,7 +22,7 @@ from backend.services.judging.what_if import Preview
 from backend.services.reports import explanations, history
 from backend.services.reports.explanations import Explanation, Sampled
 from backend.services.reports.facets import passes
-from backend.services.reports.history import SeriesPoints, SeriesQuery
+from backend.services.reports.history import NamedSeries, SeriesPoints, SeriesQuery
 from backend.services.reports.trends import recent_values
 from frontend import numbers
 from frontend.board.details import gates
@@ -147,15 +147,10 @@ def series_page(visit: Visiting, series_id: int) -> Response:
     """One series."""
     here = visit.here
     series = history.load_series(visit.c, series_id)
-    granularity = here.get("granularity") or "commit"
-    begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
-    range_name = here.get("range") or (None if begin or until else "90d")
-    points = history.load_points(visit.c, series_id, granularity, begin, until, range_name=range_name, now=visit.now)
-    if not len(points) and not (here.get("range") or begin or until):
-        range_name, points = "all", history.load_points(visit.c, series_id, granularity, now=visit.now)
+    shown, points = points_asked_for(visit, series_id)
     chosen = chosen_sha(points, here.get("commit"))
     why, samples = None, tuple[Sampled, ...]()
-    if chosen and granularity == "commit":
+    if chosen and shown.granularity == "commit":
         why, samples = explanations.explain_with_samples(visit.c, series_id, chosen)
     reference = reference_of(visit.c, series_id, here.get("against"))
     name = series_name(series.benchmark, series.variant)
@@ -176,42 +171,80 @@ def series_page(visit: Visiting, series_id: int) -> Response:
         against=since(reference, points) if reference else "",
         label=describe(name, points),
         ranges=[
-            (label, here(range=value, since=None, until=None, zoom=None), range_name == value)
+            (label, here(range=value, since=None, until=None, zoom=None), shown.name == value)
             for label, value in RANGES
         ],
         granularities=[
-            (label, here(granularity=value, zoom=None), granularity == value) for label, value in GRANULARITIES
+            (label, here(granularity=value, zoom=None), shown.granularity == value) for label, value in GRANULARITIES
         ],
         rows=rows_of(points, chosen),
-        why=why,
-        gates=gates(why) if why else [],
-        signed=numbers.cost_change(why.change) if why else "",
-        interval=numbers.interval(why.low, why.high) if why else "",
-        would_not=would_not(why, series.direction, series.unit),
-        samples=samples,
-        histogram=distribution(
-            [process for run in samples for process in run.samples],
-            [value for run in samples for value in run.processes] or ([why.value] if why else []),
-            series.unit,
-        ),
-        sample_count=sum(len(process) for run in samples for process in run.samples),
-        process_count=sum(len(run.processes) for run in samples),
+        **explained(why, series),
+        **sampled(samples, why, series.unit),
         profile=profile_rows(series),
         open_change=open_change,
         open_word=worse_word(points.series.unit, points.series.direction),
         whatif=what_if_of(visit, points),
-        files={
+        files=shown.files(series_id),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The part of a series that is shown: a range by name, or from one moment to another."""
+
+    granularity: str
+    name: str | None
+    begin: datetime | None
+    until: datetime | None
+
+    def files(self, series_id: int) -> dict[str, str]:
+        """Where the same points are had as files, by format."""
+        return {
             wanted.value: link(
                 f"/api/v1/series/{series_id}/points",
                 format=wanted.value,
-                granularity=granularity,
-                range=range_name,
-                since=begin.isoformat() if begin else None,
-                until=until.isoformat() if until else None,
+                granularity=self.granularity,
+                range=self.name,
+                since=self.begin.isoformat() if self.begin else None,
+                until=self.until.isoformat() if self.until else None,
             )
             for wanted in TableFormat
-        },
-    )
+        }
+
+
+def points_asked_for(visit: Visit, series_id: int) -> tuple[Shown, SeriesPoints]:
+    """The points that the address asks for; where it asks for none and the last 90 days have none, all of them."""
+    here = visit.here
+    begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
+    name = here.get("range") or (None if begin or until else "90d")
+    shown = Shown(granularity=here.get("granularity") or "commit", name=name, begin=begin, until=until)
+    points = history.load_points(visit.c, series_id, shown.granularity, begin, until, range_name=name, now=visit.now)
+    if len(points) or here.get("range") or begin or until:
+        return shown, points
+    return replace(shown, name="all"), history.load_points(visit.c, series_id, shown.granularity, now=visit.now)
+
+
+def explained(why: Explanation | None, series: NamedSeries) -> dict[str, Any]:
+    """Why the chosen point was judged as it was."""
+    return {
+        "why": why,
+        "gates": gates(why) if why else [],
+        "signed": numbers.cost_change(why.change) if why else "",
+        "interval": numbers.interval(why.low, why.high) if why else "",
+        "would_not": would_not(why, series.direction, series.unit),
+    }
+
+
+def sampled(samples: Sequence[Sampled], why: Explanation | None, unit: str) -> dict[str, Any]:
+    """Everything that was measured at the chosen point."""
+    every = [process for run in samples for process in run.samples]
+    values = [value for run in samples for value in run.processes]
+    return {
+        "samples": samples,
+        "histogram": distribution(every, values or ([why.value] if why else []), unit),
+        "sample_count": sum(map(len, every)),
+        "process_count": len(values),
+    }
 
 
 def figure_json(points: SeriesPoints, gate: float | None, reference: ChosenReference | None = None) -> Markup:

@@ -1,5 +1,8 @@
 """One regression: do I believe it, who caused it, what do I do?"""
 
+from collections.abc import Sequence
+from typing import Any
+
 from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
@@ -17,10 +20,7 @@ from backend.services.reports import explanations, history
 from backend.services.runs import profiles
 from backend.services.sessions.request import sessions_of_regression
 from backend.services.triage import views as service
-from backend.services.triage.views import (
-    AffectedSeries,
-    Regression,
-)
+from backend.services.triage.views import AffectedSeries, Regression, RegressionDetail
 from frontend import numbers
 from frontend.evidence import kernel_panel, memory_panel, moved_in_time, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
@@ -56,15 +56,10 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
     open_ones = service.list_regressions(
         visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)
     ).items
-    neighbours = [each.id for each in open_ones]
-    place = neighbours.index(it.id) if it.id in neighbours else None
     face = face_of(detail)
     figure, label = trend(visit, it, face)
-    timed = moved_in_time(detail)
-    profiled = profiles_of(visit, it, face if timed else None)
     bisected = bisection_of_regression(visit.c, it.id)
-    repository = visit.repository_url(it.project)
-    good, bad = it.last_good, it.first_bad
+    gates = [each for each in detail.affected if each.role == "gate"]
     sentence = merged_sentence(it, detail.events) or sentence_of(it, detail.affected)
     return visit.page(
         "regression.html",
@@ -87,14 +82,8 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         commits=commits_of(detail, it, bisected),
         bisection_says=None if bisected is None else bisection_says(bisected),
         commits_note=commits_note(it),
-        compare_href=link("/compare", project=it.project, base=good.sha, head=bad.sha, testbed=it.testbed)
-        if good and bad
-        else None,
-        diff_href=diff_url(repository, good.sha, bad.sha) if good and bad else None,
-        phases=phase_panel(detail, face) if timed else None,
-        kernels=kernel_panel(profiled) if timed else None,
-        roofline=roofline_panel(profiled) if timed else None,
-        memory=None if timed else memory_panel(detail),
+        **before_and_after(visit, it),
+        **panels(visit, detail, face),
         bisection=bisected,
         obstacle=bisection_obstacle(visit.c, it.id) if it.state in OPEN and it.still_bad else None,
         is_open=it.state in OPEN and it.still_bad,
@@ -102,21 +91,52 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         reproduce=detail.reproduce,
         upstream=upstream(visit, it),
         issue=issue_url(visit, it),
-        affected=[each for each in detail.affected if each.role == "gate"] or detail.affected,
+        affected=gates or detail.affected,
         detail_series=len(detail.affected),
         onsets=onsets_of(detail),
         mergeable=mergeable(it, open_ones),
         counted_early=counted_early(detail),
-        beside=[each for each in detail.affected if each.role != "gate"]
-        if any(each.role == "gate" for each in detail.affected)
-        else [],
+        beside=[each for each in detail.affected if each.role != "gate"] if gates else [],
         activity=[line_of(event) for event in reversed(detail.events)],
         actions=detail.actions,
         people=assignable(visit.c) if visit.may(Scope.WRITE, it.project) else (),
-        suggested=bad.author if bad is not None and not it.owner and it.state in OPEN else None,
-        earlier=neighbours[place - 1] if place else None,
-        later=neighbours[place + 1] if place is not None and place + 1 < len(neighbours) else None,
+        suggested=it.first_bad.author if it.first_bad is not None and not it.owner and it.state in OPEN else None,
+        **neighbours(it.id, [each.id for each in open_ones]),
     )
+
+
+def before_and_after(visit: Visit, it: Regression) -> dict[str, Any]:
+    """Where the commits before and after are compared: here, and as a diff where the repository lies."""
+    if it.last_good is None or it.first_bad is None:
+        return {"compare_href": None, "diff_href": None}
+    base, head = it.last_good.sha, it.first_bad.sha
+    return {
+        "compare_href": link("/compare", project=it.project, base=base, head=head, testbed=it.testbed),
+        "diff_href": diff_url(visit.repository_url(it.project), base, head),
+    }
+
+
+def panels(visit: Visit, detail: RegressionDetail, face: AffectedSeries | None) -> dict[str, Any]:
+    """Where the time went; or what is allocated, where only memory moved."""
+    if not moved_in_time(detail):
+        return {"phases": None, "kernels": None, "roofline": None, "memory": memory_panel(detail)}
+    profiled = profiles_of(visit, detail.regression, face)
+    return {
+        "phases": phase_panel(detail, face),
+        "kernels": kernel_panel(profiled),
+        "roofline": roofline_panel(profiled),
+        "memory": None,
+    }
+
+
+def neighbours(number: int, listed: Sequence[int]) -> dict[str, Any]:
+    """The open regressions before and after this one in the list."""
+    place = listed.index(number) if number in listed else None
+    later = None if place is None else place + 1
+    return {
+        "earlier": listed[place - 1] if place else None,
+        "later": listed[later] if later is not None and later < len(listed) else None,
+    }
 
 
 def upstream(visit: Visit, it: Regression) -> UpstreamReport | None:
