@@ -189,7 +189,7 @@ def series_page(visit: Visiting, series_id: int) -> Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownPoints:
     """The part of a series that is shown: a range by name, or from one moment to another."""
 
     granularity: str
@@ -212,12 +212,12 @@ class Shown:
         }
 
 
-def points_asked_for(visit: Visit, series_id: int) -> tuple[Shown, SeriesPoints]:
+def points_asked_for(visit: Visit, series_id: int) -> tuple[ShownPoints, SeriesPoints]:
     """The points that the address asks for; where it asks for none and the last 90 days have none, all of them."""
     here = visit.here
     begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
     name = here.get("range") or (None if begin or until else "90d")
-    shown = Shown(granularity=here.get("granularity") or "commit", name=name, begin=begin, until=until)
+    shown = ShownPoints(granularity=here.get("granularity") or "commit", name=name, begin=begin, until=until)
     points = history.load_points(visit.c, series_id, shown.granularity, begin, until, range_name=name, now=visit.now)
     if len(points) or here.get("range") or begin or until:
         return shown, points
