@@ -162,7 +162,7 @@ class Numbers:
         for index, number in enumerate(value):
             if not finite(number):
                 return problems.add((path, index), number, "a finite number")
-        return tuple(value)
+        return tuple(map(float, value))  # as they are stored, so that what is delivered again is the same
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "maxItems": self.max_items, "items": {"type": "number"}}

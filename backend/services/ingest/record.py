@@ -440,7 +440,8 @@ def _without_samples(run: Run, document: dict[str, Any]) -> dict[str, Any]:
     """The run as delivered, without the samples that are stored with the measurements."""
     results = document["results"]
     for number, index in _counted(run):
-        results[number]["measurements"][index].pop("samples", None)
+        if any(run.results[number].measurements[index].samples):
+            results[number]["measurements"][index].pop("samples", None)
     return document
 
 
