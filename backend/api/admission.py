@@ -12,11 +12,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from starlette.concurrency import run_in_threadpool
+
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import TooMany, Unavailable
 
 STUCK_S = 60.0
 """Requests wait and none was done for so long: whatever holds the places does not give them back."""
+AGAIN_S = 1.0
 HEAVY_AT_ONCE = 2
 HEAVY_S = 60.0
 UNNAMED_AT_ONCE = 4
@@ -81,6 +84,23 @@ class Lane:
             yield
         finally:
             self.leave()
+
+    async def in_turns(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """A long answer, part by part: each is made in a place, and none is held while it is read, however slowly.
+        Where many are at work it waits, for half of a file is worth nothing."""
+        while True:
+            try:
+                await self.enter()
+            except Busy:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            try:
+                part = await run_in_threadpool(next, parts, None)
+            finally:
+                self.leave()
+            if part is None:
+                return
+            yield part
 
 
 class Lanes:

@@ -61,7 +61,7 @@ def regressions_file(visit: Visiting, wanted: TableFormat) -> Response:
     project = visit.project()
     found = _pages(visit, lambda c, cursor: regressions.page_of(c, visit, project, cursor))
     rows = ([_plain(getattr(each, name)) for name in REGRESSIONS] for each in found)
-    return _download(Table(name=_named("regressions", project), columns=REGRESSIONS, rows=rows), wanted)
+    return _download(visit, Table(name=_named("regressions", project), columns=REGRESSIONS, rows=rows), wanted)
 
 
 @router.get("/series.{wanted}")
@@ -69,7 +69,7 @@ def series_file(visit: Visiting, wanted: TableFormat) -> Response:
     project = visit.project()
     found = _pages(visit, lambda c, cursor: series.page_of(c, visit, project, cursor))
     rows = ([each[name] for name in SERIES] for each in found)
-    return _download(Table(name=_named("series", project), columns=SERIES, rows=rows), wanted)
+    return _download(visit, Table(name=_named("series", project), columns=SERIES, rows=rows), wanted)
 
 
 @router.get("/compare.{wanted}")
@@ -82,7 +82,7 @@ def compare_file(visit: Visiting, wanted: TableFormat) -> Response:
     rows = ([*sides, *(getattr(row, name) for name in COMPARED)] for row in compare.told(result, only=found.only))
     columns = {**dict.fromkeys(("base_commit", "head_commit", "testbed"), str), **COMPARED}
     name = f"compare-{result.base.sha[:12]}-{result.head.sha[:12]}"
-    return _download(Table(name=name, columns=columns, rows=rows), wanted)
+    return _download(visit, Table(name=name, columns=columns, rows=rows), wanted)
 
 
 def _pages(visit: Visit, ask: Callable[[Connection, str | None], tuple[Sequence[Row], str | None]]) -> Iterator[Row]:
@@ -107,6 +107,7 @@ def _named(what: str, project: str | None) -> str:
     return f"{what}-{project.replace('/', '-')}" if project else what
 
 
-def _download(table: Table, wanted: TableFormat) -> Response:
+def _download(visit: Visit, table: Table, wanted: TableFormat) -> Response:
+    parts = visit.request.app.state.lanes.reading.in_turns(written(table, wanted))
     named = {"Content-Disposition": f'attachment; filename="{table.name}.{wanted}"'}
-    return StreamingResponse(written(table, wanted), media_type=wanted.media_type, headers={**HEADERS, **named})
+    return StreamingResponse(parts, media_type=wanted.media_type, headers={**HEADERS, **named})

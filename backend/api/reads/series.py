@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from backend.api.bodies import RowId, Slug
 from backend.api.dependencies import Now, Reader, Transaction
@@ -63,6 +63,7 @@ def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
     "/series/{series_id}/points", response_model=None, responses=exported(SeriesPoints, "Points, a list per column")
 )
 def points(
+    request: Request,
     series_id: RowId,
     c: Transaction,
     now: Now,
@@ -79,7 +80,9 @@ def points(
     """The history of a series, oldest first, with its change points; as csv or parquet, the points as a table."""
     wanted = None if format in (None, "json") else table_format(format)
     found = history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now)
-    return Json(found) if wanted is None else attachment(exports.export_table(exports.points_table(found), wanted))
+    if wanted is None:
+        return Json(found)
+    return attachment(request, exports.export_table(exports.points_table(found), wanted))
 
 
 @router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))

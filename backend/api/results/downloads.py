@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from backend.api.admission import Lanes
 from backend.api.described import schema_of
 from backend.api.shapes import PLAIN
 from backend.services.base.tables import PARQUET_TYPE
@@ -14,10 +15,11 @@ FormatName = Annotated[str | None, Query(max_length=20, pattern=PLAIN, descripti
 TEXT = {"schema": {"type": "string"}}
 
 
-def attachment(file: Exported) -> Response:
+def attachment(request: Request, file: Exported) -> Response:
     """The file, with a name to save it under."""
+    lanes: Lanes = request.app.state.lanes
     headers = {"Content-Disposition": f'attachment; filename="{file.file_name}"'}
-    return StreamingResponse(file.parts, media_type=file.media_type, headers=headers)
+    return StreamingResponse(lanes.reading.in_turns(iter(file.parts)), media_type=file.media_type, headers=headers)
 
 
 def exported(kind: Any, description: str) -> dict[int | str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy import Connection
 
 from backend.api.answers import ListPage, StateAnswer, StoredRunEvent
@@ -61,12 +61,12 @@ async def put(
 @router.get(
     "/runs/{run_id}", response_model=None, responses=exported(RunView, "The run; in the format that was asked for")
 )
-def get(run_id: RunId, c: Transaction, _: Reader, format: FormatName = None) -> Any:
+def get(request: Request, run_id: RunId, c: Transaction, _: Reader, format: FormatName = None) -> Any:
     """Everything of a run: its place, state, results with verdicts, environment; or what it delivered, in a format
     for other tools: run.json, mllog, v3, csv, parquet."""
     if format is None:
         return Json(run_view.load_run(c, run_id))
-    return attachment(exports.export_run(ingest.get_document(c, run_id), exports.run_format(format)))
+    return attachment(request, exports.export_run(ingest.get_document(c, run_id), exports.run_format(format)))
 
 
 @router.get("/runs/{run_id}/document", response_model=dict[str, Any])
