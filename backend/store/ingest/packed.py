@@ -17,6 +17,8 @@ DECIMALS = 10
 """Fewer than so many are looked for: a clock of nanoseconds tells milliseconds to six."""
 FLOAT32, FLOAT64 = 254, 255
 """How the whole numbers are meant, where they are not so many decimals."""
+AT_ONCE = 1 << 16
+"""Numbers whose bits are laid out at once, a byte a bit; whole bytes' worth of them whatever their width."""
 MOST_WHOLE = 2.0**53
 """Up to here every whole number is a float."""
 
@@ -105,20 +107,26 @@ def _bits_of(above: NDArray[np.uint64], starts: Whole, lengths: Whole, widths: S
     for (length, width), rows in alike.items():
         if not width:
             continue
-        numbers = above[starts[rows][:, None] + np.arange(length)]
-        each = np.unpackbits(numbers.astype(">u8")[..., None].view(np.uint8), axis=-1)[..., 64 - width :]
-        packed = np.packbits(each.reshape(len(rows), -1), axis=1)
-        for row, of_row in zip(rows, packed, strict=True):
+        step = max(8, AT_ONCE // len(rows) // 8 * 8)
+        pieces = []
+        for at in range(0, length, step):
+            numbers = above[starts[rows][:, None] + np.arange(at, min(at + step, length))]
+            each = np.unpackbits(numbers.astype(">u8")[..., None].view(np.uint8), axis=-1)[..., 64 - width :]
+            pieces.append(np.packbits(each.reshape(len(rows), -1), axis=1))
+        for row, of_row in zip(rows, np.concatenate(pieces, axis=1), strict=True):
             written[row] = of_row.tobytes()
     return written
 
 
 def _from_bits(packed: bytes, length: int, width: int) -> NDArray[np.uint64]:
-    wide = np.zeros((length, 64), np.uint8)
-    if width:
-        bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=length * width)
-        wide[:, 64 - width :] = bits.reshape(length, width)
-    return np.packbits(wide, axis=1).view(">u8").ravel().astype(np.uint64)
+    found = np.zeros(length, np.uint64)
+    for at in range(0, length if width else 0, AT_ONCE):
+        some = min(AT_ONCE, length - at)
+        wide = np.zeros((some, 64), np.uint8)
+        bits = np.unpackbits(np.frombuffer(packed, np.uint8, offset=at * width // 8), count=some * width)
+        wide[:, 64 - width :] = bits.reshape(some, width)
+        found[at : at + some] = np.packbits(wide, axis=1).view(">u8").ravel()
+    return found
 
 
 def _zigzag(number: int) -> int:

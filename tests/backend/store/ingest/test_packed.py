@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store.ingest.packed import pack, unpack
+from backend.store.ingest.packed import AT_ONCE, pack, unpack
 
 ODD = [0.0, -0.0, 1.5, -2.25, 0.1, 2.0**53, -(2.0**53) - 2, 1e308, -1e308, 5e-324, math.inf, -math.inf, math.nan]
 FLOATS = st.one_of(
@@ -30,6 +31,18 @@ def bits(values: list[float]) -> list[bytes]:
 def test_every_list_comes_back_bit_for_bit(lists: list[list[float]]) -> None:
     packed = pack([value for values in lists for value in values], list(map(len, lists)))
     assert [[] if each is None else bits(unpack(each)) for each in packed] == [bits(values) for values in lists]
+
+
+@pytest.mark.parametrize("counts", [[16 * AT_ONCE + 5], [8 * AT_ONCE + 1, 7, 8 * AT_ONCE + 1]])
+def test_lists_of_many_samples_come_back_and_take_little_more_memory_than_their_floats(counts: list[int]) -> None:
+    chance = random.Random(1)
+    values = [chance.random() for _ in range(sum(counts))]
+    tracemalloc.start()
+    packed = pack(values, counts)
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [value for each in packed if each is not None for value in unpack(each)] == values
+    assert most - kept < 80 * len(values)
 
 
 def test_an_empty_list_is_nothing() -> None:
