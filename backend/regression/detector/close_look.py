@@ -1,6 +1,6 @@
 """The close look at what the CUSUMs notice: is it a change, where did it begin, how large is it, is it to be told?
 
-Also the two questions that no CUSUM asks: has the level drifted away, and is it back from an open regression?
+Also a question that no CUSUM asks: is the level back from an open regression?
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from backend.regression.detector.evidence import (
     little_known,
     local_noise,
     locate,
-    low_quarter,
     seen_before,
     unruly,
     without_best,
@@ -52,10 +51,6 @@ LONG_REFERENCE = 2
 """A reference less than so many times as long as the block must look different from the block's side, too."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
-DRIFT_NOISE = 0.4
-"""The noise of a drifting series is that between neighbours, and at least this share of its spread."""
-LOW_MOVES = 0.3
-"""A drift takes the lower quarter of the runs along, by this share at least; a slow state met more often does not."""
 CLEAR_GAP = 6.0
 """Single runs end a loss only where it was at least so many standard deviations."""
 LONGEST_DOUBT = 8
@@ -195,46 +190,6 @@ def _told(d: Memory, size: float, after: float, gate: float) -> bool:
     if size < 0:
         return -size >= gate
     return size >= gate or (d.anchor is not None and after - d.anchor >= gate)
-
-
-def drifted(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
-    """Many small losses: the newest runs against the first ones after the anchor."""
-    new, old = policy.drift_recent_runs, policy.drift_reference_runs
-    n = len(y)
-    model = d.model
-    if n < new + old or model is None:
-        return None
-    now = middle(y[-new:])
-    if now - model.level < 0.1 * math.log1p(policy.min_change):
-        return None
-    first = middle(y[:old])
-    start = first if d.anchor is None else min(first, d.anchor)
-    size = now - start
-    if size < math.log1p(policy.min_change) or now - first < 0.3 * size:
-        return None
-    rho = model.correlation
-    variance = inflation_of(rho, float(new)) / new + inflation_of(rho, float(old)) / old
-    noise = max(DRIFT_NOISE * model.scale, min(model.scale, local_noise(y)))
-    if low_quarter(y[-new:]) - low_quarter(y[:old]) < LOW_MOVES * (now - first):
-        return None
-    wild = max(1.0, unruly(y[-new:], model))
-    if size < policy.drift_z * noise * math.sqrt(1.57 * variance * wild):
-        return None
-    above = y - (first + 0.5 * (now - first))
-    onset = int(np.argmin(np.cumsum(above))) + 1
-    onset = min(max(onset, d.least(policy)), n - new)
-    return Change(
-        onset=int(where[onset]),
-        first=int(where[min(old // 2, onset)]),
-        last=int(where[max(onset, n - new)]),
-        last_good=int(where[onset - 1]),
-        detected=int(where[n - 1]),
-        size=size,
-        before=start,
-        after=now,
-        evidence=size / noise,
-        drift=True,
-    )
 
 
 def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from backend.regression.detector.close_look import drifted, look, over_at_once, over_by_now, over_unseen, returned
+from backend.regression.detector.close_look import look, over_at_once, over_by_now, over_unseen, returned
 from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
+from backend.regression.detector.drift import drifted, worth_asking
 from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
 from backend.regression.detector.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
 from backend.regression.detector.plain_sight import in_plain_sight, plain_step
@@ -120,12 +121,13 @@ class Detector(Memory):
         old = len(self.segment)
         history = np.concatenate((self.segment, x))
         where = np.concatenate((self.places, places))
-        drift_at = range(-(old + 1) % DRIFT_EVERY, len(x), DRIFT_EVERY)
         high = peak >= NOTICE
         plain = in_plain_sight([self.segment], x[None], [policy])[0]
-        worth = high | plain
-        looked_at = sorted({*worth.nonzero()[0].tolist(), *drift_at}) if worth[worth.argmax()] else drift_at
-        for t in looked_at:
+        asked = np.arange(old + DRIFT_EVERY - old % DRIFT_EVERY, old + len(x) + 1, DRIFT_EVERY)
+        drifting = worth_asking(history, asked, model.level, policy)
+        looked_at = high | plain
+        looked_at[(asked if self.opened else np.array(drifting, dtype=np.int64)) - old - 1] = True
+        for t in looked_at.nonzero()[0].tolist():
             n = old + t + 1
             self.assumed_noise = float(assumed[t])
             change: Change | None = None
@@ -135,7 +137,7 @@ class Detector(Memory):
                 change = self._notice(history[:n], where[:n], sums, t, policy)
             if change is None and plain[t]:
                 change = plain_step(history[:n], where[:n], policy)
-            if change is None and n % DRIFT_EVERY == 0:
+            if change is None and n in drifting:
                 change = drifted(self, history[:n], where[:n], policy)
             if change is None and self.opened and n % DRIFT_EVERY == 0:
                 change = over_by_now(self, history[:n], where[:n], policy)

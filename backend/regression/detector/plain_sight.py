@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from backend.regression.detector.density import Floats, Ints, middle
@@ -59,13 +58,17 @@ def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequen
 def _apart(newest_ST: Floats, known_S: Ints, least_S: Floats) -> Bools:
     """Which runs stand apart, where so many were known before them."""
     count = newest_ST.shape[1] - _BEFORE
-    heaps = np.moveaxis(np.sort(sliding_window_view(newest_ST, SIDE, axis=1), axis=2), 2, 0)
+    heaps = newest_ST[:, np.arange(newest_ST.shape[1] - SIDE + 1)[:, None] + np.arange(SIDE)]
+    heaps.sort(axis=2)
     length_ST = known_S[:, None] + np.arange(1, count + 1)
     apart_ST = np.zeros((len(newest_ST), count), dtype=np.bool_)
     for length in LENGTHS:
         first = LENGTHS[-1] - length
-        early, late = heaps[:, :, first : first + count], heaps[:, :, -count:]
-        apart_ST |= stand_apart(early, late, least_S[:, None]) & (length_ST >= SIDE + length)
+        early, late = heaps[:, first : first + count], heaps[:, -count:]
+        is_far = np.abs(late[:, :, 2] - early[:, :, 2]) > least_S[:, None]
+        rows, runs = (is_far & (length_ST >= SIDE + length)).nonzero()
+        if len(rows):
+            apart_ST[rows, runs] |= stand_apart(early[rows, runs], late[rows, runs])
     return apart_ST
 
 
@@ -73,12 +76,12 @@ def _worth(policy: Policy) -> float:
     return NEARLY * math.log1p(policy.min_change)
 
 
-def stand_apart(early: Floats, late: Floats, least: float | Floats) -> Bools:
-    """Which sorted heaps of five runs (columns) are so far apart, and hardly overlap, that they are worth a thought."""
-    size = np.abs(late[2] - early[2])
-    width = np.maximum(late[3] - late[1], early[3] - early[1])
-    is_far = size > np.maximum(least, WIDTHS * width)
-    apart: Bools = is_far & ((late[1] > early[3]) | (late[3] < early[1]))
+def stand_apart(early_H5: Floats, late_H5: Floats) -> Bools:
+    """Which pairs of sorted heaps of five runs hardly overlap, and lie apart by more than their middle halves."""
+    early_5H, late_5H = early_H5.T, late_H5.T
+    size = np.abs(late_5H[2] - early_5H[2])
+    width = np.maximum(late_5H[3] - late_5H[1], early_5H[3] - early_5H[1])
+    apart: Bools = (size > WIDTHS * width) & ((late_5H[1] > early_5H[3]) | (late_5H[3] < early_5H[1]))
     return apart
 
 
@@ -88,14 +91,15 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
     if np.abs(y[-REFERENCES[0][0] - LENGTHS[-1] :] - middle(y[-SIDE:])).max() < REFERENCES[0][1] * usual:
         return None
     for length in LENGTHS:
+        onset = len(y) - length
+        after = middle(y[onset:])
         for runs, deviations in REFERENCES:
-            onset = len(y) - length
             if onset < runs or length < policy.sustained_runs:
                 continue
-            found = _separate(y[onset - runs : onset], y[onset:], usual, deviations, policy)
-            if found is None:
+            before = middle(y[onset - runs : onset])
+            least = max(math.log1p(policy.min_change), deviations * usual)
+            if not _separate(y[onset - runs : onset], y[onset:], before, after, least, deviations):
                 continue
-            before, after = found
             if runs < SHORT_DIP and after > before and _ends_a_dip(y[: onset - runs], before, after):
                 continue
             return Change(
@@ -112,14 +116,11 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
     return None
 
 
-def _separate(
-    reference: Floats, block: Floats, usual: float, deviations: float, policy: Policy
-) -> tuple[float, float] | None:
-    """The levels of runs and of the block after them, where a gap lies between that is past the gate and the noise."""
-    before, after = middle(reference), middle(block)
+def _separate(reference: Floats, block: Floats, before: float, after: float, least: float, deviations: float) -> bool:
+    """Whether a gap of the least size and far beyond the noise lies between runs and the block after them."""
     size = after - before
-    if abs(size) < max(math.log1p(policy.min_change), deviations * usual):
-        return None
+    if abs(size) < least:
+        return False
     sign = 1 if size > 0 else -1
     early, late = np.sort(sign * (reference - before)), np.sort(sign * (block - before))
     spread = np.sort(np.abs(np.concatenate((reference - before, block - after))))
@@ -127,7 +128,7 @@ def _separate(
     strays = 1 if len(block) >= STRAYS_FROM else 0
     odd = max(1, len(reference) // 10)
     is_apart = late[strays] > max(0.5 * abs(size), early[-1 - odd])
-    return (before, after) if is_apart and abs(size) >= deviations * noise else None
+    return bool(is_apart) and abs(size) >= deviations * noise
 
 
 def _ends_a_dip(earlier: Floats, before: float, after: float) -> bool:

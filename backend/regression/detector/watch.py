@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.regression.detector.close_look import drifted, over_by_now
+from backend.regression.detector.close_look import over_by_now
 from backend.regression.detector.density import CELLS_PER_SD, REACH, Floats, Ints
 from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, MOST_BEYOND_MEMORY, Detector
+from backend.regression.detector.drift import drifted
 from backend.regression.detector.memory import NOTICE, Change
 from backend.regression.detector.plain_sight import Bools, in_plain_sight, plain_step
 from backend.regression.policy import Policy

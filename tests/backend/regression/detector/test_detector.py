@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.regression.detector import close_look, evidence
+from backend.regression.detector import evidence
 from backend.regression.detector.codec import pack_detector, unpack_detector
 from backend.regression.detector.density import CELLS_PER_SD, REACH, fit
 from backend.regression.detector.detector import Detector
@@ -19,7 +19,6 @@ from backend.regression.detector.evidence import (
     little_known,
     locate,
     log_sum,
-    low_quarter,
     seen_before,
     unruly,
     without_best,
@@ -199,46 +198,6 @@ def test_a_clear_change_below_the_gate_is_accepted_and_not_told(size, told):
 def test_a_gain_moves_the_level_and_is_told_from_the_gate_on(size, told):
     _, changes = fed(np.concatenate((quiet(80, 1, 0.002), math.log1p(size) + quiet(30, 2, 0.002))))
     assert [(c.told, c.size < 0) for c in changes] == [(told, True)]
-
-
-# ---- drift
-
-
-def creeping(total, noise=0.004, before=40, length=120, after=20):
-    ramp = np.concatenate((np.zeros(before), np.linspace(0, total, length), np.full(after, total)))
-    return ramp + quiet(len(ramp), 3, noise)
-
-
-def drifts(x):
-    """The drift that the newest runs show, where CUSUMs would have been first."""
-    detector = Detector(assumed_noise=POLICY.prior_noise, segment=x, model=model_of(x[: len(x) // 2]))
-    return close_look.drifted(detector, x, np.arange(len(x)), POLICY)
-
-
-@pytest.mark.parametrize(("total", "found"), [(0.045, False), (0.055, True)])
-def test_a_drift_is_told_once_it_has_passed_the_gate(total, found):
-    assert (drifts(creeping(total)) is not None) is found
-
-
-@pytest.mark.parametrize(("noise", "found"), [(0.01, True), (0.08, False)])
-def test_a_drift_must_be_clear_of_the_noise(noise, found):
-    assert (drifts(creeping(0.08, noise)) is not None) is found
-
-
-@pytest.mark.parametrize(("runs", "found"), [(54, False), (55, True)])
-def test_a_drift_needs_its_first_and_its_newest_runs(runs, found):
-    x = np.concatenate((quiet(30, 1), 0.2 + quiet(25, 2)))[-runs:]
-    assert (drifts(x) is not None) is found
-
-
-@pytest.mark.parametrize(("low", "found"), [(0.0, False), (0.5, True)])
-def test_a_slow_state_that_is_met_more_often_is_no_drift(low, found):
-    rng = np.random.default_rng(5)
-    mostly_fast = 0.5 * (rng.random(100) < 0.2)
-    mostly_slow = np.where(rng.random(60) < 0.65, 0.5, low)
-    x = np.concatenate((mostly_fast, mostly_slow)) + quiet(160, 6, 0.01)
-    assert (drifts(x) is not None) is found
-    assert (low_quarter(mostly_slow) > 0) is found
 
 
 # ---- the first runs, memory

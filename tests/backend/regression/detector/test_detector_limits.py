@@ -58,15 +58,6 @@ def test_an_onset_is_placed_more_sharply_than_it_is_found(between, place):
     assert (change.onset, change.first, change.last) == place
 
 
-@pytest.mark.parametrize(("noise", "found"), [(0.999, True), (1.001, False)])
-def test_the_noise_of_a_drift_is_at_least_four_tenths_of_the_spread(noise, found):
-    """Neighbours that hardly differ: what is demanded of the loss rests on the spread alone."""
-    y = np.concatenate((np.zeros(30), np.linspace(0, 0.2, 60), np.full(25, 0.2)))
-    limit = 0.2 / (POLICY.drift_z * 0.4 * math.sqrt(1.57 * (1 / 25 + 1 / 30)))
-    detector = Detector(segment=y, model=with_(level=0.0, scale=noise * limit, spread=1.0))
-    assert (close_look.drifted(detector, y, np.arange(len(y)), POLICY) is not None) is found
-
-
 @pytest.mark.parametrize(("lost", "limit"), [(0.2, math.log1p(0.05)), (0.06, 0.03)])
 @pytest.mark.parametrize(("nearer", "is_over"), [(1e-4, True), (-1e-4, False)])
 def test_a_regression_that_no_evidence_ended_is_over_where_the_level_is_surely_back(lost, limit, nearer, is_over):
