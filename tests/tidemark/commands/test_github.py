@@ -18,6 +18,7 @@ from backend.store.github import pull_requests
 from tests.backend.github.test_oidc import private_key
 from tests.backend.services.github.github_stand_in import StandIn, stand_in
 from tidemark.checkup.github_setup import github
+from tidemark.connected.remote import Service
 from tidemark.settings import Settings
 
 HEAD = "a" * 40
@@ -52,7 +53,9 @@ def test_a_project_is_connected_by_commands_and_keeps_what_they_do_not_name(here
     said = here("github", "settings", "northsea/loom", "--issues", "--ref", "refs/heads/trunk", "--ref", "refs/tags/*")
     assert said.returncode == 0, said.stderr
     assert "one for each confirmed regression" in said.stdout and "refs/heads/trunk, refs/tags/*" in said.stdout
-    here("project", "add", "northsea/loom", "https://github.com/northsea/loom2.git")
+    # What `project add` asks for; the command itself would wait for somebody to read the repository.
+    service = Service(url=here.server.url, token=here.server.token("admin"))
+    service.add_project("northsea/loom", "https://github.com/northsea/loom2.git", branch=None, trusted=None)
     found = json.loads(here("github", "settings", "northsea/loom", "--json").stdout)
     assert (found["repository_url"], found["default_branch"]) == ("https://github.com/northsea/loom2.git", "trunk")
     assert found["settings"] == {"github": {"issues": True}, "oidc": {"refs": ["refs/heads/trunk", "refs/tags/*"]}}
