@@ -1,5 +1,4 @@
-"""The pages people see: pages, templates, figures, static files. Asks services; decides nothing."""
+"""The pages people see: pages, templates, figures, static files. Asks services; decides nothing.
 
-from frontend.app import mount
-
-__all__ = ["mount"]
+Importing this package imports no page: commands take words and numbers from it. `frontend.app.mount` adds the pages.
+"""

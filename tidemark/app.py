@@ -69,11 +69,11 @@ def make_replica(config: ServiceConfig) -> Engine | None:
 
 def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
     """The API with the pages mounted into it."""
-    import frontend
     from backend.api import create_api
+    from frontend.app import mount
 
     app = create_api(config, engine, make_replica(config))
-    frontend.mount(app, config, engine)
+    mount(app, config, engine)
     return app
 
 

@@ -19,12 +19,12 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import Engine, create_engine, text
 
-import frontend
 from backend.api import create_api
 from backend.services.base import access, projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.principal import Role
 from backend.store.base import people, schema
+from frontend.app import mount
 from tests.backend.api.conftest import run_document, sha
 from tests.conftest import LiveServer, running_postgres, scratch_directory, served
 
@@ -300,7 +300,7 @@ def private_app(config: ServiceConfig, engine: Engine) -> tuple[ServiceConfig, F
     """A service where reading is not public, and guesses are not counted."""
     private = replace(config, public_read=False, refusals_per_address=10**6)
     app = create_api(private, engine)
-    frontend.mount(app, private, engine)
+    mount(app, private, engine)
     return private, app
 
 

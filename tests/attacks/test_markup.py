@@ -15,11 +15,11 @@ import pytest
 from playwright.sync_api import Browser
 from sqlalchemy import Engine, text
 
-import frontend
 from backend.api import create_api
 from backend.services import housekeeping
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
+from frontend.app import mount
 from tests.attacks.route_table import NAMES, OF_A_PROJECT, routes
 from tests.backend.api.conftest import run_document, sha
 from tests.backend.services.repository.test_sync import Repository
@@ -55,7 +55,7 @@ POSITIONS = 12
 def server(service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp) -> Iterator[LiveServer]:
     config = replace(service_config, requests_per_address=10**9)
     app = create_api(config, committing_engine)
-    frontend.mount(app, config, committing_engine)
+    mount(app, config, committing_engine)
     with serve_app(app, committing_engine, config) as made:
         yield made
 

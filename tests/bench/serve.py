@@ -11,7 +11,7 @@ from backend.api.admission import Lanes
 from backend.api.edge.memory import settle_memory
 from backend.api.edge.serving import Server, make_server
 from backend.services.base.config import ServiceConfig
-from frontend import mount
+from frontend.app import mount
 from tests.bench import floor_service
 from tidemark.app import make_engine
 

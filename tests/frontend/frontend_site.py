@@ -22,7 +22,7 @@ from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.services.base.projects import find_project
 from backend.services.repository.sync import sync_project
-from frontend import mount
+from frontend.app import mount
 
 
 @dataclass(slots=True)

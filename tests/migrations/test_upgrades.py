@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from starlette.routing import compile_path
 
-import frontend
 from backend.api import create_api
 from backend.services.base.config import ServiceConfig
 from backend.services.judging.policy_change import rejudge_due
 from backend.store.base import schema
+from frontend.app import mount
 from tests.attacks.route_table import routes
 from tests.conftest import LiveServer, ServeApp
 from tests.filled import filled_database, said
@@ -70,7 +70,7 @@ def upgraded(
         commands.make_ready(url)
         config = ServiceConfig(database_url=url, redis_url="redis://127.0.0.1:1/0", data_dir=directory)
         app = create_api(config, engine)
-        frontend.mount(app, config, engine)
+        mount(app, config, engine)
         yield Upgraded(engine, before, stack.enter_context(serve_app(app, engine, config)))
 
 

@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-import frontend
 from backend.api import create_api
 from backend.services.base.config import ServiceConfig
+from frontend.app import mount
 from tests.bench.dataset import Filled, Shape, fill, settle
 from tests.conftest import copy_of
 from tests.scale.explained import Explained, Explaining
@@ -87,7 +87,7 @@ def site(url: str, commits: int, valkey: EmbeddedValkey, directory: Path) -> Sit
     explaining = Explaining(url)
     config = ServiceConfig(database_url=url, redis_url=valkey.url, data_dir=directory)
     app = create_api(config, explaining.engine)
-    frontend.mount(app, config, explaining.engine)
+    mount(app, config, explaining.engine)
     client = TestClient(app, base_url="http://127.0.0.1")
     return Site(filled, client, explaining, names)
 

@@ -16,11 +16,11 @@ from sqlalchemy import Engine, bindparam, create_engine, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import OperationalError
 
-import frontend
 from backend.api import create_api
 from backend.services.base import access, live, projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.reads import OWN_ACTION_COOKIE, Reads, for_rights, may_lag
+from frontend.app import mount
 from tests.attacks.route_table import PEOPLE, ask_everybody, fill
 from tests.conftest import LiveServer, ServeApp, copy_of
 from tidemark.machine import ports
@@ -211,7 +211,7 @@ def test_every_page_and_every_read_is_answered_by_a_server_that_cannot_write(
         committing_engine.url, connect_args={"options": "-c default_transaction_read_only=on"}, pool_size=10
     )
     app = create_api(service_config, committing_engine, read_only)
-    frontend.mount(app, service_config, committing_engine)
+    mount(app, service_config, committing_engine)
     try:
         with serve_app(app, committing_engine, service_config) as server:
             assert wait_until(lambda: app.state.reads.status.in_use, 20)
