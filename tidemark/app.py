@@ -87,12 +87,12 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
         given = None if listening_fd is None else socket.socket(fileno=listening_fd)
         serve_several(given or ports.listen(settings.host, settings.port), processes)
         return
+    config = service_config(settings)
     from backend.api.edge.memory import settle_memory
     from backend.api.edge.serving import make_server
     from tidemark.monitoring.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)
-    config = service_config(settings)
     engine = make_engine(config)
     app = make_app(config, engine)
     if settings.otlp_endpoint is not None:
@@ -107,11 +107,11 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
 
 def beat(settings: Settings) -> None:
     """Runs the housekeeping loop until told to stop."""
+    config = service_config(settings)
     from backend.services import housekeeping
     from tidemark.monitoring.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)
-    config = service_config(settings)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

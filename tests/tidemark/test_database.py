@@ -15,7 +15,7 @@ from tidemark.machine.postgres import EmbeddedPostgres
 
 
 @pytest.fixture
-def url(postgres: EmbeddedPostgres, administer: Callable[[str], None]) -> Iterator[str]:
+def nothing_yet(postgres: EmbeddedPostgres, administer: Callable[[str], None]) -> Iterator[str]:
     """The address of a database that does not exist yet."""
     name = f"new_{uuid.uuid4().hex}"
     yield postgres.url_of(name)
@@ -28,25 +28,24 @@ def told(url: str, *arguments: str, status: int = 0) -> str:
     return done.stdout if status == 0 else done.stderr
 
 
-def test_upgrade_makes_the_database_and_is_no_harm_the_second_time(url: str) -> None:
-    assert told(url, "db", "upgrade") == "the database is up to date\n"
-    assert told(url, "db", "upgrade") == "the database is up to date\n"
-    engine = create_engine(url)
+def test_upgrade_makes_the_database_and_is_no_harm_the_second_time(nothing_yet: str) -> None:
+    assert told(nothing_yet, "db", "upgrade") == "the database is up to date\n"
+    assert told(nothing_yet, "db", "upgrade") == "the database is up to date\n"
+    engine = create_engine(nothing_yet)
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM run")).scalar_one() == 0
     engine.dispose()
 
 
-def test_a_token_is_shown_once_listed_without_its_secret_and_revoked(url: str) -> None:
-    told(url, "db", "upgrade")
-    token = told(url, "token", "create", "--name", "ci", "--scope", "write", "--days", "30").strip()
+def test_a_token_is_shown_once_listed_without_its_secret_and_revoked(database: str) -> None:
+    token = told(database, "token", "create", "--name", "ci", "--scope", "write", "--days", "30").strip()
     assert token.startswith("tm_")
-    assert token not in told(url, "token", "list")
-    (row,) = json.loads(told(url, "token", "list", "--json"))
+    assert token not in told(database, "token", "list")
+    (row,) = json.loads(told(database, "token", "list", "--json"))
     assert (row["name"], row["scopes"], row["revoked_at"]) == ("ci", ["write"], None)
-    assert told(url, "token", "revoke", str(row["id"])) == f"token {row['id']} is revoked\n"
-    assert "(revoked)" in told(url, "token", "list")
-    assert told(url, "token", "revoke", str(row["id"]), status=1).count("\n") == 1
+    assert told(database, "token", "revoke", str(row["id"])) == f"token {row['id']} is revoked\n"
+    assert "(revoked)" in told(database, "token", "list")
+    assert told(database, "token", "revoke", str(row["id"]), status=1).count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -56,31 +55,30 @@ def test_a_token_is_shown_once_listed_without_its_secret_and_revoked(url: str) -
         (("--scope", "read", "--project", "no/such"), "no/such"),
     ],
 )
-def test_a_token_that_cannot_be_is_refused_with_what_can(url: str, arguments: tuple[str, ...], words: str) -> None:
-    told(url, "db", "upgrade")
-    refused = told(url, "token", "create", "--name", "x", *arguments, status=1)
+def test_a_token_that_cannot_be_is_refused_with_what_can(database: str, arguments: tuple[str, ...], words: str) -> None:
+    refused = told(database, "token", "create", "--name", "x", *arguments, status=1)
     assert words in refused and refused.count("\n") == 1
 
 
-def test_a_backup_holds_everything_and_replaces_everything(url: str, tmp_path: Path) -> None:
-    told(url, "db", "upgrade")
-    told(url, "token", "create", "--name", "before", "--scope", "read")
+def test_a_backup_holds_everything_and_replaces_everything(database: str, tmp_path: Path) -> None:
+    told(database, "token", "create", "--name", "before", "--scope", "read")
     file = tmp_path / "backup"
-    told(url, "db", "backup", str(file))
-    told(url, "token", "create", "--name", "after", "--scope", "read")
-    assert told(url, "db", "restore", str(file), "--yes") == f"restored from {file}\n"
-    assert [row["name"] for row in json.loads(told(url, "token", "list", "--json"))] == ["before"]
-    assert f"{file} exists" in told(url, "db", "backup", str(file), status=1)
-    told(url, "db", "backup", str(file), "--force")
+    told(database, "db", "backup", str(file))
+    told(database, "token", "create", "--name", "after", "--scope", "read")
+    assert told(database, "db", "restore", str(file), "--yes") == f"restored from {file}\n"
+    assert [row["name"] for row in json.loads(told(database, "token", "list", "--json"))] == ["before"]
+    assert f"{file} exists" in told(database, "db", "backup", str(file), status=1)
+    told(database, "db", "backup", str(file), "--force")
 
 
-def test_what_is_no_backup_changes_nothing(url: str, tmp_path: Path) -> None:
-    told(url, "db", "upgrade")
-    told(url, "token", "create", "--name", "kept", "--scope", "read")
+def test_what_is_no_backup_changes_nothing(database: str, tmp_path: Path) -> None:
+    told(database, "token", "create", "--name", "kept", "--scope", "read")
     file = tmp_path / "notes"
     file.write_text("hello")
-    assert "is not a backup made by `tidemark db backup`" in told(url, "db", "restore", str(file), "--yes", status=1)
-    assert len(json.loads(told(url, "token", "list", "--json"))) == 1
+    assert "is not a backup made by `tidemark db backup`" in told(
+        database, "db", "restore", str(file), "--yes", status=1
+    )
+    assert len(json.loads(told(database, "token", "list", "--json"))) == 1
 
 
 def test_no_password_is_told_when_the_database_cannot_be_reached(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
