@@ -14,6 +14,7 @@ from markupsafe import Markup
 from frontend.markup import EMPTY, html
 
 WIDTH, HEIGHT = 1000.0, 100.0
+LABEL_HEIGHT = 17.0  # percent of a strip of usual height
 LEAST_SPAN = 0.06  # of performance either way: a flat line is not blown up to look like a storm
 CASE_POINTS = 16
 CASE_SCALE = 0.25
@@ -34,15 +35,17 @@ class Scale:
         return round(self.y(value) / HEIGHT * 100, 2)
 
     def ticks(self) -> list[tuple[str, float]]:
-        """Labels of the axis: (change, height in percent)."""
-        found = []
-        for step in (0.05, 0.1, 0.2, 0.4):
+        """Labels of the axis, the furthest first: (change, height in percent). None that would run into another, or into
+        the value that stands at the base."""
+        found: list[tuple[str, float]] = []
+        for step in (0.4, 0.2, 0.1, 0.05):
             for sign, mark in ((1, "▲"), (-1, "▼")):
-                value = 1 + sign * step
-                if self.low < math.log(value) < self.high:
-                    found.append((f"{mark}{step * 100:.0f} %", self.percent(value)))
-        down = [each for each in found if each[0][0] == "▼"][-2:]
-        return [*[each for each in found if each[0][0] == "▲"][-1:], *down]
+                height = self.percent(1 + sign * step)
+                taken = [self.percent(1.0), *(other for _, other in found)]
+                inside = self.low < math.log(1 + sign * step) < self.high
+                if inside and all(abs(height - other) >= LABEL_HEIGHT for other in taken):
+                    found.append((f"{mark}{step * 100:.0f} %", height))
+        return found
 
 
 def scale_of(lines: Sequence[Sequence[float | None]]) -> Scale:

@@ -1,6 +1,6 @@
 """The front page: how are we doing, what needs a person, since when?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,13 +17,13 @@ from backend.services.triage import views as service
 from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import FacetBar, chosen_facets, facet_bar
-from frontend.figures.strips import band_path, case_line, line_path, place_of, places, scale_of, trend
+from frontend.figures.strips import band_path, line_path, place_of, places, scale_of, trend
 from frontend.first_run import first_run_page
 from frontend.frame import Visit, Visiting
 from frontend.links import Here
-from frontend.markup import html
+from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
-from frontend.pages.regressions import interval_of, name_of, passing, suspects
+from frontend.pages.regressions import interval_of, name_of, passing, pictures_of, suspects
 from frontend.regression_groups import began, onset_of
 from frontend.render import change_mark, script_json
 from frontend.words import plural
@@ -311,40 +311,34 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
             continue
         in_hand = each.state == "acknowledged" or each.owner
         kinds["Suspects" if each.state == "suspect" else "In hand" if in_hand else "Nobody on it"].append(each)
-    groups = []
     notes = {"Nobody on it": "newest first", "Suspects": "more runs will tell; nobody was told"}
-    for title, items in kinds.items():
-        cases = by_onset(trends, items)
-        shown = cases[:ONSETS] if title != "In hand" or len(current) > ONSETS else cases
-        if cases:
-            groups.append(
-                CaseGroup(
-                    title=title,
-                    note=notes.get(title, ""),
-                    cases=shown,
-                    more=len(cases) - len(shown),
-                    folded=title == "In hand" and len(current) > ONSETS,
-                )
-            )
+    onsets = {title: by_onset(items) for title, items in kinds.items() if items}
+    many = len(current) > ONSETS
+    shown = {title: found if title == "In hand" and not many else found[:ONSETS] for title, found in onsets.items()}
+    pictures = pictures_of(visit, trends.project, [items[0] for found in shown.values() for items in found])
+    groups = [
+        CaseGroup(
+            title=title,
+            note=notes.get(title, ""),
+            cases=[_case(items, pictures) for items in found],
+            more=len(onsets[title]) - len(found),
+            folded=title == "In hand" and many,
+        )
+        for title, found in shown.items()
+    ]
     return groups, alarms, closed
 
 
-def by_onset(trends: Trends, items: Sequence[Regression]) -> list[OpenCase]:
-    """One case for all regressions that began at one commit, the newest onset first."""
+def by_onset(items: Sequence[Regression]) -> list[list[Regression]]:
+    """The regressions that began at one commit, the largest change of each first, the newest onset first."""
     groups: dict[tuple[str, object], list[Regression]] = {}
-    for each in items:
+    for each in sorted(items, key=lambda each: -(each.change or 0.0)):
         groups.setdefault(onset_of(each), []).append(each)
-    cases = [_case(trends, found) for found in groups.values()]
-    return sorted(cases, key=lambda case: began(case.lead), reverse=True)
+    return sorted(groups.values(), key=lambda found: began(found[0]), reverse=True)
 
 
-def _case(trends: Trends, found: list[Regression]) -> OpenCase:
-    found.sort(key=lambda each: -(each.change or 0.0))
+def _case(found: Sequence[Regression], pictures: Mapping[int, Markup]) -> OpenCase:
     lead = found[0]
-    onset = lead.first_bad.position if lead.first_bad else None
-    index = None
-    if onset is not None:
-        index = next((at for at, position in enumerate(trends.positions) if position >= onset), None)
     return OpenCase(
         lead=lead,
         headline=name_of(lead),
@@ -353,7 +347,7 @@ def _case(trends: Trends, found: list[Regression]) -> OpenCase:
         suspects=suspects(lead),
         one_commit=lead.suspect_commits == 1,
         series=sum(each.series for each in found),
-        spark=case_line(trends.values.get(lead.series_id or 0, ()), index),
+        spark=pictures.get(lead.id, EMPTY),
     )
 
 

@@ -27,7 +27,6 @@ from backend.services.reports.trend_grid import (
     level,
     mean_of,
     moved,
-    numbers,
     performance,
 )
 from backend.services.reports.trend_strips import EnvironmentMark, Strip, environment_marks, strips_of
@@ -106,8 +105,6 @@ class Trends:
     """Series, not variants: gates whose newest point says that they cannot be judged."""
     strips: tuple[Strip, ...] = ()
     environments: tuple[EnvironmentMark, ...] = ()
-    values: Mapping[int, tuple[float | None, ...]] = field(default_factory=dict)
-    """Of each series, its performance against the base: for the pictures of cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +154,6 @@ def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
         head=head,
         at=tuple(_when(each) for each in grid.at.tolist()),
         positions=tuple(grid.position.tolist()),
-        values={each.id: numbers(row) for each, row in zip(series, performance(grid), strict=True)},
     )
     return _with_history(c, scope, query, window, grid, means)
 
