@@ -35,7 +35,7 @@ class Scale:
         return round(self.y(value) / HEIGHT * 100, 2)
 
     def ticks(self) -> list[tuple[str, float]]:
-        """Labels of the axis, the furthest first: (change, height in percent). None that would run into another, or into
+        """Labels of the axis, the furthest first: (change, height in percent). None runs into another, or into
         the value that stands at the base."""
         found: list[tuple[str, float]] = []
         for step in (0.4, 0.2, 0.1, 0.05):
