@@ -17,15 +17,17 @@ from frontend.markup import EMPTY, html
 
 COLOURS = {"regression": "--reg", "suspect": "--sus-line", "improvement": "--imp-line", "quarantined": "--qua-line"}
 RAW = "--c-raw"
+FLAT = 0.03  # of the value, either way: a sparkline does not blow less up to its whole height
 
 
 def sparkline(values: Sequence[float], *, width: int = 96, height: int = 24) -> Markup:
-    """A line, as wide as its values and as high as their spread."""
+    """A line as wide as its values and as high as their spread; values that hardly differ are a flat line."""
     if len(values) < 2:
         return EMPTY
-    low, high = min(values), max(values)
+    middle = (min(values) + max(values)) / 2
+    half = max((max(values) - min(values)) / 2, FLAT * abs(middle) or 1.0)
     x = Axis(0, len(values) - 1, 2, width - 2)
-    y = Axis(low, high if high > low else low + (abs(low) or 1.0), height - 3, 3)
+    y = Axis(middle - half, middle + half, height - 3, 3)
     points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
     line = element("polyline", points=points, fill="none", stroke="var(--c-line)", stroke_width="1.4")
     return spark(width, height, [line])

@@ -137,6 +137,15 @@ class Change(NamedTuple):
 def test_small_pictures_survive_flat_and_missing_data() -> None:
     assert str(sparkline([])) == ""
     assert "polyline" in str(sparkline([1.0, 1.0, 1.0]))
+
+
+def test_half_a_percent_of_noise_is_nearly_a_flat_line() -> None:
+    def height(values: list[float]) -> float:
+        found = [float(point.partition(",")[2]) for point in re.findall(r"[\d.]+,[\d.]+", str(sparkline(values)))]
+        return max(found) - min(found)
+
+    assert height([100.0, 100.5, 100.0, 100.4]) < 3
+    assert height([100.0, 120.0]) > 15
     assert str(distribution([], [], "ms")) == ""
     assert "median" in str(distribution([[1.0, 1.0]], [1.0], "ms"))
     assert str(forest(Change(None), 0.1, "slower")) == ""
