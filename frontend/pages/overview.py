@@ -35,7 +35,8 @@ ONSETS = 8  # shown of those that nobody has taken; the others are a click away
 RECENT = timedelta(days=7)
 CERTAIN = 0.01  # a mean has to be at least so much worse before it is called so
 COVERED = 0.8  # of the variants compared: with fewer a mean speaks of a part
-NEAR = 3.0  # percent of the axis: marks closer than this share a label
+LABEL_EDGES, LABEL_LETTER = 1.0, 0.85  # percent of the axis, on a usual screen
+LABELS_END = 92.0  # percent of the axis: from here on a label stands left of its mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +79,22 @@ class CaseGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnsetFlag:
-    """Onsets of a strip that stand too close for a label each."""
+    """The label of an onset of a strip, or of several that stand too close for a label each; places in percent."""
 
     left: float
     css: str
     text: str
     href: str
     name: str
+
+    @property
+    def stands_left(self) -> bool:
+        return self.left > LABELS_END
+
+    @property
+    def span(self) -> tuple[float, float]:
+        width = LABEL_EDGES + LABEL_LETTER * len(self.text)
+        return (self.left - width, self.left) if self.stands_left else (self.left, self.left + width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,15 +388,20 @@ def drawn(trends: Trends, strip: Strip, here: Here) -> DrawnStrip:
 
 
 def flags(trends: Trends, onsets: Sequence[Onset]) -> list[OnsetFlag]:
-    """One label for all onsets that stand close together: ▼7.4, or ▼3 for three of them."""
+    """A label for each onset, ▼7.4; one for all whose labels would run into each other, ▼7.4 +2."""
     placed = [(left, onset) for onset in onsets if (left := place_of(onset.at, trends.at)) is not None]
-    clusters: list[list[tuple[float, Onset]]] = []
-    for left, onset in sorted(placed, key=lambda each: each[0]):
-        if clusters and left - clusters[-1][0][0] < NEAR:
-            clusters[-1].append((left, onset))
-        else:
-            clusters.append([(left, onset)])
-    return [_flag(cluster) for cluster in clusters]
+    clusters = [[each] for each in sorted(placed, key=lambda each: each[0])]
+    found = [_flag(cluster) for cluster in clusters]
+    place = 0
+    while place + 1 < len(found):
+        this, following = found[place], found[place + 1]
+        if this.span[1] <= following.span[0]:
+            place += 1
+            continue
+        clusters[place : place + 2] = [clusters[place] + clusters[place + 1]]
+        found[place : place + 2] = [_flag(clusters[place])]
+        place = max(0, place - 1)
+    return found
 
 
 OPEN_STATES = frozenset({"confirmed", "acknowledged"})

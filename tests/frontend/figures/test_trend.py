@@ -1,5 +1,6 @@
 """The trend as data."""
 
+import re
 from typing import NamedTuple
 
 from frontend.figures.phases import PhaseBar, growth, phases_svg
