@@ -70,6 +70,19 @@ class Recorded:
     """How many verdicts of each kind."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Delivery:
+    """A run as it came in."""
+
+    run: Run
+    digest: bytes
+    """SHA-256 of its body."""
+    measured_at: datetime
+    fingerprint: str | None
+    """Names its environment."""
+    now: datetime
+
+
 def record_run(
     c: Connection,
     run: Run,
@@ -88,41 +101,46 @@ def record_run(
     samples are taken out. `finish` may commit with the last statements (`wire.commit`).
     """
     check_size(run)
-    digest = hashlib.sha256(raw).digest()
-    measured_at = _measured_at(run, now)
-    fingerprint = _fingerprint(run.environment)
-    finding = store.place_statements(run, environment_hash=fingerprint, measured_at=measured_at)
+    delivery = _Delivery(
+        run=run,
+        digest=hashlib.sha256(raw).digest(),
+        measured_at=_measured_at(run, now),
+        fingerprint=_fingerprint(run.environment),
+        now=now,
+    )
+    finding = store.place_statements(run, environment_hash=delivery.fingerprint, measured_at=delivery.measured_at)
     with wire.ahead(c, *finding) as found:
         packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
     place = store.place_in(found.rows)
     if place.body_sha256 is not None:
-        return _delivered_before(c, run, place, digest)
+        return _delivered_before(c, run, place, delivery.digest)
     check_request(run, place, lease)
     if principal is not None:
         check_worker_name(run.worker, place.worker_token_id, principal)
-    place = _complete(c, run, place, fingerprint, now)
+    place = _complete(c, delivery, place)
     if not place.has_partitions:
-        ensure_partitions(c, measured_at)
-    arrived = _arrive(
-        c, run, place, packed, digest, measured_at=measured_at, fingerprint=fingerprint, together=together, now=now
-    )
-    arrival, judged = arrived[0], _judge(c, *arrived)
-    verdicts = judged.verdicts
-    if judged.restated:
-        verdicts = _stored_verdicts(c, run.id, arrival.context.branch_id)
-    summary = Counter(verdict.verdict for verdict in verdicts)
-    recorded = Recorded(
-        run_id=run.id,
-        status=run.status.value,
-        created=True,
-        verdicts=verdicts,
-        regressions=_regressions(c, run.id, verdicts, judged.regressions),
-        summary=summary,
-    )
+        ensure_partitions(c, delivery.measured_at)
+    arrival, series, columns = _arrive(c, delivery, place, packed, together)
+    judged = _judge(c, arrival, series, columns)
+    verdicts = _stored_verdicts(c, run.id, arrival.context.branch_id) if judged.restated else judged.verdicts
+    recorded = _recorded(c, run, verdicts, judged.regressions, created=True)
+    event, telling = _page_event(arrival, recorded.summary)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
-    event, telling = _page_event(arrival, summary)
     finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
     return recorded
+
+
+def _recorded(
+    c: Connection, run: Run, verdicts: tuple[SeriesVerdict, ...], changed: Sequence[int], *, created: bool
+) -> Recorded:
+    return Recorded(
+        run_id=run.id,
+        status=run.status.value,
+        created=created,
+        verdicts=verdicts,
+        regressions=_regressions(c, run.id, verdicts, changed),
+        summary=Counter(verdict.verdict for verdict in verdicts),
+    )
 
 
 def get_document(c: Connection, run_id: str) -> dict[str, Any]:
@@ -151,14 +169,7 @@ def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -
         _refuse_other_content(c, run, place, digest)
     verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
     changed = regression_store.changed_at(c, run.project, place.received_at)
-    return Recorded(
-        run_id=run.id,
-        status=run.status.value,
-        created=False,
-        verdicts=verdicts,
-        regressions=_regressions(c, run.id, verdicts, changed),
-        summary=Counter(verdict.verdict for verdict in verdicts),
-    )
+    return _recorded(c, run, verdicts, changed, created=False)
 
 
 def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
@@ -221,8 +232,9 @@ def _fingerprint(environment: Mapping[str, Any]) -> str | None:
     return "sha256:" + hashlib.sha256(orjson.dumps(environment, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _complete(c: Connection, run: Run, place: RunPlace, fingerprint: str | None, now: datetime) -> RunPlace:
+def _complete(c: Connection, delivery: _Delivery, place: RunPlace) -> RunPlace:
     """The place with everything that was not known before."""
+    run, fingerprint = delivery.run, delivery.fingerprint
     if place.project_id is None:
         branch = run.branch if run.branch is not None and run.pull_request is None else "main"
         project_id, default_branch, policy = store.ensure_project(c, run.project, branch)
@@ -273,19 +285,11 @@ def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spo
 
 
 def _arrive(
-    c: Connection,
-    run: Run,
-    place: RunPlace,
-    packed: bytes,
-    digest: bytes,
-    *,
-    measured_at: datetime,
-    fingerprint: str | None,
-    together: RecordedTogether | None,
-    now: datetime,
+    c: Connection, delivery: _Delivery, place: RunPlace, packed: bytes, together: RecordedTogether | None
 ) -> tuple[Arrival, list[SeriesRow], dict[str, Any]]:
     """The run at its place, stored; the series of what it measured, locked; and what is to be stored of that. In one
     round trip where all is known but the commit."""
+    run, now = delivery.run, delivery.now
     project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
     assert project_id is not None and testbed_id is not None and default_branch_id is not None
     spot = _known_spot(c, run, place, now)
@@ -299,7 +303,9 @@ def _arrive(
     with wire.ahead(
         c,
         *placing,
-        store.run_statement(run, place, state=RUN_STATE[run.status], now=now, body_sha256=digest, document=packed),
+        store.run_statement(
+            run, place, state=RUN_STATE[run.status], now=now, body_sha256=delivery.digest, document=packed
+        ),
         *([store.results_statement(run, variants)] if run.results else []),
         series_store.lock_statement(*of_these),
     ) as sent:
@@ -323,8 +329,8 @@ def _arrive(
         commit_id=spot.commit_id,
         branch_id=spot.branch_id,
         base_position=spot.base_position,
-        measured_at=measured_at,
-        environment_hash=fingerprint or "",
+        measured_at=delivery.measured_at,
+        environment_hash=delivery.fingerprint or "",
         together=together,
     )
     return arrival, series if together is None else together.rows(series), columns

@@ -154,11 +154,16 @@ def request_runs(
     # Asked for again by somebody with less patience: it goes with the more urgent ones now.
     waiting = [answer.run_id for answer in answers.values() if answer.state == "queued" and not answer.created]
     store.make_more_urgent(c, waiting, kind=kind.value, priority=PRIORITY[kind])
-    if rows:
-        github_outbox.want(c, [str(row["id"]) for row in rows])
-        live_store.notify_work(c)
-        live.publish(c, "queue", project_id, {"queued": len(rows)})
+    _announce(c, project_id, [str(row["id"]) for row in rows])
     return [answers[place] for place in sorted(answers)]
+
+
+def _announce(c: Connection, project_id: int, run_ids: Sequence[str]) -> None:
+    """Tell GitHub, whoever hands out runs, and open pages that runs were queued."""
+    if run_ids:
+        github_outbox.want(c, run_ids)
+        live_store.notify_work(c)
+        live.publish(c, "queue", project_id, {"queued": len(run_ids)})
 
 
 def _in_order(c: Connection, project_id: int, wanted: Sequence[WantedRun], kind: Kind, branch: str | None) -> list[int]:

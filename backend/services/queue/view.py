@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
+from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project
 from backend.services.queue.scheduling import A_RUN_S, PRIORITY, USE_HALVES_AFTER_S, Kind, RunGroup, share_out
 from backend.store.queue import view as store
@@ -248,24 +249,9 @@ def _share(row: QueueRow, ahead: Sequence[QueueRow], used_s: Mapping[int, float]
 
 def _item(row: QueueRow, before: int | None, starts: float | None, done: float | None, reason: str) -> QueueItem:
     return QueueItem(
+        **{**shared_fields(row, QueueItem), "progress": row.progress or {}},
         run_id=row.id,
-        project=row.project,
-        suite=row.suite,
-        testbed=row.testbed,
-        sha=row.sha,
-        message=row.message,
-        branch=row.branch,
-        pull_request=row.pull_request,
-        state=row.state,
-        kind=row.kind,
-        priority=row.priority,
-        attempt=row.attempt,
-        requested_by=row.requested_by,
-        requested_at=row.requested_at,
         leased_at=row.started_at,
-        worker=row.worker,
-        progress=row.progress or {},
-        cancel_requested=row.cancel_requested,
         before=before,
         reason=reason,
         starts_in_s=starts,

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import median
 
 from sqlalchemy import Connection
 
@@ -194,15 +195,7 @@ def compare_commits(
         rows=tuple(sorted(shown, key=_worst_first)),
         hidden=len(rows) - len(shown),
         levelled=levelled,
-        suites=tuple(
-            _mean(
-                suite,
-                [row for row in rows if row.suite == suite],
-                sum(1 for of in gates.values() if of == suite),
-                sum(1 for item in missing if item.suite == suite),
-            )
-            for suite in sorted({*gates.values(), *(item.suite for item in missing)})
-        ),
+        suites=_suite_means(rows, gates, missing),
         overall=_mean(None, rows, len(gates), len(missing)),
         phases=_phases(left, right),
         not_compared=tuple(missing),
@@ -339,6 +332,17 @@ def _worst_first(row: ComparisonRow) -> tuple[int, bool, float]:
     return _ORDER[row.verdict], row.role != Role.GATE.value, -abs(row.change)
 
 
+def _suite_means(
+    rows: Sequence[ComparisonRow], gates: Mapping[str, str], missing: Sequence[NotCompared]
+) -> tuple[SuiteMean, ...]:
+    """The mean of each suite that has a gate, or a variant that could not be compared."""
+    of_gates, of_missing = Counter(gates.values()), Counter(item.suite for item in missing)
+    return tuple(
+        _mean(suite, [row for row in rows if row.suite == suite], of_gates[suite], of_missing[suite])
+        for suite in sorted({*of_gates, *of_missing})
+    )
+
+
 def _mean(suite: str | None, rows: Iterable[ComparisonRow], gates_of_either: int, left_out: int) -> SuiteMean:
     """Over gates with noise only: an exact counter has no place in a mean of times."""
     gates = [row for row in rows if row.role == Role.GATE.value]
@@ -374,19 +378,13 @@ def _phases(left: _Measurements, right: _Measurements) -> tuple[PhaseDifference,
             variant_key=series.variant_key,
             phase=series.metric.removesuffix("_ms"),
             unit=series.unit,
-            base=_middle(left.values[key]),
-            head=_middle(right.values[key]),
+            base=median(left.values[key]),
+            head=median(right.values[key]),
         )
         for key, series in right.series.items()
         if series.role == Role.PHASE.value and key in left.values
     ]
     return tuple(found)
-
-
-def _middle(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _not_compared(

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from backend.regression.series.profile import Profile, profile
 from backend.regression.series.state import SeriesState
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, find_scope, find_testbed, storable, time_range
 from backend.services.judging.state_cache import read_state
 from backend.services.policy.resolve import policy_book
@@ -274,26 +275,7 @@ def series_info(c: Connection, series_id: int) -> SeriesInfo:
 
 def series_of(info: SeriesInfo, siblings: tuple[Sibling, ...] = ()) -> NamedSeries:
     """The series that an answer is about."""
-    return NamedSeries(
-        id=info.id,
-        project=info.project,
-        testbed=info.testbed,
-        suite=info.suite,
-        suite_version=info.suite_version,
-        benchmark=info.benchmark,
-        variant=info.variant,
-        variant_key=info.variant_key,
-        preset=info.preset,
-        metric=info.metric,
-        unit=info.unit,
-        direction=info.direction,
-        role=info.role,
-        exact=info.exact,
-        alarms_confirmed=info.alarms_confirmed,
-        alarms_withdrawn=info.alarms_withdrawn,
-        last_measured_at=info.last_measured_at,
-        siblings=siblings,
-    )
+    return NamedSeries(**{**shared_fields(info, NamedSeries), "profile": None}, siblings=siblings)
 
 
 def _positions(c: Connection, info: SeriesInfo, since: datetime | None, until: datetime | None) -> tuple[int, int]:
@@ -340,23 +322,11 @@ def _commits(c: Connection, info: SeriesInfo, first: int, newest: int, limit: in
 def _change_points(c: Connection, series_id: int, first: int, last: int) -> tuple[LevelChange, ...]:
     return tuple(
         LevelChange(
-            kind=row.kind,
-            direction=row.direction,
-            state=row.state,
+            **shared_fields(row, LevelChange),
             position=row.onset_position,
             sha=row.onset_sha,
-            last_good_position=row.last_good_position,
-            detected_position=row.detected_position,
-            fixed_position=row.fixed_position,
-            change=row.change,
             low=row.change_low,
             high=row.change_high,
-            before=row.before,
-            after=row.after,
-            regression_id=row.regression_id,
-            regression_state=row.regression_state,
-            owner=row.owner,
-            cause=row.cause,
         )
         for row in store.change_points(c, series_id, first, last)
     )

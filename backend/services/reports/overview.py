@@ -11,11 +11,12 @@ import orjson
 from sqlalchemy import Connection
 
 from backend.services.base.errors import NotFound
+from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
 from backend.services.queue.view import Queue, QueueItem, queue
 from backend.services.reports.search import Hit, SearchHits, search
 from backend.store.reports import overview as store
-from backend.store.reports.overview import ProjectSummaryRow, WorkerRow, WorkerRunRow
+from backend.store.reports.overview import WorkerRow, WorkerRunRow
 
 __all__ = [
     "Hit",
@@ -189,7 +190,7 @@ class WorkerOverview:
 
 def list_projects(c: Connection, *, only: Collection[int] | None = None) -> tuple[Project, ...]:
     """Every project, or `only` those of these numbers, by name."""
-    return tuple(_project(row) for row in store.projects(c) if only is None or row.id in only)
+    return tuple(Project(**row._asdict()) for row in store.projects(c) if only is None or row.id in only)
 
 
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:
@@ -204,24 +205,15 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
     return FirstRun(
+        **{
+            **row._asdict(),
+            "wanted_testbeds": tuple(row.wanted_testbeds),
+            "progress": row.progress or {},
+        },
         project=found.slug,
         has_repository=found.repository_url is not None,
         worker=live[0].name if live else None,
         sync_error=summary.sync_error,
-        commits=row.commits,
-        newest_sha=row.newest_sha,
-        manifest_error=row.manifest_error,
-        skipped=row.skipped,
-        requested=row.requested,
-        waiting=row.waiting,
-        wanted_testbeds=tuple(row.wanted_testbeds),
-        running_id=row.running_id,
-        progress=row.progress or {},
-        failed=row.failed,
-        failed_id=row.failed_id,
-        failed_error=row.failed_error,
-        first_result_id=row.first_result_id,
-        first_result_at=row.first_result_at,
     )
 
 
@@ -263,45 +255,17 @@ def load_worker(
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
     return WorkerDetail(
         worker=_worker(rows[0], now - timedelta(seconds=live_s), runs),
-        runs=tuple(
-            WorkerRun(
-                id=run.id,
-                project=run.project,
-                suite=run.suite,
-                sha=run.sha,
-                status=run.status,
-                error=run.error,
-                started_at=run.started_at,
-            )
-            for run in runs
-            if of is None or run.project in of
-        ),
+        runs=tuple(WorkerRun(**shared_fields(run, WorkerRun)) for run in runs if of is None or run.project in of),
     )
-
-
-def _project(row: ProjectSummaryRow) -> Project:
-    return Project(**row._asdict())
 
 
 def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> ListedWorker:
     documents = [(run, _document(run)) for run in runs]
     read = [tuple(_canary(run, reading) for reading in document.get("canary") or ()) for run, document in documents]
     return ListedWorker(
-        name=row.name,
-        testbed=row.testbed,
+        **shared_fields(row, ListedWorker),
         state=_state(row, seen_since),
-        wanted_state=row.wanted_state,
-        version=row.version,
-        capabilities=row.capabilities,
-        protection=row.protection,
-        started_at=row.started_at,
-        last_seen_at=row.last_seen_at,
         current=_current(row),
-        done=row.done,
-        failed=row.failed,
-        quarantined=row.quarantined,
-        last_run_id=row.last_run_id,
-        last_run_at=row.last_run_at,
         canary=tuple(reading for of_run in reversed(read) for reading in of_run),
         canary_now=read[0] if read else (),
         telemetry=(documents[0][1].get("telemetry") or {}) if documents else {},

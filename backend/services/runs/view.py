@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.records import shared_fields
 from backend.services.base.scope import storable
 from backend.services.reports.notices import Difference, differences
 from backend.store.judging import judgements
 from backend.store.runs import view as store
-from backend.store.runs.view import ArtifactRow, EventRow, NeighbourRow, ResultRow, RunRow
+from backend.store.runs.view import EventRow, NeighbourRow, ResultRow, RunRow
 
 LOG_BATCHES = 50
 LOG_LINES = 1_000
@@ -199,43 +200,17 @@ def load_run(c: Connection, run_id: str) -> RunView:
     results = _results(c, run, document, previous)
     judged = [metric.verdict for result in results for metric in result.measurements if metric.verdict is not None]
     return RunView(
-        id=run.id,
-        project=run.project,
-        testbed=run.testbed,
-        suite=run.suite,
-        suite_version=run.suite_version,
-        sha=run.sha,
-        parents=tuple(run.parents),
-        message=run.message,
-        author=run.author,
-        committed_at=run.committed_at,
-        branch=run.branch,
-        pull_request=run.pull_request,
-        position=run.position,
-        state=run.state,
-        status=run.status,
-        kind=run.kind,
-        priority=run.priority,
-        error=run.error,
-        log_tail=run.log_tail,
-        attempt=run.attempt,
-        attempts=tuple(_attempt(item) for item in run.attempts),
-        requested_by=run.requested_by,
-        requested_at=run.requested_at,
-        leased_at=run.leased_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        received_at=run.received_at,
+        **{
+            **shared_fields(run, RunView),
+            "parents": tuple(run.parents),
+            "attempts": tuple(_attempt(item) for item in run.attempts),
+            "worker": run.worker or document.get("worker"),
+            "progress": run.progress or {},
+            "environment": run.environment or {},
+        },
         duration_s=_seconds(run.started_at, run.finished_at),
-        worker=run.worker or document.get("worker"),
-        worker_seen_at=run.worker_seen_at,
-        protection=run.protection,
-        cancel_requested=run.cancel_requested,
-        progress=run.progress or {},
-        spec=run.spec,
         code_under_test=document.get("code_under_test") or {},
         session=document.get("session") or {},
-        environment=run.environment or {},
         telemetry=document.get("telemetry") or {},
         ceilings=document.get("ceilings") or {},
         canary=tuple(document.get("canary") or ()),
@@ -243,7 +218,7 @@ def load_run(c: Connection, run_id: str) -> RunView:
         timeline=_timeline(run, store.events(c, run_id)),
         log=load_log(c, run_id),
         results=results,
-        artifacts=tuple(Artifact(**ArtifactRow._asdict(row)) for row in store.artifacts(c, run_id)),
+        artifacts=tuple(Artifact(**row._asdict()) for row in store.artifacts(c, run_id)),
         verdicts=_counts(judged),
         statuses=_counts([result.status for result in results]),
     )
