@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, text
 
+from backend.store.base import wire
 from backend.store.base.schema import month_after
 
 Found = TypeVar("Found", bound=Sized)
@@ -52,12 +53,14 @@ class Spans:
 
     @classmethod
     def of_project(cls, c: Connection, project_id: int) -> Spans:
-        return cls([MonthSpan._make(row) for row in c.execute(_OF_PROJECT, {"project": project_id})])
+        (rows,) = wire.send(c, (_OF_PROJECT, {"project": project_id}))
+        return cls([MonthSpan._make(row) for row in rows])
 
     @classmethod
     def of_series(cls, c: Connection, series_id: int) -> Spans:
         """Of the project that a series belongs to."""
-        return cls([MonthSpan._make(row) for row in c.execute(_OF_SERIES, {"series": series_id})])
+        (rows,) = wire.send(c, (_OF_SERIES, {"series": series_id}))
+        return cls([MonthSpan._make(row) for row in rows])
 
     @property
     def newest(self) -> int:
@@ -85,13 +88,13 @@ class Spans:
         return _until_enough(limit, [(first, high, self.between(first, high)) for high in (*highs, end)], read)
 
 
-_OF_PROJECT = text(
-    "SELECT month, first_position, last_position FROM position_span WHERE project_id = :project ORDER BY month"
+_OF_PROJECT = (
+    "SELECT month, first_position, last_position FROM position_span WHERE project_id = %(project)s ORDER BY month"
 )
-_OF_SERIES = text(
-    """SELECT p.month, p.first_position, p.last_position
-       FROM series s JOIN position_span p ON p.project_id = s.project_id WHERE s.id = :series ORDER BY p.month"""
-)
+_OF_SERIES = """
+SELECT p.month, p.first_position, p.last_position
+FROM series s JOIN position_span p ON p.project_id = s.project_id WHERE s.id = %(series)s ORDER BY p.month
+"""
 
 
 _OF_COMMITS = text(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
+from backend.store.base import wire
 from backend.store.base.lookup import CommitRow
 from backend.store.base.newest import NewestPoint, newest_points
 from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
@@ -121,12 +122,12 @@ class SampleRow(NamedTuple):
     started_at: datetime | None
 
 
-_INFO = text(
-    """SELECT s.id, s.project_id, p.slug, s.testbed_id, t.name, s.suite, s.suite_version, s.benchmark, s.variant,
-         s.variant_key, s.preset, s.metric, s.unit, s.direction, s.role, s.exact, s.profile, s.alarms_confirmed,
-         s.alarms_withdrawn, s.last_measured_at, s.state_position
-       FROM series s JOIN project p ON p.id = s.project_id JOIN testbed t ON t.id = s.testbed_id WHERE s.id = :series"""
-)
+_INFO = """
+SELECT s.id, s.project_id, p.slug, s.testbed_id, t.name, s.suite, s.suite_version, s.benchmark, s.variant,
+  s.variant_key, s.preset, s.metric, s.unit, s.direction, s.role, s.exact, s.profile, s.alarms_confirmed,
+  s.alarms_withdrawn, s.last_measured_at, s.state_position
+FROM series s JOIN project p ON p.id = s.project_id JOIN testbed t ON t.id = s.testbed_id WHERE s.id = %(series)s
+"""
 _SIBLINGS = text(
     """SELECT o.id, o.metric, o.unit, o.role FROM series s JOIN series o ON o.project_id = s.project_id
          AND o.testbed_id = s.testbed_id AND o.suite = s.suite AND o.benchmark = s.benchmark
@@ -192,18 +193,18 @@ _RECORD = " || ".join(
     ]
 )
 # `OFFSET 0` keeps the planner from reading all commits and runs to join them with five hundred points.
-_POINTS = text(
-    f"""SELECT string_agg({_RECORD}, ''::bytea ORDER BY j.position), string_agg(c.sha, E'\\n' ORDER BY j.position),
+_POINTS = f"""
+SELECT string_agg({_RECORD}, ''::bytea ORDER BY j.position), string_agg(c.sha, E'\\n' ORDER BY j.position),
        string_agg(left(split_part(c.message, E'\\n', 1), 120), E'\\n' ORDER BY j.position),
        string_agg(translate(c.author_name, E'\\n', ' '), E'\\n' ORDER BY j.position),
        string_agg(j.run_id, E'\\n' ORDER BY j.position)
 FROM (SELECT * FROM judgement
-      WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
-        AND measured_at >= :since AND measured_at < :until
-      ORDER BY position DESC LIMIT :limit) AS j
+      WHERE series_id = %(series)s AND superseded_at IS NULL AND branch_id IS NULL
+        AND position BETWEEN %(first)s AND %(last)s AND measured_at >= %(since)s AND measured_at < %(until)s
+      ORDER BY position DESC LIMIT %(limit)s) AS j
 CROSS JOIN LATERAL (SELECT * FROM commit WHERE id = j.commit_id OFFSET 0) AS c
-CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r"""
-)
+CROSS JOIN LATERAL (SELECT environment_id FROM run WHERE id = j.run_id OFFSET 0) AS r
+"""
 _AROUND = text(
     """SELECT u.id, u.onset, array_agg(j.position ORDER BY j.position), array_agg(j.value ORDER BY j.position)
        FROM unnest(CAST(:series AS integer[]), CAST(:onsets AS integer[])) AS u (id, onset)
@@ -219,17 +220,17 @@ _AROUND = text(
           ORDER BY position LIMIT :limit)) AS j
        GROUP BY u.id, u.onset"""
 )
-_CHANGE_POINTS = text(
-    """SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,
-         p.fixed_position, p.change, p.change_low, p.change_high, p.before, p.after, p.regression_id, g.state, g.owner,
-         g.cause, g.still_bad
-       FROM change_point p
-       LEFT JOIN regression g ON g.id = p.regression_id LEFT JOIN commit c ON c.id = p.onset_commit_id
-       WHERE p.series_id = :series AND p.onset_position <= :last
-         AND (p.onset_position >= :first OR (p.state = 'confirmed' AND p.direction = 'regression')
-              OR p.fixed_position >= :first)
-       ORDER BY p.onset_position"""
-)
+_CHANGE_POINTS = """
+SELECT p.kind, p.direction, p.state, p.onset_position, c.sha, p.last_good_position, p.detected_position,
+  p.fixed_position, p.change, p.change_low, p.change_high, p.before, p.after, p.regression_id, g.state, g.owner,
+  g.cause, g.still_bad
+FROM change_point p
+LEFT JOIN regression g ON g.id = p.regression_id LEFT JOIN commit c ON c.id = p.onset_commit_id
+WHERE p.series_id = %(series)s AND p.onset_position <= %(last)s
+  AND (p.onset_position >= %(first)s OR (p.state = 'confirmed' AND p.direction = 'regression')
+       OR p.fixed_position >= %(first)s)
+ORDER BY p.onset_position
+"""
 _ROLLUPS = text(
     """SELECT bucket, runs, value_sum / runs, value_min, value_max, last_value, last_position, worst_verdict,
          worst_change
@@ -286,8 +287,8 @@ _NAMES = text(
 
 
 def series_info(connection: Connection, series_id: int) -> SeriesInfo | None:
-    row = connection.execute(_INFO, {"series": series_id}).one_or_none()
-    return None if row is None else SeriesInfo._make(row)
+    (rows,) = wire.send(connection, (_INFO, {"series": series_id}))
+    return SeriesInfo._make(rows[0]) if rows else None
 
 
 def siblings(connection: Connection, series_id: int) -> list[tuple[int, str, str, str]]:
@@ -340,7 +341,8 @@ def packed_points(connection: Connection, series_id: int, first: int, last: int,
 
     def read(first: int, last: int, period: Period) -> PackedPoints:
         values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
-        return _unpacked(connection.execute(_POINTS, values).one())
+        ((row,),) = wire.send(connection, (_POINTS, values))
+        return _unpacked(row)
 
     return Spans.of_series(connection, series_id).nearest_before(last, limit, read, first=first)
 
@@ -373,7 +375,8 @@ def points_around(
 def change_points(connection: Connection, series_id: int, first: int, last: int) -> list[ChangePointRow]:
     """Change points that reach into a stretch of positions: begun in it, or still open or fixed in it."""
     parameters = {"series": series_id, "first": first, "last": last}
-    return [ChangePointRow._make(row) for row in connection.execute(_CHANGE_POINTS, parameters).all()]
+    (rows,) = wire.send(connection, (_CHANGE_POINTS, parameters))
+    return [ChangePointRow._make(row) for row in rows]
 
 
 def rollups(
