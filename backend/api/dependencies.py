@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Annotated, cast
 
+import psycopg
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection, Engine
@@ -149,7 +150,7 @@ def _may_read(request: Request, config: ServiceConfig) -> bool:
             principal.require(Scope.READ)
             _hold_to_address(request, c, principal, Scope.READ)
             return True
-    except (ServiceError, SQLAlchemyError):
+    except (ServiceError, psycopg.Error, SQLAlchemyError):
         return False
 
 

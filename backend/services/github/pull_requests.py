@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
@@ -213,7 +214,7 @@ def prepare_all(
             return
         try:
             _prepare(engine, sync.mirror_of(config, project, is_stopping), project, row, now())
-        except OperationalError:
+        except (psycopg.OperationalError, OperationalError):
             raise  # the database is away: it concerns everybody
         except Exception as failure:
             # Whatever one pull request brings, the others go on.

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -66,7 +67,7 @@ class NotifySender:
     def _try(self, rows: Sequence[MessageRow], now: datetime) -> int:
         try:
             return self._send(rows, now)
-        except SQLAlchemyError:
+        except (psycopg.Error, SQLAlchemyError):
             raise
         except Exception:
             log.exception("rule %d: a message could not be written", rows[0].rule_id)
@@ -83,7 +84,7 @@ class NotifySender:
                 with self.engine.begin() as c:
                     self._want(c, event, now)
                     outbox.forget(c, [event.id])
-            except SQLAlchemyError:
+            except (psycopg.Error, SQLAlchemyError):
                 raise  # it is tried again
             except Exception:  # a fault of ours; it keeps no others from being told
                 log.exception("event %d of R-%d is told to nobody", event.id, event.regression_id)

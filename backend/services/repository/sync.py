@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
@@ -103,7 +104,7 @@ def sync_project(
             if synced.commits:
                 live.publish(c, "commits", project.id, {"new": synced.commits, "requested": synced.requested})
         return synced
-    except OperationalError:
+    except (psycopg.OperationalError, OperationalError):
         raise  # the database is away: nothing can be noted, and it concerns everybody
     except GitFailure as failure:
         if is_stopping():

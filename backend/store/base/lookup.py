@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.base import wire
+
 
 class NamedProject(NamedTuple):
     id: int
@@ -44,26 +46,26 @@ class CommitRow(NamedTuple):
 COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committed_at, c.pull_request,
        coalesce(c.manifest_error, c.skipped_reason)"""
 
-_PROJECT = text("SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = :slug")
+_PROJECT = "SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = %(slug)s"
 _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
 # The default branch first, then the most recently updated; testbeds on which anything has run or is to run.
-_SURROUNDINGS = text(
-    """SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
-         (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
-          FROM (SELECT id, name, head_sha FROM branch WHERE project_id = p.id AND deleted_at IS NULL
-                ORDER BY name = p.default_branch DESC, updated_at DESC LIMIT 200) AS b),
-         (SELECT json_agg(json_build_array(t.id, t.name) ORDER BY t.name) FROM testbed t
-          WHERE EXISTS (SELECT FROM series s WHERE s.project_id = p.id AND s.testbed_id = t.id)
-             OR EXISTS (SELECT FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id))
-       FROM project p WHERE p.slug = :slug"""
-)
-_COMMIT = text(
-    f"""SELECT {COMMIT_COLUMNS}, b.position, d.position
-        FROM commit c
-        LEFT JOIN branch_commit b ON b.commit_id = c.id AND b.branch_id = :branch
-        LEFT JOIN branch_commit d ON d.commit_id = c.id AND d.branch_id = :default_branch
-        WHERE c.project_id = :project AND c.sha >= :low AND c.sha < :high ORDER BY c.sha LIMIT 3"""
-)
+_SURROUNDINGS = """
+SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
+  (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
+   FROM (SELECT id, name, head_sha FROM branch WHERE project_id = p.id AND deleted_at IS NULL
+         ORDER BY name = p.default_branch DESC, updated_at DESC LIMIT 200) AS b),
+  (SELECT json_agg(json_build_array(t.id, t.name) ORDER BY t.name) FROM testbed t
+   WHERE EXISTS (SELECT FROM series s WHERE s.project_id = p.id AND s.testbed_id = t.id)
+      OR EXISTS (SELECT FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id))
+FROM project p WHERE p.slug = %(slug)s
+"""
+_COMMIT = f"""
+SELECT {COMMIT_COLUMNS}, b.position, d.position
+FROM commit c
+LEFT JOIN branch_commit b ON b.commit_id = c.id AND b.branch_id = %(branch)s
+LEFT JOIN branch_commit d ON d.commit_id = c.id AND d.branch_id = %(default_branch)s
+WHERE c.project_id = %(project)s AND c.sha >= %(low)s AND c.sha < %(high)s ORDER BY c.sha LIMIT 3
+"""
 _COMMIT_OF_PULL_REQUEST = text(
     """SELECT sha FROM commit WHERE project_id = :project AND pull_request = :number
        ORDER BY recorded_at DESC, id DESC LIMIT 1"""
@@ -92,8 +94,8 @@ _LAST_GOOD = text(
 
 
 def find_project(connection: Connection, slug: str) -> NamedProject | None:
-    row = connection.execute(_PROJECT, {"slug": slug}).one_or_none()
-    return None if row is None else NamedProject._make(row)
+    (rows,) = wire.send(connection, (_PROJECT, {"slug": slug}))
+    return NamedProject._make(rows[0]) if rows else None
 
 
 def project_slugs(connection: Connection) -> list[str]:
@@ -103,9 +105,10 @@ def project_slugs(connection: Connection) -> list[str]:
 
 def surroundings(connection: Connection, slug: str) -> tuple[NamedProject, list[BranchRow], list[TestbedRow]] | None:
     """A project with its branches and testbeds, in one round trip: every page begins with it."""
-    row = connection.execute(_SURROUNDINGS, {"slug": slug}).one_or_none()
-    if row is None:
+    (rows,) = wire.send(connection, (_SURROUNDINGS, {"slug": slug}))
+    if not rows:
         return None
+    (row,) = rows
     branches, testbeds = row[5] or (), row[6] or ()
     return (
         NamedProject._make(row[:5]),
@@ -125,7 +128,8 @@ def find_commits(
         "low": prefix,
         "high": prefix + "g",
     }
-    return [CommitRow._make(row) for row in connection.execute(_COMMIT, parameters).all()]
+    (rows,) = wire.send(connection, (_COMMIT, parameters))
+    return [CommitRow._make(row) for row in rows]
 
 
 def commit_of_pull_request(connection: Connection, project_id: int, number: int) -> str | None:

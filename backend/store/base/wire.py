@@ -136,6 +136,8 @@ class _Line:
     @classmethod
     def of(cls, c: Connection) -> _Line:
         connection = driver(c)
+        if not c.in_transaction():  # of which SQLAlchemy knows, so that it tells of its end
+            c.begin()
         line: _Line | None = c.info.get("wire")  # kept as long as the driver's connection
         if line is None or line.connection is not connection:
             line = c.info["wire"] = cls(connection, Transformer(connection), cls._prepared_on(connection))

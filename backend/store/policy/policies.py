@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.base import wire
 from backend.store.judging.series import SeriesRow
 
 
@@ -38,10 +39,10 @@ class Tables(NamedTuple):
     points_per_week: float
 
 
-_TABLES = text(
-    """SELECT policy, coalesce(settings #> '{policy,table}', '{}'), (settings #>> '{load,points_per_week}')::float8
-       FROM project WHERE id = :project OR slug = :slug"""
-)
+_TABLES = """
+SELECT policy, coalesce(settings #> '{policy,table}', '{}'), (settings #>> '{load,points_per_week}')::float8
+FROM project WHERE id = %(project)s OR slug = %(slug)s
+"""
 _NAMES = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
               s.role, s.exact, s.state_position, t.name AS testbed"""
 _GATES = text(
@@ -90,14 +91,14 @@ def claim_preview(c: Connection, project_id: int) -> bool:
 
 def tables(c: Connection, project_id: int) -> Tables:
     """Of a project that is there."""
-    declared, chosen, points = c.execute(_TABLES, {"project": project_id, "slug": None}).one()
+    (((declared, chosen, points),),) = wire.send(c, (_TABLES, {"project": project_id, "slug": None}))
     return Tables(declared, chosen, points or 0.0)
 
 
 def tables_of(c: Connection, slug: str) -> Tables | None:
     """The same by the project's name; None: there is none of that name."""
-    found = c.execute(_TABLES, {"project": None, "slug": slug}).one_or_none()
-    return None if found is None else Tables(found[0], found[1], found[2] or 0.0)
+    (rows,) = wire.send(c, (_TABLES, {"project": None, "slug": slug}))
+    return Tables(rows[0][0], rows[0][1], rows[0][2] or 0.0) if rows else None
 
 
 def gates_since(c: Connection, project_id: int, since: datetime) -> list[Gate]:

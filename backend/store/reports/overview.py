@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from backend.store.base import wire
+
 
 class ProjectSummaryRow(NamedTuple):
     id: int
@@ -86,23 +88,23 @@ class SilentRow(NamedTuple):
     waiting: int
 
 
-_PROJECTS = text(
-    """SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.private, p.created_at, p.synced_at,
-         p.sync_error,
-         g.open, g.unowned, g.suspects,
-         (SELECT count(*) FROM run r WHERE r.project_id = p.id AND r.state IN ('queued', 'leased', 'running')),
-         (SELECT max(newest.received_at) FROM testbed t CROSS JOIN LATERAL (
-            SELECT r.received_at FROM run r
-            WHERE r.project_id = p.id AND r.testbed_id = t.id AND r.received_at IS NOT NULL
-            ORDER BY r.received_at DESC LIMIT 1) AS newest)
-       FROM project p CROSS JOIN LATERAL (
-         SELECT count(*) FILTER (WHERE state <> 'suspect') AS open,
-           count(*) FILTER (WHERE state = 'confirmed' AND owner IS NULL) AS unowned,
-           count(*) FILTER (WHERE state = 'suspect') AS suspects
-         FROM regression
-         WHERE project_id = p.id AND state IN ('suspect', 'confirmed', 'acknowledged')) AS g
-       ORDER BY p.slug"""
-)
+_PROJECTS = """
+SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.private, p.created_at, p.synced_at,
+  p.sync_error,
+  g.open, g.unowned, g.suspects,
+  (SELECT count(*) FROM run r WHERE r.project_id = p.id AND r.state IN ('queued', 'leased', 'running')),
+  (SELECT max(newest.received_at) FROM testbed t CROSS JOIN LATERAL (
+     SELECT r.received_at FROM run r
+     WHERE r.project_id = p.id AND r.testbed_id = t.id AND r.received_at IS NOT NULL
+     ORDER BY r.received_at DESC LIMIT 1) AS newest)
+FROM project p CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE state <> 'suspect') AS open,
+    count(*) FILTER (WHERE state = 'confirmed' AND owner IS NULL) AS unowned,
+    count(*) FILTER (WHERE state = 'suspect') AS suspects
+  FROM regression
+  WHERE project_id = p.id AND state IN ('suspect', 'confirmed', 'acknowledged')) AS g
+ORDER BY p.slug
+"""
 _FIRST_RUN = text(
     """SELECT
          (SELECT count(*) FROM commit WHERE project_id = :project),
@@ -171,7 +173,8 @@ _COUNTS = text(
 
 
 def projects(c: Connection) -> list[ProjectSummaryRow]:
-    return [ProjectSummaryRow._make(row) for row in c.execute(_PROJECTS).all()]
+    (rows,) = wire.send(c, (_PROJECTS, {}))
+    return [ProjectSummaryRow._make(row) for row in rows]
 
 
 def first_run(c: Connection, project_id: int) -> FirstRunRow:
