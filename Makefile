@@ -7,6 +7,9 @@ BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.14 pytho
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 
+# Half as many again as there are cores: much of the tests' time goes by in waiting for processes that they start.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); n=$$((n + n / 2)); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
@@ -23,11 +26,11 @@ demo: $(VENV)/installed-run  ## the demo without a browser: about two minutes, t
 
 setup: $(VENV)/installed-dev  ## set up the virtual environment, development tools included
 
-test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board")
+test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
 	@$(PYTHON) tests/provide_chromium.py
 	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(MAKE) --no-print-directory lint
-	@$(PYTHON) -m pytest -n 2 $(ARGS)
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/ruff check .
