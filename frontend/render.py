@@ -95,13 +95,12 @@ def run_tag(state: str) -> Markup:
 
 
 def change_mark(change: float | None, *, firm: bool = True) -> Markup:
-    """▼ 7.4 % or ▲ 6.0 %: a cost change with the triangle that says where performance went."""
+    """▼ 7.4 % or ▲ 6.0 %: a cost change with the triangle that says where performance went; 0.0 % went nowhere."""
     if change is None:
         return DASH
-    css, glyph = ("bad", "▼") if change > 0 else ("good", "▲")
-    if not firm:
-        css = "mut"
-    return html('<span class="{} nw">{} {}</span>', css, glyph, numbers.percent(change))
+    said = numbers.cost_change(change)
+    css = "mut" if not firm or said[0] not in "▼▲" else "bad" if change > 0 else "good"
+    return html('<span class="{} nw">{}</span>', css, said)
 
 
 def compile_templates() -> None:

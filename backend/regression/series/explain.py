@@ -110,10 +110,14 @@ def more_runs(runs: int) -> str:
 
 
 def percent(fraction: float, sign: bool = True) -> str:
-    """A fraction for people."""
-    return f"{100 * fraction:+.1f} %" if sign else f"{100 * fraction:.1f} %"
+    """A fraction for people, with a minus and not a hyphen."""
+    return (f"{100 * fraction:+.1f} %" if sign else f"{100 * fraction:.1f} %").replace("-", "\N{MINUS SIGN}")
 
 
 def number(value: float) -> str:
-    """A value with four significant digits, whole numbers in full."""
-    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    """A value with four significant digits, in full where they stand before the point; whole numbers as they are."""
+    if abs(value) >= 1e15:
+        return f"{value:.4g}"
+    if value == int(value):
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
