@@ -60,7 +60,6 @@ __all__ = [
     "RunStatus",
     "SeriesKey",
     "Session",
-    "is_run_id",
     "new_run_id",
     "parse_run",
     "schema",
@@ -494,7 +493,3 @@ def new_run_id() -> str:
     """A ULID: 48 bits of time in ms, 80 bits of chance, in 26 characters that sort by time."""
     number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
-
-
-def is_run_id(text: str) -> bool:
-    return _RUN_ID.read(text, None, Problems()) is text

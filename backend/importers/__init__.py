@@ -21,7 +21,6 @@ __all__ = [
     "SkipReason",
     "Unreadable",
     "delivered_bytes",
-    "detect_format",
     "read_file",
     "reasons",
 ]
@@ -39,11 +38,6 @@ def read_file(name: str, data: bytes, context: Context, format_name: str | None 
     if chosen not in FORMATS:
         raise Unreadable(f"unknown format {chosen!r}; known: {known()}")
     return assemble(FORMATS[chosen], FORMATS[chosen].read(file, context), context)
-
-
-def detect_format(name: str, data: bytes) -> str:
-    """The format of a file by its content, then its name; raises `Unreadable` when nothing fits."""
-    return format_of(ResultFile(name, data))
 
 
 def _read_runs(file: ResultFile, context: Context) -> Imported:

@@ -256,9 +256,12 @@ def test_variants_of_different_texts_have_different_keys(one: dict[str, str], ot
 
 def test_run_ids_are_ulids_that_sort_by_time() -> None:
     ids = [contract.new_run_id() for _ in range(50)]
-    assert all(len(run_id) == 26 and contract.is_run_id(run_id) for run_id in ids)
+    assert all(parse_run({**GOLDEN, "id": run_id}).id == run_id and len(run_id) == 26 for run_id in ids)
     assert len(set(ids)) == 50
     assert [run_id[:10] for run_id in ids] == sorted(run_id[:10] for run_id in ids)
-    assert contract.is_run_id(GOLDEN["id"])
-    assert not contract.is_run_id("../../etc/passwd")
-    assert not contract.is_run_id("short")
+
+
+@pytest.mark.parametrize("run_id", ["../../etc/passwd", "short"])
+def test_a_run_id_is_a_ulid(run_id: str) -> None:
+    with pytest.raises(Invalid):
+        parse_run({**GOLDEN, "id": run_id})

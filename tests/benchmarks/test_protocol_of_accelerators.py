@@ -182,41 +182,6 @@ def test_what_the_compiler_takes_is_no_part_of_the_warm_up():
     assert (times.warm_up_steps, times.settled) == (1 + 10, True)
 
 
-BYTES, KERNEL_S = 2**20, 9e-6
-
-
-def small_kernels(device, count):
-    return [functools.partial(device.work, KERNEL_S, buffer=f"buffer {n}", size=BYTES) for n in range(count)]
-
-
-def test_a_long_kernel_is_timed_call_by_call_with_the_cache_flushed_before_each():
-    device = SimulatedDevice()
-    long = functools.partial(device.work, 3e-4, buffer="b", size=BYTES)
-    found = events.kernel_seconds([long], flush=True, device=device)
-    assert len(found) >= 50
-    assert found == pytest.approx([3e-4] * len(found))
-    timed = device.log[device.log.index("sleep") :]
-    assert timed[:9] == ["sleep", "flush", "event", "work", "event", "flush", "event", "work", "event"]
-    unflushed = SimulatedDevice()
-    warm = functools.partial(unflushed.work, 3e-4, buffer="b", size=BYTES)
-    assert events.kernel_seconds([warm], flush=False, device=unflushed)[0] == pytest.approx(1e-4)
-
-
-def test_a_short_kernel_is_timed_as_a_graph_without_gaps_or_warm_caches():
-    device = SimulatedDevice()
-    found = events.kernel_seconds(small_kernels(device, events.rotations(BYTES)), flush=True, device=device)
-    assert len(found) >= 50
-    assert found == pytest.approx([KERNEL_S] * len(found), rel=0.01)
-    replays = device.log[device.log.index("replay") - 2 :]
-    assert replays[:4] == ["sleep", "event", "replay", "event"]
-
-
-def test_without_rotating_buffers_the_same_graph_would_time_the_cache():
-    device = SimulatedDevice()
-    found = events.kernel_seconds(small_kernels(device, 1), flush=True, device=device)
-    assert found[-1] == pytest.approx(KERNEL_S / 3, rel=1e-3)
-
-
 @pytest.mark.parametrize("size", [2**20, 2**24, 2**27, 2**30])
 def test_buffers_in_turn_outweigh_the_cache(size):
     count = events.rotations(size)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.importers import FORMATS, Context, detect_format, read_file
+from backend.importers import FORMATS, Context, read_file
+from backend.importers.file import ResultFile
+from backend.importers.formats import format_of
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text()
 SECTION = re.compile(r"^### `([\w/.-]+)`\n(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
@@ -50,6 +52,6 @@ def test_every_format_is_documented_and_nothing_else() -> None:
 def test_the_example_of_a_format_is_read_as_its_command_says(name: str) -> None:
     data, file = blocks(name)[0].encode(), command(name)[2]
     if not name.startswith("custom-"):
-        assert detect_format(file, data) == name
+        assert format_of(ResultFile(file, data)) == name
     imported = read_file(file, data, context(name), name)
     assert imported.measurements and not imported.problems, (data.decode(), imported.problems)

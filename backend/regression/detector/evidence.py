@@ -153,11 +153,6 @@ def known_modes(
     return all(sum(abs(level - earlier) < near for earlier in levels) >= SEEN for level in (before, after))
 
 
-def log_sum(values: Floats) -> float:
-    top = float(values.max())
-    return top + math.log(float(np.exp(values - top).sum()))
-
-
 def locate(weighed: Floats, low: int) -> tuple[int, int, int]:
     """Onset and its range: the start whose neighbourhood of three runs holds most of the posterior."""
     top = float(weighed.max())

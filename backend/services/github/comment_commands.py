@@ -137,9 +137,10 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
         )
     scopes = IMPLIED[Scope.WRITE] | {Scope.APPROVE}
     who = Principal(name=f"{asked.author} on GitHub", via=Via.GITHUB, scopes=scopes, project_id=project.id)
+    asked_for = _Command(project=project, row=row, words=words, config=config, who=who, now=now)
     try:
         with c.begin_nested():
-            return command(c, project, row, words, config, who, now)
+            return command(asked_for, c)
     except ServiceError as error:
         return Answered(reaction=Reaction.REFUSED, text=f"Not done: {_code(error.detail)}")
 
@@ -155,76 +156,56 @@ def refused(author: str, permission: str) -> Answered:
     return Answered(reaction=Reaction.REFUSED, text=said)
 
 
-def _run(
-    c: Connection,
-    project: ProjectRow,
-    row: PullRequestRow,
-    words: list[str],
-    config: ServiceConfig,
-    who: Principal,
-    now: datetime,
-) -> Answered:
-    return _request(c, project, row, words, config, who, now, again=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    """A command that may be followed: on which pull request, with which words, for whom."""
 
+    project: ProjectRow
+    row: PullRequestRow
+    words: list[str]
+    config: ServiceConfig
+    who: Principal
+    now: datetime
 
-def _rerun(
-    c: Connection,
-    project: ProjectRow,
-    row: PullRequestRow,
-    words: list[str],
-    config: ServiceConfig,
-    who: Principal,
-    now: datetime,
-) -> Answered:
-    return _request(c, project, row, words, config, who, now, again=True)
+    def run(self, c: Connection, *, again: bool = False) -> Answered:
+        """Measure the head; `again`: also what was measured already."""
+        if self.row.is_fork and self.row.approved_sha != self.row.head_sha:
+            return Answered(reaction=Reaction.REFUSED, text=_unapproved(self.row))
+        if (wrong := next((word for word in self.words if not SUITE.match(word)), None)) is not None:
+            return Answered(reaction=Reaction.PUZZLED, text=f"`{_code(wrong)}` is no name of a suite.")
+        sha = self.row.head_sha
+        request = RunRequest(
+            project=self.project.slug, commit=sha, suites=self.words or None, kind=Kind.PULL_REQUEST, again=again
+        )
+        accepted = requests.request_commit(c, request, self.config, self.who, self.now)
+        github_outbox.want_check(c, self.project.id, sha)
+        if any(run.created for run in accepted.runs):
+            return Answered(reaction=Reaction.WORKING)
+        return Answered(
+            reaction=Reaction.DONE,
+            text=f"`{sha[:12]}` was measured, or waits to be; `/tidemark rerun` measures it once more."
+            if accepted.runs
+            else f"No suite of the tidemark.toml at `{sha[:12]}` has anything to run.",
+        )
 
+    def rerun(self, c: Connection) -> Answered:
+        return self.run(c, again=True)
 
-def _request(
-    c: Connection,
-    project: ProjectRow,
-    row: PullRequestRow,
-    words: list[str],
-    config: ServiceConfig,
-    who: Principal,
-    now: datetime,
-    *,
-    again: bool,
-) -> Answered:
-    if row.is_fork and row.approved_sha != row.head_sha:
-        return Answered(reaction=Reaction.REFUSED, text=_unapproved(row))
-    if (wrong := next((word for word in words if not SUITE.match(word)), None)) is not None:
-        return Answered(reaction=Reaction.PUZZLED, text=f"`{_code(wrong)}` is no name of a suite.")
-    request = RunRequest(
-        project=project.slug, commit=row.head_sha, suites=words or None, kind=Kind.PULL_REQUEST, again=again
-    )
-    accepted = requests.request_commit(c, request, config, who, now)
-    github_outbox.want_check(c, project.id, row.head_sha)
-    if any(run.created for run in accepted.runs):
+    def approve(self, c: Connection) -> Answered:
+        """Of a fork, let exactly this commit onto the workers."""
+        if not self.row.is_fork:
+            return Answered(reaction=Reaction.DONE, text="The head is in this repository; it needs no approval.")
+        if len(self.words) != 1 or not SHA.match(self.words[0]):
+            return Answered(reaction=Reaction.PUZZLED, text=_unapproved(self.row))
+        pull_requests.approve(c, self.project.slug, self.row.number, self.words[0], self.who, self.now)
         return Answered(reaction=Reaction.WORKING)
-    return Answered(
-        reaction=Reaction.DONE,
-        text=f"`{row.head_sha[:12]}` was measured, or waits to be; `/tidemark rerun` measures it once more."
-        if accepted.runs
-        else f"No suite of the tidemark.toml at `{row.head_sha[:12]}` has anything to run.",
-    )
 
 
-def _approve(
-    c: Connection,
-    project: ProjectRow,
-    row: PullRequestRow,
-    words: list[str],
-    config: ServiceConfig,
-    who: Principal,
-    now: datetime,
-) -> Answered:
-    del config
-    if not row.is_fork:
-        return Answered(reaction=Reaction.DONE, text="The head is in this repository; it needs no approval.")
-    if len(words) != 1 or not SHA.match(words[0]):
-        return Answered(reaction=Reaction.PUZZLED, text=_unapproved(row))
-    pull_requests.approve(c, project.slug, row.number, words[0], who, now)
-    return Answered(reaction=Reaction.WORKING)
+COMMANDS: Mapping[str, Callable[[_Command, Connection], Answered]] = {
+    "run": _Command.run,
+    "rerun": _Command.rerun,
+    "approve": _Command.approve,
+}
 
 
 def _unapproved(row: PullRequestRow) -> str:
@@ -232,10 +213,6 @@ def _unapproved(row: PullRequestRow) -> str:
         "This comes from a fork: its code reaches a worker when you approve exactly the commit that you have read, by "
         f"its full id. The head is at this moment:\n\n```\n/tidemark approve {row.head_sha}\n```"
     )
-
-
-Command = Callable[[Connection, ProjectRow, PullRequestRow, list[str], ServiceConfig, Principal, datetime], Answered]
-COMMANDS: Mapping[str, Command] = {"run": _run, "rerun": _rerun, "approve": _approve}
 
 
 def _word(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Timing on an accelerator: an event per step boundary, kernels with a flushed cache, and no host in the way.
+"""Timing on an accelerator: an event per step boundary, and no host in the way.
 
 Nothing here reads a result while the device works: events are recorded, and read after one synchronisation. The
 device itself is behind `Device`, so that the protocol can be tested where there is none.
@@ -18,10 +18,7 @@ from benchmarks.harness.timing.marks import EventMarks, Marks, NoMarks
 from benchmarks.harness.timing.start_up import graphs_compiled
 
 LEAST_KERNEL_SAMPLES = 50
-SHORT_KERNEL_S = 50e-6
-CALLS_IN_GRAPH = 20
 MOST_ROTATED = 256
-SLEEP_CYCLES_PER_CALL = 40_000
 CALLS_IN_QUEUE = 20
 SLEEP_CYCLES_PER_QUEUED_CALL = 150_000
 """Some 80 µs: what the host may take to ask for one collective."""
@@ -186,40 +183,6 @@ def rotations(bytes_per_call: float) -> int:
     return max(1, min(MOST_ROTATED, -(-FLUSH_BYTES // max(1, int(bytes_per_call)))))
 
 
-def kernel_seconds(
-    calls: Sequence[Call], *, flush: bool, samples: int = LEAST_KERNEL_SAMPLES, device: Device | None = None
-) -> list[float]:
-    """Point 8: seconds of single calls, the cache flushed before each; short ones as a graph of many calls.
-
-    `calls` do the same work on buffers of their own (see `rotations`) and take turns. Below about 50 µs the gap between
-    two launches would be timed instead of the kernel, so calls are captured in one graph, and replayed behind a
-    sleeping kernel that keeps the device busy while the host queues them.
-    """
-    device = device or CudaDevice()
-    for call in (list(calls) * 3)[: max(3, len(calls))]:
-        call()
-    if flush:
-        device.flush()
-    device.synchronize()
-    seconds = _single_calls(calls, samples, device, flush=flush)
-    if median(seconds) >= SHORT_KERNEL_S:
-        return seconds
-    return _graph_of_calls(calls, samples, device)
-
-
-def _single_calls(calls: Sequence[Call], samples: int, device: Device, *, flush: bool) -> list[float]:
-    pairs = []
-    device.sleep(SLEEP_CYCLES_PER_CALL * samples)
-    for number in range(samples):
-        if flush:
-            device.flush()
-        start = device.record()
-        calls[number % len(calls)]()
-        pairs.append((start, device.record()))
-    device.synchronize()
-    return [device.seconds(start, end) for start, end in pairs]
-
-
 def queued_seconds(
     call: Call, before: Call, *, samples: int = LEAST_KERNEL_SAMPLES, device: Device | None = None
 ) -> list[float]:
@@ -238,17 +201,3 @@ def queued_seconds(
         device.synchronize()
         found.append(device.seconds(start, end) / CALLS_IN_QUEUE)
     return found
-
-
-def _graph_of_calls(calls: Sequence[Call], samples: int, device: Device) -> list[float]:
-    """Every set of buffers at least once a replay: by the time one comes round again, the others have been through."""
-    in_graph = [calls[number % len(calls)] for number in range(max(CALLS_IN_GRAPH, len(calls)))]
-    replay = device.graph(in_graph)
-    pairs = []
-    for _ in range(samples):
-        device.sleep(SLEEP_CYCLES_PER_CALL)
-        start = device.record()
-        replay()
-        pairs.append((start, device.record()))
-    device.synchronize()
-    return [device.seconds(start, end) / len(in_graph) for start, end in pairs]

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.contract import Direction, ResultStatus, Role, parse_run, to_json, variant_key
-from backend.importers import FORMATS, Context, Imported, Unreadable, detect_format, read_file
+from backend.importers import FORMATS, Context, Imported, Unreadable, read_file
+from backend.importers.file import ResultFile
+from backend.importers.formats import format_of
 from backend.importers.general.asv import read_benchmarks
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -248,7 +250,7 @@ def numbers_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
 
 def detected(name: str, content: bytes) -> str | None:
     try:
-        return detect_format(name, content)
+        return format_of(ResultFile(name, content))
     except Unreadable:
         return None
 

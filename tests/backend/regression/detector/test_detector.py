@@ -18,7 +18,6 @@ from backend.regression.detector.evidence import (
     gains,
     little_known,
     locate,
-    log_sum,
     seen_before,
     unruly,
     without_best,
@@ -161,10 +160,6 @@ def test_a_run_beyond_the_reach_speaks_for_the_two_sizes_just_short_of_it():
     assert gain[short, 1].tolist() == [at_level, at_level]
     others = np.setdiff1d(np.flatnonzero(shift <= REACH + 40), short)
     assert (gain[others, 1] < at_level).all()
-
-
-def test_the_sum_of_evidence_over_cells_is_the_logarithm_of_their_sum():
-    assert log_sum(np.log(np.array([[1.0, 2.0], [3.0, 4.0]]))) == pytest.approx(math.log(10))
 
 
 @pytest.mark.parametrize("onset", [4, 11])
