@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
 _OF_SERIES = """EXISTS (SELECT FROM change_point x JOIN series y ON y.id = x.series_id
                         WHERE x.regression_id = g.id AND y.{0} = :{0})"""
 CONDITIONS: Mapping[str, str] = {
-    "project": "p.slug = :project",
+    "project": "g.project_id = (SELECT id FROM project WHERE slug = :project)",
     "testbed": """(t.name = :testbed OR EXISTS (
                    SELECT FROM change_point x JOIN series y ON y.id = x.series_id
                    JOIN testbed bed ON bed.id = y.testbed_id WHERE x.regression_id = g.id AND bed.name = :testbed))""",
@@ -70,9 +70,13 @@ CONDITIONS: Mapping[str, str] = {
 
 def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMapping]:
     """Regressions that pass every filter given (keys of `CONDITIONS`), the newest first."""
+    return list(c.execute(text(listing(filters)), {**filters, "limit": limit}).mappings())
+
+
+def listing(filters: Iterable[str]) -> str:
+    """The statement of `listed`."""
     where = " AND ".join(CONDITIONS[name] for name in filters) or "true"
-    statement = text(f"{_LISTED} WHERE {where} ORDER BY g.id DESC LIMIT :limit")
-    return list(c.execute(statement, {**filters, "limit": limit}).mappings())
+    return f"{_LISTED} WHERE {where} ORDER BY g.id DESC LIMIT :limit"
 
 
 def count_by_state(c: Connection, project_id: int) -> dict[str, int]:

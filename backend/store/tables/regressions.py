@@ -52,6 +52,7 @@ regression = Table(
     ),
     CheckConstraint("cause IN ('code', 'environment', 'hardware', 'method', 'noise')", name="cause"),
     Index("ix_regression_project_id_state_id", "project_id", "state", text("id DESC")),
+    Index("ix_regression_project_id_id", "project_id", "id"),  # the newest of one project, whatever others have
     Index("ix_regression_onset", "project_id", "testbed_id", "first_bad_position"),
 )
 
