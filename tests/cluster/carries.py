@@ -1,5 +1,5 @@
-"""What one small machine carries, in two minutes: start of the command line, results while live pages are open, 500
-idle pages, 200 webhooks at once.
+"""What one small machine carries, in two minutes: start of the command line and of all processes, their memory, results
+while live pages are open, 500 idle pages, 200 webhooks at once.
 
     python -m tests.cluster.carries
 
@@ -14,6 +14,7 @@ import hmac
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import psutil
@@ -28,17 +30,22 @@ import psutil
 from tests.cluster.drill import Deliveries
 from tests.cluster.servers import COMMAND, PASSWORD, Cluster
 from tests.conftest import scratch_directory
+from tidemark.machine import ports
+from tidemark.machine.datadir import DataDirectory
 from tidemark.machine.processes import adopt_orphans
 
 IDLE, LIVE, PUSHES = 500, 50, 200
 PAGES_OF_AN_ADDRESS = 100
 DELIVER_S, REST_S = 15.0, 15.0
+PATIENCE_S, SETTLES_S = 60, 5
 STREAM = "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 def main() -> int:
     adopt_orphans()
     say("`tidemark --help`", f"{min(help_cpu_s() for _ in range(3)):.2f} s of CPU")
+    with scratch_directory() as directory:
+        tell_start(directory)
     with scratch_directory() as directory:
         cluster = Cluster(directory, apis=1, beats=1)
         cluster.pgbouncer = None
@@ -59,6 +66,46 @@ def help_cpu_s() -> float:
     subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def tell_start(directory: Path) -> None:
+    """`tidemark up` on a directory that is there already, until its first page; then the memory of its processes."""
+    for start in ("new", "warm"):
+        port = ports.private_port()
+        command = [*COMMAND, "up", "--no-demo", "--data-dir", str(directory / "data"), "--port", str(port)]
+        began = time.monotonic()
+        service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until_first_page(f"http://127.0.0.1:{port}/")
+            took_s = time.monotonic() - began
+            everything = psutil.Process(service.pid).children(recursive=True)
+            cpu_s = sum(map(cpu_of, [psutil.Process(service.pid), *everything]))
+            say(f"`tidemark up`, {start}, to its first page", f"{took_s:.1f} s, {cpu_s:.1f} s of CPU")
+            if start == "warm":
+                time.sleep(SETTLES_S)
+                running = DataDirectory(directory / "data").running()
+                kinds = running.children if running is not None else {}
+                parts = [f"{name} {memory_of(child.pid) / 2**20:.0f} MiB" for name, child in kinds.items()]
+                say("memory of each, shared pages in parts", ", ".join(parts))
+        finally:
+            service.send_signal(signal.SIGINT)
+            service.wait(60)
+
+
+def until_first_page(url: str) -> None:
+    for _ in range(PATIENCE_S * 20):
+        try:
+            if httpx.get(url, timeout=PATIENCE_S, trust_env=False).status_code < 400:
+                return
+        except httpx.TransportError:
+            time.sleep(0.05)
+    raise RuntimeError(f"no page at {url} after {PATIENCE_S} s")
+
+
+def memory_of(pid: int) -> int:
+    """Of a process and its children; what several share counts in parts."""
+    process = psutil.Process(pid)
+    return int(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
 
 
 def measure(cluster: Cluster) -> None:

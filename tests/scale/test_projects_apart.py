@@ -23,7 +23,7 @@ from tidemark.machine.valkey import EmbeddedValkey
 COMMITS = 600
 MOST_MORE, SLACK_ROWS = 1.25, 20
 """A statement that looks across projects reads twice as much as before. A little more is met on the way: the menu of
-every page says of each project how it is, and the newest regressions are found by number, others' among them."""
+every page says of each project how it is."""
 
 DISTRIBUTABLE = {
     "github_outbox", "joint_pause", "position_span", "pull_request", "queue_share", "schedule", "schedule_slot",
