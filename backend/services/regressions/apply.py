@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from backend.regression.apply_event import leading
 from backend.regression.cause.attribution import CauseName
-from backend.regression.change_points import ChangeEvent, KnownPoint, KnownPoints, advance, is_alarm
+from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, KnownPoints, advance, is_alarm
 from backend.regression.incidents import ReportedIncident
 from backend.regression.regression_events import ChangeSeen, Event, IncidentChanged
 from backend.regression.regression_state import TrackedRegression
@@ -106,9 +106,9 @@ def _advance_points(
         previous = change.onset_position if change.previous_onset_position is None else change.previous_onset_position
         point = known.get((series, previous)) if change.direction is ChangeDirection.REGRESSION else None
         if point is None:
-            if change.state in (ChangeState.SUSPECT, ChangeState.CONFIRMED):
+            if change.state in LIVE and change.past_gate:
                 made.append((series, change))
-            continue  # else the end of what was never recorded
+            continue  # else a level that nobody is told of, or the end of what was never recorded
         after = advance(point, change)
         if after is point:
             continue
@@ -121,6 +121,7 @@ def _advance_points(
                 revived.add(point.id)
         else:
             point_store.end(c, after, now)
+            del known[series, previous]  # the level that is accepted there, below the gate, is not this change
         if change.state is ChangeState.RELOCATED:
             known[series, change.onset_position] = after
     rows = point_store.insert(c, branch, made, now)

@@ -67,9 +67,8 @@ _NEEDED = text(
        JOIN series s ON s.id = p.series_id AND s.last_measured_at >= :since
        JOIN position_span k ON k.project_id = s.project_id
          AND k.last_position >= coalesce(p.last_good_position, p.onset_position)
-       LEFT JOIN regression g ON g.id = p.regression_id
-       WHERE p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')
-         AND (g.id IS NULL OR g.state IN ('suspect', 'confirmed', 'acknowledged'))"""
+       JOIN regression g ON g.id = p.regression_id AND g.state IN ('suspect', 'confirmed', 'acknowledged')
+       WHERE p.direction = 'regression' AND p.state IN ('suspect', 'confirmed')"""
 )
 
 

@@ -76,9 +76,8 @@ _LAST_GOOD = text(
            CASE WHEN g.state = 'expected' THEN p.onset_position + 1 ELSE p.fixed_position END AS over
          FROM change_point p JOIN series s ON s.id = p.series_id AND s.role = 'gate' AND s.testbed_id = :testbed
          JOIN branch m ON m.id = :branch AND m.project_id = s.project_id
-         LEFT JOIN regression g ON g.id = p.regression_id
-         WHERE p.direction = 'regression' AND p.state <> 'withdrawn'
-           AND g.state IS DISTINCT FROM 'invalid' AND g.state IS DISTINCT FROM 'withdrawn')
+         JOIN regression g ON g.id = p.regression_id AND g.state NOT IN ('invalid', 'withdrawn')
+         WHERE p.direction = 'regression' AND p.state <> 'withdrawn')
        SELECT c.sha FROM branch_commit b
        JOIN commit c ON c.id = b.commit_id
        JOIN run r ON r.commit_id = c.id AND r.testbed_id = :testbed AND r.state = 'done' AND r.status = 'ok'

@@ -1,10 +1,12 @@
 """Change points become regressions: grouped, with their cause, told step by step."""
 
+import random
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from backend.services.base.scope import LAST_GOOD, find_commit, find_scope
 from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
 
 GOOD, BAD = 10, 10
@@ -36,6 +38,28 @@ def test_a_confirmed_step_is_one_regression_of_the_code(loom: Any) -> None:
     assert (found.before, found.after) == (pytest.approx(100, rel=0.02), pytest.approx(125, rel=0.02))
     assert loom.events() == ["suspected", "confirmed"]
     assert loom.rows("SELECT alarms_confirmed, alarms_withdrawn FROM series") == [(1, 0)]
+
+
+def test_a_suspect_that_settles_below_the_gate_is_withdrawn_and_its_level_is_as_good_as_the_one_before(
+    loom: Any,
+) -> None:
+    chance, levels = random.Random(1), [100.0] * 25 + [106.0] * 2 + [104.4] * 20
+    for position, level in enumerate(levels):
+        loom.run(position, level * (1 + chance.gauss(0, 0.004)))
+    assert loom.rows("SELECT state FROM regression") == [("withdrawn",)]
+    assert loom.rows("SELECT state FROM change_point") == [("withdrawn",)]
+    assert "confirmed" not in loom.events()
+    scope = find_scope(loom.connection, "northsea/loom", None, "cpu")
+    assert find_commit(loom.connection, scope, LAST_GOOD).sha == loom.sha_of(len(levels) - 1)
+
+
+def test_a_suspect_that_turns_out_to_be_a_known_mode_is_withdrawn(loom: Any) -> None:
+    chance = random.Random(1)
+    for position in range(70):
+        loom.run(position, (110.0 if position // 6 % 2 else 100.0) * (1 + chance.gauss(0, 0.006)))
+    assert loom.rows("SELECT id FROM judgement WHERE detail ->> 'reason' = 'known_mode'")
+    assert set(loom.rows("SELECT state, still_bad FROM regression")) == {("fixed", False), ("withdrawn", False)}
+    assert not loom.rows("SELECT id FROM change_point WHERE direction = 'regression' AND state = 'confirmed'")
 
 
 def test_series_of_one_onset_are_one_regression(loom: Any) -> None:
