@@ -55,7 +55,7 @@ def test_a_suspect_that_settles_below_the_gate_is_withdrawn_and_its_level_is_as_
 
 def test_a_suspect_that_turns_out_to_be_a_known_mode_is_withdrawn(loom: Any) -> None:
     chance = random.Random(1)
-    for position in range(70):
+    for position in range(66):
         loom.run(position, (110.0 if position // 6 % 2 else 100.0) * (1 + chance.gauss(0, 0.006)))
     assert loom.rows("SELECT id FROM judgement WHERE detail ->> 'reason' = 'known_mode'")
     assert set(loom.rows("SELECT state, still_bad FROM regression")) == {("fixed", False), ("withdrawn", False)}
