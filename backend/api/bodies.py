@@ -10,7 +10,7 @@ from backend.api import shapes
 from backend.api.shapes import PLAIN
 from backend.contract_problems import Problems
 from backend.contract_rules import Free, Moment
-from backend.services.base.principal import Role
+from backend.services.base.principal import MemberRole
 from backend.services.base.projects import ProjectChange
 from backend.services.queue.dispatch import Kind, Protection, WorkerHello
 from backend.services.queue.events import MAX_EVENTS, EventKind, RunEvent
@@ -207,7 +207,7 @@ Login = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=s
 
 
 class MemberBody(RequestBody):
-    role: Role
+    role: MemberRole
     provider: Literal["openid", "github", "local"] | None = Field(
         default=None, description="by what they sign in; without it: with an @ by the OpenID provider, else by GitHub"
     )

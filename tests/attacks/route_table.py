@@ -22,7 +22,7 @@ from sqlalchemy import Engine, create_engine, text
 from backend.api import create_api
 from backend.services.base import access, projects
 from backend.services.base.config import ServiceConfig
-from backend.services.base.principal import Role
+from backend.services.base.principal import MemberRole
 from backend.store.base import people, schema
 from frontend.app import mount
 from tests.backend.api.conftest import run_document, sha
@@ -54,12 +54,12 @@ TOKENS = (
 # People who are signed in: (title, role, project).
 PEOPLE = (
     ("no role", None, None),
-    ("viewer", Role.VIEWER, MINE),
-    ("submitter", Role.SUBMITTER, MINE),
-    ("triager", Role.TRIAGER, MINE),
-    ("administrator", Role.ADMIN, MINE),
-    ("other administrator", Role.ADMIN, OTHER),
-    ("of the service", Role.ADMIN, None),
+    ("viewer", MemberRole.VIEWER, MINE),
+    ("submitter", MemberRole.SUBMITTER, MINE),
+    ("triager", MemberRole.TRIAGER, MINE),
+    ("administrator", MemberRole.ADMIN, MINE),
+    ("other administrator", MemberRole.ADMIN, OTHER),
+    ("of the service", MemberRole.ADMIN, None),
 )
 COLUMNS = ("stranger", *(title for title, _, _ in TOKENS), *(title for title, _, _ in PEOPLE))
 OTHERS = ("no role", *(title for title in COLUMNS if title.startswith("other ")))

@@ -8,14 +8,14 @@ import httpx
 from sqlalchemy import Connection, Engine
 
 from backend.services.base import access, projects
-from backend.services.base.principal import OF_ROLE, Principal, Role, Scope, Via
+from backend.services.base.principal import OF_ROLE, MemberRole, Principal, Scope, Via
 from backend.store.base import people
 from tests.conftest import LiveServer
 
 ROOT = Principal(name="root", via=Via.COMMAND, scopes=frozenset(Scope))
 
 
-def person(c: Connection, login: str, **roles: Role | str) -> int:
+def person(c: Connection, login: str, **roles: MemberRole | str) -> int:
     """An account; `roles` are by project, `everywhere` of all of them. Projects are named with _ for /."""
     now = datetime.now(UTC)
     account = people.signed_in(c, "openid", subject=login, login=login, name=login.partition("@")[0].title(), now=now)
@@ -25,14 +25,14 @@ def person(c: Connection, login: str, **roles: Role | str) -> int:
     return account
 
 
-def principal(c: Connection, login: str, **roles: Role | str) -> Principal:
+def principal(c: Connection, login: str, **roles: MemberRole | str) -> Principal:
     """The same, as the service sees them."""
     account = person(c, login, **roles)
     session = access.begin_session(c, account, datetime.now(UTC)).session
     return access.identify(c, authorization=None, session=session, public_read=False, now=datetime.now(UTC))
 
 
-def browser(server: LiveServer, login: str, **roles: Role | str) -> httpx.Client:
+def browser(server: LiveServer, login: str, **roles: MemberRole | str) -> httpx.Client:
     """A client that is signed in, and sends what one of our own pages sends."""
     with server.engine.begin() as c:
         session = access.begin_session(c, person(c, login, **roles), datetime.now(UTC), "Firefox 130").session
@@ -51,6 +51,6 @@ def make_project(engine: Engine, slug: str, *, private: bool = False) -> int:
         return projects.save_project(c, slug, private=private, now=datetime.now(UTC)).id
 
 
-def only(role: Role, project_id: int) -> Principal:
+def only(role: MemberRole, project_id: int) -> Principal:
     """Somebody with this role in one project, and nothing else."""
     return Principal(name="ada", via=Via.SESSION, scopes=frozenset(), in_projects={project_id: OF_ROLE[role]})

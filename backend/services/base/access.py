@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from backend.services.base.last_used import LastUsed
-from backend.services.base.principal import IMPLIED, OF_ROLE, Principal, Role, Scope, Via, stranger
+from backend.services.base.principal import IMPLIED, OF_ROLE, MemberRole, Principal, Scope, Via, stranger
 from backend.services.base.reads import for_rights
 from backend.store.base import access as store
 from backend.store.base import people as people_store
@@ -154,7 +154,7 @@ def sign_in(c: Connection, link_secret: str, now: datetime, browser: str = "") -
         raise Forbidden("this sign-in link was used before or has expired; `tidemark sign-in` prints a new one")
     name = name or NAMELESS
     account = people_store.signed_in(c, LOCAL, subject=name, login=name.lower(), name=name, now=now)
-    people_store.set_role(c, account, None, Role.ADMIN, now)
+    people_store.set_role(c, account, None, MemberRole.ADMIN, now)
     return begin_session(c, account, now, browser)
 
 
@@ -198,7 +198,7 @@ def _of_session(c: Connection, session: str, now: datetime, used: LastUsed) -> P
     if row is None:
         return None
     used.session(hashed(session), row.last_seen_at, now)
-    held = {project_id: OF_ROLE[Role(role)] for project_id, role in row.roles}
+    held = {project_id: OF_ROLE[MemberRole(role)] for project_id, role in row.roles}
     everywhere = held.pop(None, frozenset())
     return Principal(
         name=row.name or row.login,

@@ -32,7 +32,7 @@ IMPLIED: Mapping[Scope, frozenset[Scope]] = {
 }
 
 
-class Role(StrEnum):
+class MemberRole(StrEnum):
     """The role of a person in a project, or in all of them; each includes those before it."""
 
     VIEWER = "viewer"  # sees it
@@ -42,11 +42,11 @@ class Role(StrEnum):
 
 
 # An administrator of one project makes no worker of it: that takes a token, which says so.
-OF_ROLE: Mapping[Role, frozenset[Scope]] = {
-    Role.VIEWER: IMPLIED[Scope.READ],
-    Role.SUBMITTER: IMPLIED[Scope.SUBMIT],
-    Role.TRIAGER: IMPLIED[Scope.WRITE],
-    Role.ADMIN: IMPLIED[Scope.WRITE] | {Scope.APPROVE, Scope.ADMIN},
+OF_ROLE: Mapping[MemberRole, frozenset[Scope]] = {
+    MemberRole.VIEWER: IMPLIED[Scope.READ],
+    MemberRole.SUBMITTER: IMPLIED[Scope.SUBMIT],
+    MemberRole.TRIAGER: IMPLIED[Scope.WRITE],
+    MemberRole.ADMIN: IMPLIED[Scope.WRITE] | {Scope.APPROVE, Scope.ADMIN},
 }
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from backend.identity.openid import UNVERIFIED
 from backend.services.base.confine import require_all, require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
-from backend.services.base.principal import OF_ROLE, Principal, Role, Scope
+from backend.services.base.principal import OF_ROLE, MemberRole, Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.people import audit
 from backend.services.people.audit import Did
@@ -42,14 +42,14 @@ def set_role(
 ) -> Members:
     """Give a person a role, or another one. Who has not signed in yet gets it when they do."""
     _require(c, by, Scope.ADMIN, project)
-    if role not in set(Role):
-        raise BadRequest.field("role", role, [each.value for each in Role])
+    if role not in set(MemberRole):
+        raise BadRequest.field("role", role, [each.value for each in MemberRole])
     account = _account(c, login, provider, now)
     number = _number(c, project)
     before = store.role_of(c, account, number)
     if before == role:
         return members(c, by, project)
-    if number is None and before == Role.ADMIN:
+    if number is None and before == MemberRole.ADMIN:
         _keep_one(c)
     store.set_role(c, account, number, role, now)
     audit.record(c, by, Did.SET_ROLE, login, now=now, project=project, role=role, before=before)
@@ -64,7 +64,7 @@ def remove_role(c: Connection, by: Principal, project: str | None, login: str, *
         before = store.role_of(c, account.id, number)
         if before is None:
             continue
-        if number is None and before == Role.ADMIN:
+        if number is None and before == MemberRole.ADMIN:
             _keep_one(c)
         store.remove_role(c, account.id, number)
         audit.record(c, by, Did.REMOVED_ROLE, login, now=now, project=project, before=before)
@@ -80,7 +80,7 @@ def roles_of(by: Principal, names: Mapping[int, str]) -> list[tuple[str, str]]:
 
 
 def _role(held: Collection[Scope]) -> str:
-    return next(role.value for role in reversed(Role) if OF_ROLE[role] <= set(held))
+    return next(role.value for role in reversed(MemberRole) if OF_ROLE[role] <= set(held))
 
 
 def assignable(c: Connection) -> Sequence[AccountRow]:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse, Response
 
-from backend.services.base.principal import Role, Scope, require_name
+from backend.services.base.principal import MemberRole, Scope, require_name
 from backend.services.people import members
 from frontend.frame import Visit, Visiting
 from frontend.links import link
@@ -13,10 +13,10 @@ from frontend.links import link
 router = APIRouter(include_in_schema=False)
 
 ROLES = (
-    (Role.VIEWER, "sees the project"),
-    (Role.SUBMITTER, "delivers results and asks for measurements, too"),
-    (Role.TRIAGER, "decides about regressions, too"),
-    (Role.ADMIN, "changes policy, members and tokens, approves forks, too"),
+    (MemberRole.VIEWER, "sees the project"),
+    (MemberRole.SUBMITTER, "delivers results and asks for measurements, too"),
+    (MemberRole.TRIAGER, "decides about regressions, too"),
+    (MemberRole.ADMIN, "changes policy, members and tokens, approves forks, too"),
 )
 
 

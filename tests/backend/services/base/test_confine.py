@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 from backend.services.base import confine, projects
 from backend.services.base.errors import Forbidden, NotFound
-from backend.services.base.principal import ANONYMOUS_READER, IMPLIED, Principal, Role, Scope, Via
+from backend.services.base.principal import ANONYMOUS_READER, IMPLIED, MemberRole, Principal, Scope, Via
 from tests.backend.people_of_tests import ROOT, only
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -28,13 +28,13 @@ def test_a_private_project_answers_as_one_that_does_not_exist(connection: Connec
         projects.find_project(connection, "secret/two")
     assert hidden.value.detail == missing.value.detail.replace("two", "one")
     assert "secret/one'; known: open/one" in hidden.value.detail.replace('"', "'")
-    assert confine.confine(connection, only(Role.VIEWER, secret), [("project", "secret/one")])
+    assert confine.confine(connection, only(MemberRole.VIEWER, secret), [("project", "secret/one")])
 
 
 def test_a_project_that_does_not_exist_is_refused_where_a_private_one_is(connection: Connection, secret: int) -> None:
     """Further on, the time that it takes would tell one from the other."""
     reader = Principal(name="x", via=Via.TOKEN, scopes=IMPLIED[Scope.READ])
-    for principal in (ANONYMOUS_READER, reader, only(Role.VIEWER, secret)):
+    for principal in (ANONYMOUS_READER, reader, only(MemberRole.VIEWER, secret)):
         with pytest.raises(NotFound, match="known: open/one"):
             confine.confine(connection, principal, [("project", "secret/two")])
     assert confine.confine(connection, ROOT, [("project", "secret/two")])  # which is to be made
@@ -68,6 +68,6 @@ def test_everybody_sees_their_own_projects(connection: Connection, secret: int) 
     opened = projects.find_project(connection, "open/one").id
     assert confine.visible_projects(connection, ROOT) is None
     assert confine.visible_projects(connection, ANONYMOUS_READER) == {opened}
-    assert confine.visible_projects(connection, only(Role.VIEWER, secret)) == {secret}
+    assert confine.visible_projects(connection, only(MemberRole.VIEWER, secret)) == {secret}
     token = Principal(name="x", via=Via.TOKEN, scopes=IMPLIED[Scope.READ], project_id=secret)
     assert confine.visible_projects(connection, token) == {secret}

@@ -8,7 +8,16 @@ from itertools import pairwise
 import pytest
 
 from backend.services.base.errors import Forbidden, Unauthenticated
-from backend.services.base.principal import ANONYMOUS, ANONYMOUS_READER, IMPLIED, OF_ROLE, Principal, Role, Scope, Via
+from backend.services.base.principal import (
+    ANONYMOUS,
+    ANONYMOUS_READER,
+    IMPLIED,
+    OF_ROLE,
+    MemberRole,
+    Principal,
+    Scope,
+    Via,
+)
 from tests.backend.people_of_tests import only
 
 
@@ -24,13 +33,13 @@ MINE, OTHER, SECRET = Project(1), Project(2), Project(3, private=True)
 @pytest.mark.parametrize(
     ("role", "may"),
     [
-        (Role.VIEWER, {"read"}),
-        (Role.SUBMITTER, {"read", "submit"}),
-        (Role.TRIAGER, {"read", "submit", "write"}),
-        (Role.ADMIN, {"read", "submit", "write", "approve", "admin"}),
+        (MemberRole.VIEWER, {"read"}),
+        (MemberRole.SUBMITTER, {"read", "submit"}),
+        (MemberRole.TRIAGER, {"read", "submit", "write"}),
+        (MemberRole.ADMIN, {"read", "submit", "write", "approve", "admin"}),
     ],
 )
-def test_what_a_role_allows_is_allowed_in_its_project_alone(role: Role, may: set[str]) -> None:
+def test_what_a_role_allows_is_allowed_in_its_project_alone(role: MemberRole, may: set[str]) -> None:
     ada = only(role, MINE.id)
     assert {scope.value for scope in Scope if ada.may_in(scope, MINE)} == may
     assert not any(ada.may_in(scope, project) for scope in Scope for project in (OTHER, SECRET))
@@ -39,7 +48,7 @@ def test_what_a_role_allows_is_allowed_in_its_project_alone(role: Role, may: set
 
 
 def test_each_role_may_what_those_before_it_may() -> None:
-    held = [OF_ROLE[role] for role in Role]
+    held = [OF_ROLE[role] for role in MemberRole]
     assert all(less < more for less, more in pairwise(held))
 
 
@@ -65,9 +74,9 @@ def test_a_token_of_a_private_project_reaches_that_one() -> None:
 
 def test_who_is_refused_is_told_what_they_have_and_what_it_takes() -> None:
     with pytest.raises(Forbidden, match=r"'ada' has scopes read in this project; this needs 'write'"):
-        only(Role.VIEWER, MINE.id).require_in(Scope.WRITE, MINE)
+        only(MemberRole.VIEWER, MINE.id).require_in(Scope.WRITE, MINE)
     with pytest.raises(Forbidden, match="ada has no role for the whole service yet"):
-        only(Role.ADMIN, MINE.id).require_everywhere(Scope.ADMIN)
+        only(MemberRole.ADMIN, MINE.id).require_everywhere(Scope.ADMIN)
     with pytest.raises(Unauthenticated, match="signing in"):
         ANONYMOUS.require(Scope.READ)
 

@@ -5,7 +5,7 @@ from sqlalchemy import Connection
 
 from backend.services.base import projects
 from backend.services.base.errors import Conflict, Forbidden, NotFound
-from backend.services.base.principal import Role
+from backend.services.base.principal import MemberRole
 from backend.services.notify import rules
 from tests.backend.people_of_tests import ROOT, only
 from tests.backend.store.notify.test_outbox import ADDRESS
@@ -16,9 +16,9 @@ def test_a_rule_of_another_project_is_not_found_and_a_triager_makes_none(connect
     mine, other = (projects.save_project(connection, slug, now=NOW).id for slug in ("a/b", "c/d"))
     rule = rules.add(connection, ROOT, "a/b", {"name": "us", "address": ADDRESS}, NOW).id
     with pytest.raises(NotFound):
-        rules.remove(connection, only(Role.ADMIN, other), "c/d", rule, NOW)
+        rules.remove(connection, only(MemberRole.ADMIN, other), "c/d", rule, NOW)
     with pytest.raises(Forbidden):
-        rules.remove(connection, only(Role.TRIAGER, mine), "a/b", rule, NOW)
+        rules.remove(connection, only(MemberRole.TRIAGER, mine), "a/b", rule, NOW)
 
 
 def test_tests_are_limited(connection: Connection) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from backend.services.base import projects
 from backend.services.base.errors import Forbidden
-from backend.services.base.principal import Role
+from backend.services.base.principal import MemberRole
 from backend.services.people import saved_projects
 from tests.backend.people_of_tests import ROOT, only
 
@@ -18,7 +18,7 @@ NOW = datetime.now(UTC)
 
 def test_an_administrator_of_a_project_changes_it_but_not_what_endangers_workers(connection: Connection) -> None:
     mine = saved_projects.save(connection, ROOT, "a/b", now=NOW).id
-    ada = only(Role.ADMIN, mine)
+    ada = only(MemberRole.ADMIN, mine)
     saved_projects.save(connection, ada, "a/b", private=True, default_branch="trunk", trusted=False, now=NOW)
     assert projects.find_project(connection, "a/b").private
     with pytest.raises(Forbidden, match="administrators of the service"):
@@ -31,4 +31,4 @@ def test_an_administrator_of_a_project_changes_it_but_not_what_endangers_workers
     with pytest.raises(Forbidden):
         saved_projects.save(connection, ada, "new/one", now=NOW)
     with pytest.raises(Forbidden):
-        saved_projects.save(connection, only(Role.TRIAGER, mine), "a/b", private=False, now=NOW)
+        saved_projects.save(connection, only(MemberRole.TRIAGER, mine), "a/b", private=False, now=NOW)

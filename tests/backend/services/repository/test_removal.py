@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from backend.services.base.errors import BadRequest, Conflict, Forbidden, Gone, NotFound
-from backend.services.base.principal import Role
+from backend.services.base.principal import MemberRole
 from backend.services.repository import removal
 from tests.attacks.route_table import MINE, OTHER, fill
 from tests.backend.api.conftest import run_document
@@ -79,7 +79,7 @@ def two_projects(server: LiveServer) -> tuple[int, int]:
         run = run_document(0)["id"]
         assert worker.put(f"/api/v1/runs/{run}/artifacts/trace.json", content=b"{}").status_code == 201
     with server.engine.begin() as c:
-        person(c, "ada@example.org", demo_tinygpt=Role.VIEWER)
+        person(c, "ada@example.org", demo_tinygpt=MemberRole.VIEWER)
         c.execute(
             text(
                 """INSERT INTO webhook_delivery (delivery_id, event, project_id)
@@ -139,7 +139,7 @@ def test_the_name_is_asked_for_and_workers_are_not_robbed(live_server: LiveServe
         c.execute(text("UPDATE run SET state = 'running' WHERE id = :id"), {"id": run_document(0)["id"]})
         with pytest.raises(Conflict, match="at 1 of its runs"):
             removal.remove(c, ROOT, MINE, confirm=MINE, config=live_server.config, now=NOW)
-        for role in (Role.VIEWER, Role.SUBMITTER, Role.TRIAGER):
+        for role in (MemberRole.VIEWER, MemberRole.SUBMITTER, MemberRole.TRIAGER):
             with pytest.raises(Forbidden):
                 removal.preview(c, only(role, mine), MINE)
 
