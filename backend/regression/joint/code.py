@@ -39,6 +39,7 @@ class CodeChanges:
         """A session proved that the code changed: once, or at several commits that it has between its ends."""
         rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
+        listed = self.without_rests(inquiry, change, listed)
         code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
         for part in self.by_onset(code, rows, inquiry):
@@ -92,6 +93,19 @@ class CodeChanges:
             replace(code, listed=mine, change=np.where(code.listed & ~mine, 0.0, code.change), place=place, shown={})
             for place, mine in parts
         ]
+
+    def without_rests(self, inquiry: Inquiry, change: Floats, listed: Bools) -> Bools:
+        """Without the benchmarks of which a session shows no more than what the size of a known change left over."""
+        rests = np.zeros(self.state.size, dtype=bool)
+        for known in self.state.codes:
+            if not known.drift and inquiry.testbed in known.shown and inquiry.base < known.place.commit <= inquiry.head:
+                rests |= known.listed & (np.abs(change) < LEFT_OVER * np.abs(known.change))
+        rests &= np.abs(change) < self.state.smallest
+        own = listed & ~np.isin(
+            self.state.benchmark,
+            np.setdiff1d(self.state.benchmark[listed & rests], self.state.benchmark[listed & ~rests]),
+        )
+        return own if (own & self.state.shown).any() else listed
 
     def moved_by_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> tuple[Bools, float]:
         """The series that a proved change moved, and its direction."""
