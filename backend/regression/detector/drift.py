@@ -27,7 +27,7 @@ GRAIN, TRIM = 8, 1
 """Runs that become one mean, and how many of them are left out at either end."""
 FEWEST, EVERY = 16, 20
 """A line needs so many means, and is drawn again after so many runs."""
-CHANCE = 3e-5
+CHANCE = 1e-5
 """A line may rise by chance so often, at the usual `drift_z`; more standard errors make it as much rarer."""
 
 

@@ -32,7 +32,7 @@ SEEN = 3
 LONG_HELD = 80
 """A level that has held for so many runs is no mode that comes and goes: leaving it is always told."""
 FEW, MANY = 8, 32
-LEAST_SHARE, MOST_SHARE = 0.75, 1.1
+LEAST_SHARE, MOST_SHARE = 0.8, 1.1
 """A worsening that shows within few runs must bring the first share of the evidence, one that takes many the other:
 what is faint may be the misfit of the model, added up, and is hard to place."""
 CORRELATED = 0.3

@@ -58,7 +58,7 @@ def told_worse(x, policy=POLICY):
 
 @pytest.mark.parametrize(
     ("length", "share"),
-    [(3, 0.75), (8, 0.75), (20, 0.925), (32, 1.1), (300, 1.1)],
+    [(3, 0.8), (8, 0.8), (20, 0.95), (32, 1.1), (300, 1.1)],
 )
 def test_few_loud_runs_need_less_evidence_than_many_faint_ones(length, share):
     uncorrelated = fit(np.tile([0.01, -0.01], 200), NONE, 0.0, NOISE)
