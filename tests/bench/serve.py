@@ -71,6 +71,7 @@ def floor(database_url: str, directory: Path) -> FastAPI:
     """What a delivery costs where it is parsed and stored, and nothing else."""
     app = floor_service.floor(database_url)
     app.state.hub = Quiet()
+    app.state.lanes = Lanes(unhurried(database_url, directory))
     return app
 
 

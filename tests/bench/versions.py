@@ -82,7 +82,14 @@ AND application_name = 'tidemark'
 
 def cpu_ms(pid: int) -> float:
     """CPU that a process has used, all its threads together."""
-    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+    return sum(map(_spent_ns, Path(f"/proc/{pid}/task").glob("*/schedstat"))) / 1e6
+
+
+def _spent_ns(task: Path) -> int:
+    try:
+        return int(task.read_text().split()[0])
+    except OSError:  # it has just ended
+        return 0
 
 
 @contextmanager
