@@ -15,6 +15,7 @@ from backend.services.base.principal import Scope
 from backend.services.board import board as boards
 from backend.services.board.model import BoardQuery, Summary
 from backend.services.queue import dispatch
+from backend.services.queue import view as queue_view
 from backend.services.reports import overview
 from backend.services.reports.facets import FACETS
 from backend.services.reports.overview import Canary, ListedWorker, WorkerState
@@ -75,7 +76,7 @@ def workers_page(visit: Visiting) -> Response:
     listed = overview.load_workers(visit.c, now=visit.now, of=of)
     asked = visit.here.get("testbed")
     project = visit.project()
-    queue = overview.queue(visit.c, testbed=asked or None, now=visit.now)
+    queue = queue_view.queue(visit.c, testbed=asked or None, now=visit.now)
     shown = [worker for worker in listed.workers if not asked or worker.testbed == asked]
     return visit.page(
         "workers.html",

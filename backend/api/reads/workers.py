@@ -13,8 +13,10 @@ from backend.api.responses import Json
 from backend.api.shapes import PLAIN
 from backend.services.base.confine import check_worker, visible_projects
 from backend.services.queue import dispatch
+from backend.services.queue import view as queue_view
+from backend.services.queue.view import Queue
 from backend.services.reports import overview
-from backend.services.reports.overview import ListedWorker, Project, Queue, SilentTestbed, WorkerDetail
+from backend.services.reports.overview import ListedWorker, Project, SilentTestbed, WorkerDetail
 from backend.services.triage.views import Page
 
 router = APIRouter(tags=["workers"])
@@ -46,7 +48,9 @@ def queue(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Any:
     """How many runs are in each state, what is at work, what waits and why."""
-    return Json(overview.queue(c, project=project, testbed=testbed, limit=limit, now=now, live_s=config.worker_live_s))
+    return Json(
+        queue_view.queue(c, project=project, testbed=testbed, limit=limit, now=now, live_s=config.worker_live_s)
+    )
 
 
 @router.get("/workers", response_model=None, responses=answer(WorkerList, "Every worker"))

@@ -15,8 +15,8 @@ from backend.contract import variant_key
 from backend.regression.compare import CONFIDENCE
 from backend.regression.policy import PolicyBook
 from backend.services.policy.resolve import policy_book
+from backend.services.queue import view as queue_view
 from backend.services.regressions import ledger
-from backend.services.reports import overview
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
 from backend.services.runs.steadiness import Steadiness, steadiness
 from backend.store.base import commits as commit_store
@@ -288,7 +288,7 @@ def _waiting(c: Connection, project: ProjectRow, runs: Iterable[CommitRun]) -> t
     open_runs = [run for run in runs if run.state in OPEN_STATES]
     if not open_runs:
         return ()
-    known = {item.run_id: item.done_in_s for item in overview.queue(c, project=project.slug, limit=500).items}
+    known = {item.run_id: item.done_in_s for item in queue_view.queue(c, project=project.slug, limit=500).items}
     return tuple(Waiting(suite=run.suite, testbed=run.testbed, eta_s=known.get(run.run_id)) for run in open_runs)
 
 

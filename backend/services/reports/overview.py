@@ -1,4 +1,4 @@
-"""Across projects: the list of them, how far a new one has come, workers, the queue."""
+"""Across projects: the list of them, how far a new one has come, workers."""
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -13,25 +13,8 @@ from sqlalchemy import Connection
 from backend.services.base.errors import NotFound
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
-from backend.services.queue.view import Queue, QueueItem, queue
-from backend.services.reports.search import Hit, SearchHits, search
 from backend.store.reports import overview as store
 from backend.store.reports.overview import WorkerRow, WorkerRunRow
-
-__all__ = [
-    "Hit",
-    "ListedWorker",
-    "Queue",
-    "QueueItem",
-    "SearchHits",
-    "WorkerOverview",
-    "first_run",
-    "list_projects",
-    "load_worker",
-    "load_workers",
-    "queue",
-    "search",
-]
 
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)

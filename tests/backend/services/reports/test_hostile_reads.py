@@ -8,7 +8,8 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board import board
-from backend.services.reports import comparison, overview
+from backend.services.queue import view as queue_view
+from backend.services.reports import comparison, overview, search
 from backend.services.reports.history import SeriesQuery, list_series, load_points, load_series
 from backend.services.runs import view as run_view
 
@@ -38,8 +39,8 @@ hostile = pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
         lambda c, t: board.load_board(c, board.BoardQuery(project=PROJECT, suites=(t,))),
         lambda c, t: list_series(c, SeriesQuery(project=PROJECT, text=t)),
         lambda c, t: list_series(c, SeriesQuery(project=PROJECT, suite=t, benchmark=t, metric=t)),
-        lambda c, t: overview.search(c, t, PROJECT),
-        lambda c, t: overview.queue(c, testbed=t),
+        lambda c, t: search.search(c, t, PROJECT),
+        lambda c, t: queue_view.queue(c, testbed=t),
     ],
 )
 def test_filters_take_any_text_literally(history: Any, read: Callable[[Connection, str], object], text: str) -> None:

@@ -8,16 +8,15 @@ import pytest
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board.jsonable import dump
+from backend.services.queue.view import queue
 from backend.services.reports.overview import (
     WorkerState,
     first_run,
     list_projects,
     load_worker,
     load_workers,
-    queue,
-    search,
 )
-from backend.services.reports.search import HitKind
+from backend.services.reports.search import HitKind, search
 
 PROJECT = "northsea/loom"
 NOW = datetime(2026, 11, 2, 15, tzinfo=UTC)
