@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -57,12 +56,11 @@ def add(
     """Make a rule. The Apprise address is read from the first line of the standard input: it holds secrets."""
     from tidemark.connected import notifying, remote
 
-    wanted = {
-        "name": name, "suites": suite, "causes": cause, "states": state, "owners": owner, "min_change": min_change,
-        "digest": digest, "time_zone": time_zone, **_hours(quiet),
-    }  # fmt: skip
-    given = _given(wanted) | {"address": _asked_address()}
-    made = notifying.add(remote.service(url, token), project, given)
+    given = _given(
+        quiet, name=name, suites=suite, causes=cause, states=state, owners=owner, min_change=min_change,
+        digest=digest, time_zone=time_zone,
+    )  # fmt: skip
+    made = notifying.add(remote.service(url, token), project, given | {"address": _asked_address()})
     say(f"rule {made['id']}: {made['name']} to {made['address']}")
 
 
@@ -86,11 +84,12 @@ def change(
     """Change what is named of a rule. The word none takes suites, owners, digest or quiet hours away."""
     from tidemark.connected import notifying, remote
 
-    wanted = {
-        "name": name, "suites": suite, "causes": cause, "states": state, "owners": owner, "min_change": min_change,
-        "digest": digest, "time_zone": time_zone, **_hours(quiet),
-    }  # fmt: skip
-    given = _given(wanted) | ({"address": _asked_address()} if address else {})
+    given = _given(
+        quiet, name=name, suites=suite, causes=cause, states=state, owners=owner, min_change=min_change,
+        digest=digest, time_zone=time_zone,
+    )  # fmt: skip
+    if address:
+        given["address"] = _asked_address()
     if not given:
         raise Refusal("nothing to change: name at least one option, such as --min-change 0.1")
     made = notifying.change(remote.service(url, token), project, rule, given)
@@ -106,9 +105,9 @@ def _hours(quiet: str | None) -> dict[str, str | None]:
     return {"quiet_from": begins, "quiet_until": ends}
 
 
-def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _given(quiet: str | None, **options: Any) -> dict[str, Any]:
     """The options that were given, with `none` as the service writes it: no text, or an empty list."""
-    said = {key: value for key, value in wanted.items() if value not in (None, [])}
+    said = {key: value for key, value in (options | _hours(quiet)).items() if value not in (None, [])}
     return {key: None if value == NONE else [] if value == [NONE] else value for key, value in said.items()}
 
 

@@ -56,33 +56,42 @@ def submit(
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
 
 
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE…", help="Result files, or directories of them; - is standard input.")
+]
+Project = Annotated[str, typer.Option(help="The project they belong to, e.g. owner/name.")]
+Format = Annotated[str | None, typer.Option("--format", help="Their format; told from the content when not named.")]
+Testbed = Annotated[str | None, typer.Option(help="The hardware class, for files that name none.")]
+Suite = Annotated[str | None, typer.Option(help="The suite (default: the file's, else the format's name).")]
+Commit = Annotated[str | None, typer.Option(help="The full commit id, for files that name none.")]
+Branch = Annotated[str | None, typer.Option(help="The branch, for files that name none.")]
+At = Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")]
+Directions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=WAY", help="lower or higher is better; NAME, of a metric or benchmark, may hold * and ?."
+    ),
+]
+Columns = Annotated[list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")]
+Variant = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="A parameter that every result gets, e.g. model=llama-8b."),
+]
+
+
 @app.command("import")
 def import_files(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Result files, or directories of them; - is standard input.")
-    ],
-    project: Annotated[str, typer.Option(help="The project they belong to, e.g. owner/name.")],
-    format_name: Annotated[
-        str | None, typer.Option("--format", help="Their format; told from the content when not named.")
-    ] = None,
-    testbed: Annotated[str | None, typer.Option(help="The hardware class, for files that name none.")] = None,
-    suite: Annotated[str | None, typer.Option(help="The suite (default: the file's, else the format's name).")] = None,
-    commit: Annotated[str | None, typer.Option(help="The full commit id, for files that name none.")] = None,
-    branch: Annotated[str | None, typer.Option(help="The branch, for files that name none.")] = None,
-    at: Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")] = None,
-    direction: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WAY", help="lower or higher is better; NAME, of a metric or benchmark, may hold * and ?."
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")
-    ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter that every result gets, e.g. model=llama-8b."),
-    ] = None,
+    files: Files,
+    project: Project,
+    format_name: Format = None,
+    testbed: Testbed = None,
+    suite: Suite = None,
+    commit: Commit = None,
+    branch: Branch = None,
+    at: At = None,
+    direction: Directions = None,
+    column: Columns = None,
+    variant: Variant = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
     url: Url = None,
     token: Token = None,

@@ -57,7 +57,6 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)
     ).items
     face = face_of(detail)
-    figure, label = trend(visit, it, face)
     bisected = bisection_of_regression(visit.c, it.id)
     gates = [each for each in detail.affected if each.role == "gate"]
     sentence = merged_sentence(it, detail.events) or sentence_of(it, detail.affected)
@@ -70,15 +69,10 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         it=it,
         sentence=sentence,
         facts=facts(detail, face, visit.now),
-        figure=figure,
-        trend_label=label,
-        face=face,
-        lead_name=f"{face.benchmark} {face.variant.replace(',', ', ')}".strip() if face else name_of(it),
-        series_href=link(f"/series/{face.series_id}", commit=it.commit) if face else None,
+        **series_on_show(visit, it, face),
         evidence=detail.evidence,
         gained=gained(detail.traded_for),
         cause_title=cause_title(it),
-        sustained_runs=sustained_runs(visit, it, face),
         commits=commits_of(detail, it, bisected),
         bisection_says=None if bisected is None else bisection_says(bisected),
         commits_note=commits_note(it),
@@ -103,6 +97,19 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
         suggested=it.first_bad.author if it.first_bad is not None and not it.owner and it.state in OPEN else None,
         **neighbours(it.id, [each.id for each in open_ones]),
     )
+
+
+def series_on_show(visit: Visit, it: Regression, face: AffectedSeries | None) -> dict[str, Any]:
+    """The series that stands for all that are affected: its name, its page, its trend around the onset."""
+    figure, label = trend(visit, it, face)
+    return {
+        "face": face,
+        "figure": figure,
+        "trend_label": label,
+        "lead_name": f"{face.benchmark} {face.variant.replace(',', ', ')}".strip() if face else name_of(it),
+        "series_href": link(f"/series/{face.series_id}", commit=it.commit) if face else None,
+        "sustained_runs": sustained_runs(visit, it, face),
+    }
 
 
 def before_and_after(visit: Visit, it: Regression) -> dict[str, Any]:
