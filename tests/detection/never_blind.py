@@ -74,6 +74,20 @@ def answer(past):
     return "said" if said or cannot_judge(detector) else "silent"
 
 
+def later(past):
+    """Of a past that was silent: what is said at last, and after how many commits; nothing within 40: `silent`."""
+    detector = Detector(assumed_noise=POLICY.prior_noise)
+    places = np.arange(len(past.x))
+    detector.feed(past.x[: past.at], places[: past.at], POLICY)
+    for end in range(past.at, len(past.x)):
+        found = detector.feed(past.x[end : end + 1], places[end : end + 1], POLICY)
+        if any((change.told or change.known) and change.size > 0 for change in found):
+            return f"told after {end + 1 - past.at}"
+        if cannot_judge(detector):
+            return f"said after {end + 1 - past.at}"
+    return "silent"
+
+
 def cannot_judge(detector):
     """What the verdict says of a quiet run."""
     return not detector.settled(POLICY) or is_unsteady(detector.model, POLICY)
@@ -92,11 +106,11 @@ def main(argv=None):
         word = answer(past)
         count[word] += 1
         if word == "silent":
-            silent.append(past.name)
+            silent.append(f"{past.name}: {later(past)}")
     total = sum(count.values())
     print(f"| pasts | told | said | silent |\n|---|---|---|---|\n| {total} ", end="")
     print("".join(f"| {count[word]} ({100 * count[word] / total:.2f} %) " for word in ("told", "said", "silent")) + "|")
-    print(*silent)
+    print(*silent, sep="\n")
     return 1 if silent else 0
 
 
