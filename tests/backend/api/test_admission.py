@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from backend.api.admission import AGAIN_S, Lane
+from tests.loops import in_a_loop_of_its_own
 
 
 def test_each_part_of_a_long_answer_is_made_in_a_place_and_none_is_held_while_it_is_read() -> None:
@@ -21,7 +22,7 @@ def test_each_part_of_a_long_answer_is_made_in_a_place_and_none_is_held_while_it
         async with asyncio.timeout(5), lane.place():
             pass
 
-    asyncio.run(read())
+    in_a_loop_of_its_own(read())
 
 
 def test_a_long_answer_waits_where_no_more_requests_may_wait() -> None:
@@ -35,4 +36,4 @@ def test_a_long_answer_waits_where_no_more_requests_may_wait() -> None:
         async with asyncio.timeout(60 * AGAIN_S):
             assert await following == b"one"
 
-    asyncio.run(read())
+    in_a_loop_of_its_own(read())

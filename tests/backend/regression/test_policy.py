@@ -74,7 +74,7 @@ def test_a_wrong_policy_is_refused_with_the_field_and_what_is_accepted(table, me
 
 def test_more_points_a_week_ask_for_more_evidence():
     base = Policy()
-    assert base.for_load(1000) is base
+    assert base.for_load(1000) == base
     assert base.for_load(1e6).evidence_regression > base.for_load(1e5).evidence_regression > base.evidence_regression
     assert base.with_values(false_alarms_per_week=100.0).for_load(1e5).evidence_regression == base.evidence_regression
 
