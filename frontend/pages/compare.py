@@ -93,7 +93,7 @@ def chosen(visit: Visit) -> Chosen:
 
 def told(result: CommitComparison, *, only: bool) -> list[ComparisonRow]:
     """The rows to show. With `only`, those are left out that no gate watches and too few processes measured."""
-    return [row for row in result.rows if not only or row.role == "gate" or row.verdict != "insufficient"]
+    return [row for row in result.rows if not only or row.judged or row.verdict != "insufficient"]
 
 
 @router.get("/compare")
@@ -177,8 +177,9 @@ def short(side: service.ComparisonSide) -> str:
 
 def sentence_of(result: CommitComparison) -> Markup:
     """The answer with counts."""
-    slower = [row for row in result.rows if row.verdict == "regression" and row.role == "gate"]
-    faster = [row for row in result.rows if row.verdict == "improvement" and row.role == "gate"]
+    moved = [row for row in result.rows if row.moved]
+    slower = [row for row in moved if row.verdict == "regression"]
+    faster = [row for row in moved if row.verdict == "improvement"]
     parts = []
     if slower:
         parts.append(
@@ -212,6 +213,8 @@ def sentence_of(result: CommitComparison) -> Markup:
             found,
             f"; {settled}" if settled else "",
         )
+    if not parts and overall.undecided:
+        return html("No difference between {} and {} could be told{}.", short(result.head), short(result.base), tail)
     if not parts:
         return html("{} costs the same as {}{}.", short(result.head), short(result.base), tail)
     return html("{} against {}: {}{}.", short(result.head), short(result.base), joined(parts, " and "), tail)
@@ -241,22 +244,25 @@ def paid_with(key: str, row: ComparisonRow) -> str:
 def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] = ()) -> ShownMetric:
     word = change_word(row.unit, row.direction, row.change)
     words = word if row.verdict in ("regression", "improvement") else row.verdict
+    look, kind = VERDICTS[row.verdict], row.verdict
+    if words == word and not row.judged:
+        words, look, kind = f"{word}, not judged", ("n", look[1]), ""
     note = ""
     if row.traded_for:
         note = f"weigh against {', '.join(paid_with(key, row) for key in row.traded_for)}"
     elif row.verdict == "insufficient" and row.needed_runs:
         note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
     glyph = "▼" if row.change > 0 else "▲"
-    css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(row.verdict, "mut")
+    css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(kind, "mut")
     return ShownMetric(
         row=row,
         name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
         echoes=tuple(each.metric for each in echoes),
-        look=VERDICTS[row.verdict],
+        look=look,
         words=words,
         change=html('<span class="{}">{} {}</span>', css, glyph, numbers.percent(row.change)),
         interval=numbers.interval(row.low, row.high),
-        forest=forest(row, gate, word, row.verdict),
+        forest=forest(row, gate, word, kind),
         note=note,
     )
 
@@ -278,8 +284,8 @@ def milliseconds(phases: Sequence[PhaseDifference]) -> list[PhaseDifference]:
 
 
 def phase_panels(result: CommitComparison) -> list[tuple[str, Markup]]:
-    """Phases of the variants that changed most."""
-    changed = [(row.benchmark, row.variant_key) for row in result.rows if row.verdict in ("regression", "improvement")]
+    """Phases of the variants that changed most: those of a gate that moved, because a slow machine lengthens all."""
+    changed = [(row.benchmark, row.variant_key) for row in result.rows if row.moved]
     by_variant: dict[tuple[str, str], list[PhaseDifference]] = {}
     for each in milliseconds(result.phases):
         by_variant.setdefault((each.benchmark, each.variant_key), []).append(each)
@@ -294,7 +300,7 @@ def phase_panels(result: CommitComparison) -> list[tuple[str, Markup]]:
 
 def kernel_panels(visit: Visit, result: CommitComparison) -> list[KernelPanel]:
     """Kernels of the variants that changed most, where both sides were profiled."""
-    changed = [row for row in result.rows if row.verdict in ("regression", "improvement")]
+    changed = [row for row in result.rows if row.moved]
     panels: list[KernelPanel] = []
     variants = [(row.suite, row.benchmark, row.variant_key, row.preset) for row in changed]
     for suite, *names in list(dict.fromkeys(variants))[: 2 * PHASE_PANELS]:
@@ -321,10 +327,11 @@ def markdown(result: CommitComparison) -> str:
         "| variant | metric | base | head | change of cost | verdict |",
         "|---|---|---:|---:|---:|---|",
     ]
-    for row, echoes in with_echoes([row for row in result.rows if row.verdict != "unchanged"]):
+    for row, echoes in with_echoes([row for row in told(result, only=True) if row.verdict != "unchanged"]):
         name = f"{row.benchmark} {row.variant_key}".strip().replace("|", "\\|")
         values = f"{numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)}"
         metrics = ", ".join([row.metric, *(each.metric for each in echoes)])
         sign = "▼" if row.change > 0 else "▲"
-        lines.append(f"| {name} | {metrics} | {values} | {sign} {numbers.percent(row.change)} | {row.verdict} |")
+        verdict = row.verdict if row.judged else "not judged"
+        lines.append(f"| {name} | {metrics} | {values} | {sign} {numbers.percent(row.change)} | {verdict} |")
     return "\n".join(lines)

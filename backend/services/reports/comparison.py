@@ -67,6 +67,16 @@ class ComparisonRow:
     traded_for: tuple[str, ...]
     series_id: int  # of the head
 
+    @property
+    def judged(self) -> bool:
+        """Whether it is a gate; every other metric is shown, and a change of it alone says nothing of the code."""
+        return self.role == Role.GATE.value
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is a gate that got worse or better."""
+        return self.judged and self.verdict in (Verdict.REGRESSION.value, Verdict.IMPROVEMENT.value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteMean:
@@ -327,9 +337,10 @@ _ORDER = {
 }
 
 
-def _worst_first(row: ComparisonRow) -> tuple[int, bool, float]:
-    """Verdicts before doubts before silence; within them gates before the rest, larger changes first."""
-    return _ORDER[row.verdict], row.role != Role.GATE.value, -abs(row.change)
+def _worst_first(row: ComparisonRow) -> tuple[bool, int, bool, float]:
+    """Gates that moved or are in doubt; then verdicts before doubts before silence, larger changes first."""
+    speaks = row.judged and row.verdict != Verdict.UNCHANGED.value
+    return not speaks, _ORDER[row.verdict], not row.judged, -abs(row.change)
 
 
 def _suite_means(
