@@ -1,4 +1,4 @@
-"""A GPU in name only: tensors of device `cuda` without storage, on torch's CPU build.
+"""A GPU in name only: tensors of device `cuda` without storage, on any build of torch.
 
 Shapes, types and devices are followed through every operation, so that code which mixes devices, asks a kernel for a
 type that it has not, or reads a result on the host is found where there is no GPU. Nothing is computed: what is read
@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
 CUDA, META = 1, 14
 """Of `c10::DeviceType`."""
 
@@ -157,7 +159,7 @@ def _fitted(node: Any, gradient: torch.Tensor | None, wanted: Any) -> torch.Tens
 
 @contextlib.contextmanager
 def _a_guard_for_cuda() -> Iterator[None]:
-    """Autograd asks each device for its guard, and this build has none for CUDA: that of `meta`, which does nothing."""
+    """Autograd asks each device for its guard, and a CPU build has none for CUDA: that of `meta`, which does nothing."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * (META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     before, guards[CUDA] = guards[CUDA], guards[META]
@@ -199,6 +201,12 @@ def _captured(function: Any, sample: Any) -> Any:
     return replayed
 
 
+def _plain_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Attention operation by operation: a build with CUDA asks the driver which of its kernels would take the call."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return ATTENTION(*args, **kwargs)
+
+
 class _Graph:
     """A graph whose capture runs what it captures; nothing is left to replay."""
 
@@ -232,6 +240,7 @@ def fake_gpu(monkeypatch: Any) -> Iterator[HostReads]:
         # A module moves its parameters by swapping, and torch refuses where a weak reference is left, as fakes leave.
         patch.setattr(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ()))
         # What would be compiled or captured runs as it is written.
+        patch.setattr(torch.nn.functional, "scaled_dot_product_attention", _plain_attention)
         patch.setattr(torch.cuda, "make_graphed_callables", _captured)
         patch.setattr(torch.cuda, "CUDAGraph", _Graph)
         patch.setattr(torch.cuda, "graph", contextlib.nullcontext)
