@@ -159,7 +159,7 @@ def _fitted(node: Any, gradient: torch.Tensor | None, wanted: Any) -> torch.Tens
 
 @contextlib.contextmanager
 def _a_guard_for_cuda() -> Iterator[None]:
-    """Autograd asks each device for its guard, and a CPU build has none for CUDA: that of `meta`, which does nothing."""
+    """Autograd asks each device for its guard, and a CPU build has none for CUDA: that of `meta` does nothing."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * (META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     before, guards[CUDA] = guards[CUDA], guards[META]
