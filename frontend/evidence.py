@@ -18,9 +18,8 @@ from frontend.figures.roofline import Dot, ceiling_words, roofline_figure, said
 from frontend.figures.small import share_bar
 from frontend.markup import EMPTY
 from frontend.render import script_json
-from frontend.words import plural
+from frontend.words import OVER_YARDSTICK, plural
 
-OVER_YARDSTICK = "_over_yardstick"
 SMALLEST_SHOWN = 0.0005  # a smaller change of memory is none
 
 

@@ -212,7 +212,12 @@ def day(moment: datetime) -> str:
 def stamp(moment: datetime) -> str:
     """18 Nov 11:20, in UTC; the page turns it into the reader's zone."""
     utc = moment.astimezone(UTC)
-    return f"{day(utc)} {utc.hour:02}:{utc.minute:02}"
+    return f"{day(utc)} {clock(utc)}"
+
+
+def clock(moment: datetime) -> str:
+    """11:20."""
+    return f"{moment.hour:02}:{moment.minute:02}"
 
 
 def exact_stamp(moment: datetime) -> str:

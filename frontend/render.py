@@ -62,11 +62,13 @@ def plain(text: object) -> Markup:
 
 
 def when(moment: datetime | None, form: str = "stamp", now: datetime | None = None) -> Markup:
-    """A `<time>`: an age or a date in UTC as rendered; scripts keep ages fresh and put dates into the reader's zone."""
+    """A `<time>`: an `age`, or a `stamp`, a `day` or a `clock` in UTC as rendered; scripts keep ages fresh and put the
+    others into the reader's zone."""
     if moment is None:
         return DASH
-    text = numbers.age(moment, now or datetime.now(UTC)) if form == "age" else numbers.stamp(moment)
     utc = moment.astimezone(UTC)
+    written = {"day": numbers.day, "clock": numbers.clock, "stamp": numbers.stamp}
+    text = numbers.age(moment, now or datetime.now(UTC)) if form == "age" else written[form](utc)
     return html(
         '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{}" data-form="{}">{}</time>',
         utc,
@@ -147,6 +149,7 @@ def environment() -> Environment:
         "interval": numbers.interval,
         "before_and_after": numbers.before_and_after,
         "plural": words.plural,
+        "metric_note": words.metric_note,
         "look": words.LOOKS,
         "tag": tag,
         "worse_word": worse_word,

@@ -101,3 +101,14 @@ PHASES: dict[str, tuple[str, str]] = {
 def plural(number: int, one: str, many: str | None = None) -> str:
     """1 run, 3 runs."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+OVER_YARDSTICK = "_over_yardstick"
+
+
+def metric_note(metric: str) -> str:
+    """What a metric is, where its name alone does not tell."""
+    if metric.endswith(OVER_YARDSTICK):
+        measured = metric.removesuffix(OVER_YARDSTICK).replace("_", " ")
+        return f"{metric}: time of a {measured}, divided by that of a fixed workload timed beside it; it has no unit."
+    return ""

@@ -37,6 +37,8 @@ from frontend.markup import made_by_template
 from frontend.render import cell_escape, when
 from frontend.words import LOOKS, SLOWER_NOW, plural
 
+LEVEL_LETTERS = 6  # of a suite's name that a phone's column holds level
+
 
 def grid_html(
     board: Board, sheet: Sheet, layout: Layout, here: Here, now: datetime, repository_url: str | None
@@ -44,7 +46,8 @@ def grid_html(
     """The whole `<table>`."""
     width, heads = layout.width, heads_of(board.columns, layout, _metrics(sheet, layout))
     figures = " figures" if layout.mode is not CellMode.VERDICT else ""
-    css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}{figures}"
+    upright = " upright" if max((len(group.name) for group in layout.groups), default=0) > LEVEL_LETTERS else ""
+    css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}{figures}{upright}"
     columns = "".join(
         f'<col class="w-full" style="width:var(--{name})">'
         for name in ("sha", "msg", "who", "age", *(("pr",) if layout.pull_requests else ()))
@@ -98,7 +101,7 @@ def _head(board: Board, sheet: Sheet, layout: Layout, heads: ColumnHeads, here: 
         if group.folded:
             opened = cell_escape(here(open=[*others, group.name]))
             first.append(
-                f'<th class="roll wide g1" scope="col" rowspan="{above}" title="{name}"><span class="only-s">{name}</span></th>'
+                f'<th class="roll wide g1" scope="col" rowspan="{above}" title="{name}"><span class="named">{name}</span></th>'
             )
             last.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
@@ -106,7 +109,7 @@ def _head(board: Board, sheet: Sheet, layout: Layout, heads: ColumnHeads, here: 
             )
             continue
         first.append(_suite_head(group, bad, here, others))
-        first.append(f'<th class="roll" scope="col" data-k="suite:{name}">{name}</th>')
+        first.append(f'<th class="roll" scope="col" data-k="suite:{name}"><span class="named">{name}</span></th>')
         for span in heads.benchmarks[group.name]:
             second.append(_level(span, edges.get(span.columns[0], ""), board.columns[span.columns[0]].benchmark))
             last += [
@@ -136,7 +139,7 @@ def _suite_head(group: ColumnGroup, bad: int, here: Here, others: Sequence[str])
 
 
 def _level(span: HeadSpan, edge: str, title: str) -> str:
-    if not span.told:
+    if not span.told or not span.name:  # a suite that has not measured anything has no benchmark yet
         return f'<td class="vc{edge}" colspan="{len(span.columns)}"></td>'
     name = cell_escape(span.name)
     return f'<th class="vc{edge}" colspan="{len(span.columns)}" scope="colgroup"><span title="{cell_escape(title)}">{name}</span></th>'

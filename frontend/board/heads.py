@@ -15,6 +15,7 @@ MOST_LEVELS = 2
 LEVEL_PX, SUITE_PX, UPRIGHT_PX = 6.4, 8.4, 6.8  # of a letter in each size of type, as wide as usual fonts have them
 PADDING_PX = 10
 LEAST_CELL_PX = {"many": 32, "mid": 48, "few": 140}
+NOT_YET = "not measured yet"
 ONE_LINE, LEAST_LETTERS = 20, 6  # an upright name of more letters than a line has takes two
 
 
@@ -59,7 +60,7 @@ def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, st
             for index in span.columns:
                 rest = " ".join(part for part in columns[index].parts[len(lifted) :] if part)
                 above = [group.name if not suite_fits else "", span.name if not span.told else ""]
-                own = rest or _measures(columns[index], metrics.get(index)) or span.name
+                own = rest or _measures(columns[index], metrics.get(index)) or span.name or NOT_YET
                 names[index] = " ".join(dict.fromkeys(part for part in (*above, own) if part))
     used = [tuple(spans) for spans in levels if any(span.told for span in spans)]
     return ColumnHeads(benchmarks, tuple(used), names, _height(names.values()))

@@ -7,7 +7,7 @@ beside it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
@@ -16,6 +16,13 @@ from frontend.markup import EMPTY, html
 WIDTH, HEIGHT = 1000.0, 100.0
 LABEL_HEIGHT = 17.0  # percent of a strip of usual height
 LEAST_SPAN = 0.06  # of performance either way: a flat line is not blown up to look like a storm
+DAY = timedelta(days=1)
+EPOCH = datetime(2001, 1, 1, tzinfo=UTC)  # a Monday: steps of a week begin with it
+TICK_STEPS = (
+    timedelta(minutes=10), timedelta(hours=1), timedelta(hours=3), timedelta(hours=6), timedelta(hours=12),
+    DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 182 * DAY, 364 * DAY, 1820 * DAY,
+)  # fmt: skip
+MOST_TIMES, ENDS_NAMED = 7, 12.0
 CASE_POINTS = 16
 CASE_SCALE = 0.25
 
@@ -70,6 +77,23 @@ def place_of(moment: datetime, at: Sequence[datetime]) -> float | None:
         return None
     length = (at[-1] - at[0]).total_seconds()
     return round((moment - at[0]).total_seconds() / length * 100, 2) if length else 50.0
+
+
+def time_ticks(at: Sequence[datetime]) -> list[tuple[float, datetime, str]]:
+    """Round moments of UTC between the ends of the time axis: (place in percent, moment, "day" or "clock"). None is
+    near an end, where the ends themselves are named."""
+    if len(at) < 2:
+        return []
+    length = at[-1] - at[0]
+    step = next((each for each in TICK_STEPS if length <= MOST_TIMES * each), TICK_STEPS[-1])
+    since_epoch = (at[0].astimezone(UTC) - EPOCH) // step + 1
+    found, moment, form = [], EPOCH + since_epoch * step, "day" if step >= DAY else "clock"
+    while moment < at[-1]:
+        left = place_of(moment, at)
+        if left is not None and ENDS_NAMED <= left <= 100 - ENDS_NAMED:
+            found.append((left, moment, form))
+        moment += step
+    return found
 
 
 def line_path(points: Sequence[float | None], x: Sequence[float], scale: Scale) -> str:

@@ -25,6 +25,8 @@ GREY, LINE, RED, CYAN, AMBER, VIOLET, BAND = (
     "--c-band",
 )
 MAX_TICKS = 9
+TOP, BOTTOM = 48, 30  # margins, in pixels
+LABEL_PX = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ def trend_figure(trend: Trend, height: int = 340) -> dict[str, Any]:
         *_raw(trend, x, factor),
         *_smoothed(trend, x, factor),
     ]
-    shapes, notes = _lines(trend, factor)
+    shapes, notes = _lines(trend, factor, height)
     return {"data": data, "layout": _layout(trend, x, unit, shapes, notes, height)}
 
 
@@ -241,23 +243,38 @@ def _settled(trend: Trend) -> list[float | None]:
 Drawn = dict[str, Any]
 
 
-def _lines(trend: Trend, factor: float) -> tuple[list[Drawn], list[Drawn]]:
+def _lines(trend: Trend, factor: float, height: int) -> tuple[list[Drawn], list[Drawn]]:
     """Shapes and labels: gate, anchor, reference, environment changes, change points with their suspect range."""
-    drawn = [*_levels(trend, factor), *map(_marker, trend.markers), *map(_step, trend.steps)]
+    drawn = [*_levels(trend, factor, height), *map(_marker, trend.markers), *map(_step, trend.steps)]
     return [shape for shapes, _ in drawn for shape in shapes], [note for _, note in drawn]
 
 
-def _levels(trend: Trend, factor: float) -> Iterator[tuple[list[Drawn], Drawn]]:
-    """Lines from edge to edge, named at their end."""
+def _levels(trend: Trend, factor: float, height: int) -> Iterator[tuple[list[Drawn], Drawn]]:
+    """Lines from edge to edge, named at their end; names that would run into each other stand apart."""
+    up = lift(trend, height)
     if trend.gate is not None:
-        yield _level("gate", trend.gate / factor, "--reg-text", "--reg-text", "dash")
+        shapes, note = _level("gate", trend.gate / factor, "--reg-text", "--reg-text", "dash")
+        yield shapes, note | {"yshift": up}
     if trend.anchor is not None:
-        yield _level("anchor", trend.anchor / factor, CYAN, "--ink-2", "dot")
+        shapes, note = _level("anchor", trend.anchor / factor, CYAN, "--ink-2", "dot")
+        yield shapes, note | {"yshift": -up}
     if trend.reference is not None:
         value, name = trend.reference
         shapes, note = _level(html.escape(name), value / factor, "--accent", "--accent", "longdash")
         # At the other end than gate and anchor, which may lie on the same level.
         yield shapes, note | {"x": 0, "yanchor": "bottom", "yshift": 1}
+
+
+def lift(trend: Trend, height: int) -> float:
+    """By how many pixels the gate's name is moved up, and the anchor's down; below 0 the other way round."""
+    if trend.gate is None or trend.anchor is None:
+        return 0.0
+    drawn = [*trend.value, *trend.band_low, *trend.band_high, *trend.low, *trend.high]
+    known = [each for each in drawn if each is not None]
+    span = (max(known) - min(known)) * 1.1 if known else 0.0
+    distance = (trend.gate - trend.anchor) / span * (height - TOP - BOTTOM) if span else 0.0
+    missing = max(0.0, LABEL_PX - abs(distance)) / 2
+    return round(missing if distance >= 0 else -missing, 1)
 
 
 def _level(name: str, y: float, colour: str, ink: str, dash: str) -> tuple[list[Drawn], Drawn]:
@@ -332,7 +349,7 @@ def _layout(
     title = numbers.unit_text(unit) if unit not in numbers.UNITLESS else ""
     return {
         "height": height,
-        "margin": {"l": 54, "r": 96, "t": 48, "b": 30},
+        "margin": {"l": 54, "r": 96, "t": TOP, "b": BOTTOM},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",

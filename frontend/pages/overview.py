@@ -3,29 +3,29 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
+from backend.services.base.scope import RANGES
 from backend.services.joint.status import joint_status
 from backend.services.reports.trend_grid import Mean
-from backend.services.reports.trend_strips import Onset, Strip
 from backend.services.reports.trends import TrendQuery, Trends, load_trends
 from backend.services.triage import views as service
 from backend.services.triage.views import Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import FacetBar, chosen_facets, facet_bar
-from frontend.figures.strips import band_path, line_path, place_of, places, scale_of, trend
+from frontend.figures.strips import place_of, time_ticks, trend
 from frontend.first_run import first_run_page
 from frontend.frame import Visit, Visiting
 from frontend.links import Here
 from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
+from frontend.pages.overview_strips import data_of, drawn, environments
 from frontend.pages.regressions import interval_of, name_of, passing, pictures_of, suspects
 from frontend.regression_groups import began, onset_of
-from frontend.render import change_mark, script_json
+from frontend.render import change_mark
 from frontend.words import plural
 
 router = APIRouter(include_in_schema=False)
@@ -35,8 +35,6 @@ ONSETS = 8  # shown of those that nobody has taken; the others are a click away
 RECENT = timedelta(days=7)
 CERTAIN = 0.01  # a mean has to be at least so much worse before it is called so
 COVERED = 0.8  # of the variants compared: with fewer a mean speaks of a part
-LABEL_EDGES, LABEL_LETTER = 1.0, 0.85  # percent of the axis, on a usual screen
-LABELS_END = 92.0  # percent of the axis: from here on a label stands left of its mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +50,8 @@ class Tile:
     coverage: str
     partial: bool
     spark: Markup
+    shares: tuple[tuple[str, int], ...] = ()
+    """How many are worse, the same, better: the counts as one bar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,40 +75,6 @@ class CaseGroup:
     cases: list[OpenCase]
     more: int = 0
     folded: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnsetFlag:
-    """The label of an onset of a strip, or of several that stand too close for a label each; places in percent."""
-
-    left: float
-    css: str
-    text: str
-    href: str
-    name: str
-
-    @property
-    def stands_left(self) -> bool:
-        return self.left > LABELS_END
-
-    @property
-    def span(self) -> tuple[float, float]:
-        width = LABEL_EDGES + LABEL_LETTER * len(self.text)
-        return (self.left - width, self.left) if self.stands_left else (self.left, self.left + width)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnStrip:
-    strip: Strip
-    href: str
-    ticks: list[tuple[str, float]]
-    zero: float
-    value: str
-    band: str
-    lines: list[tuple[str, str, str]]
-    """(path, class, name) of each; the mean last, above the others."""
-    flags: list[OnsetFlag]
-    gate: float | None
 
 
 @router.get("/")
@@ -137,13 +103,16 @@ def overview_page(visit: Visiting) -> Response:
         trends=trends,
         sentence=sentence(trends),
         note=note(groups),
+        waiting=mine.waiting if mine is not None else 0,
+        newest_range=newest_range(visit, query, shown) if not trends.at else None,
         tiles=tiles(trends),
         groups=groups,
         alarms=alarms,
         fixed=fixed,
         strips=[drawn(trends, strip, here) for strip in trends.strips],
         environments=environments(trends),
-        base_at=place_of(trends.base.at, trends.at) if trends.base else None,
+        base_at=place_of(trends.base.at, trends.at) if trends.base and not trends.one_commit else None,
+        times=time_ticks(trends.at),
         zoomed=here(since=None, until=None) if here.get("since") or here.get("until") else None,
         data=data_of(trends),
         joint_status=joint_status(visit.c, project, visit.now),
@@ -179,6 +148,16 @@ def bar(visit: Visit, trends: Trends, shown: str) -> FacetBar | None:
     )
 
 
+def newest_range(visit: Visit, query: TrendQuery, shown: str) -> tuple[str, str] | None:
+    """Where a range ends after the newest commit: the same length up to that commit, as (words, address)."""
+    whole = load_trends(visit.c, replace(query, range="all", since=None, until=None, base="", head=""), now=visit.now)
+    if not whole.at:
+        return None
+    length, until = RANGES.get(shown) or timedelta(days=7), whole.at[-1] + timedelta(seconds=1)
+    ends = {"since": f"{until - length:%Y-%m-%dT%H:%M:%SZ}", "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
+    return f"The {length.days or 1} d up to {numbers.day(until)}", visit.here(range=None, **ends)
+
+
 def _end_name(name: str, at: datetime, otherwise: str) -> str:
     return f"{name or otherwise} · {numbers.day(at)}"
 
@@ -195,6 +174,10 @@ def sentence(trends: Trends) -> str:
         if trends.base.name[-1:] in "dh" and trends.base.name[:1].isdigit()
         else (trends.base.name[:10] or numbers.day(trends.base.at))
     )
+    if trends.one_commit:
+        if trends.base.name:
+            return "Base and head are the same commit: there is nothing to compare."
+        return f"{plural(trends.variants, 'variant')} measured, at one commit so far: nothing to compare with yet."
     if not trends.compared:
         return f"No variant was measured both at {against} and now."
     what = f"of {plural(trends.compared, 'variant')}"
@@ -234,7 +217,16 @@ def tiles(trends: Trends) -> list[Tile]:
             None if trends.utilisation_now is None else f"{trends.utilisation_now * 100:.1f} %",
         ),
     ]
-    return [tile for tile in found if tile is not None]
+    shown = [tile for tile in found if tile is not None]
+    return [_uncompared(tile) for tile in shown] if trends.one_commit else shown
+
+
+def _uncompared(tile: Tile) -> Tile:
+    """A tile while base and head are one commit: what is known, and no comparison of it with itself."""
+    if not tile.shares:
+        return tile  # of the newest runs alone
+    value = "–" if tile.value.endswith("×") else tile.value
+    return replace(tile, value=value, change=EMPTY, interval="", counts="nothing to compare with", shares=())
 
 
 def _quantity(value: float | None, unit: str) -> str | None:
@@ -263,6 +255,7 @@ def _mean_tile(name: str, what: str, mean: Mean | None, level: str | None) -> Ti
         coverage=f"{mean.compared} of {mean.series} series at both ends",
         partial=partial,
         spark=trend(mean.line, marked=firm and (cost or 0) > 0),
+        shares=(("r", mean.slower), ("s", same), ("i", mean.faster)),
     )
 
 
@@ -359,87 +352,3 @@ def _case(found: Sequence[Regression], pictures: Mapping[int, Markup]) -> OpenCa
         series=sum(each.series for each in found),
         spark=pictures.get(lead.id, EMPTY),
     )
-
-
-# --- since when ------------------------------------------------------------------------------------------------------
-
-
-def drawn(trends: Trends, strip: Strip, here: Here) -> DrawnStrip:
-    """A strip as paths, labels and marks."""
-    mean, x = strip.mean, places(trends.at)
-    scale = scale_of([mean.line, *(line.points for line in strip.lines)])
-    lines = [
-        (line_path(line.points, x, scale), "w" if (line.change or 0) < -trends.least / 2 else "v", line.name)
-        for line in strip.lines
-    ]
-    lines.append((line_path(mean.line, x, scale), "m", "mean"))
-    gate = 1 / (1 + trends.least)
-    return DrawnStrip(
-        strip=strip,
-        href=here(suite=[strip.suite]),
-        ticks=scale.ticks(),
-        zero=scale.percent(1.0),
-        value=_quantity(strip.value, strip.unit) or "–",
-        band=band_path(mean.band_low, mean.band_high, x, scale),
-        lines=lines,
-        flags=flags(trends, strip.onsets),
-        gate=scale.percent(gate),
-    )
-
-
-def flags(trends: Trends, onsets: Sequence[Onset]) -> list[OnsetFlag]:
-    """A label for each onset, ▼7.4; one for all whose labels would run into each other, ▼7.4 +2."""
-    placed = [(left, onset) for onset in onsets if (left := place_of(onset.at, trends.at)) is not None]
-    clusters = [[each] for each in sorted(placed, key=lambda each: each[0])]
-    found = [_flag(cluster) for cluster in clusters]
-    place = 0
-    while place + 1 < len(found):
-        this, following = found[place], found[place + 1]
-        if this.span[1] <= following.span[0]:
-            place += 1
-            continue
-        clusters[place : place + 2] = [clusters[place] + clusters[place + 1]]
-        found[place : place + 2] = [_flag(clusters[place])]
-        place = max(0, place - 1)
-    return found
-
-
-OPEN_STATES = frozenset({"confirmed", "acknowledged"})
-
-
-def _flag(cluster: Sequence[tuple[float, Onset]]) -> OnsetFlag:
-    def weight(onset: Onset) -> tuple[bool, bool, float]:
-        return onset.direction == "regression", onset.state in OPEN_STATES, abs(onset.change)
-
-    left, worst = max(cluster, key=lambda each: weight(each[1]))
-    better = worst.direction == "improvement"
-    if better:
-        css, glyph = "i", "▲"
-    elif worst.state == "suspect":
-        css, glyph = "u", "?"
-    elif worst.state in OPEN_STATES:
-        css, glyph = ("k" if worst.owned else "r"), "▼"
-    else:
-        css, glyph = "o", "▽"
-    size = abs(worst.change) * 100
-    text = f"{glyph}{size:.0f}" if size >= 9.95 else f"{glyph}{size:.1f}"
-    if len(cluster) > 1:
-        text += f" +{len(cluster) - 1}"
-    what = "better" if better else "worse"
-    name = f"{size:.1f} % {what} in {plural(worst.series, 'series', 'series')} since {worst.sha[:7]}"
-    href = f"/regressions/{worst.regression_id}" if worst.regression_id else f"/compare?head={worst.sha}"
-    return OnsetFlag(left=left, css=css, text=text, href=href, name=name)
-
-
-def environments(trends: Trends) -> list[tuple[float, str]]:
-    found = [(place_of(each.at, trends.at), each.text) for each in trends.environments]
-    return [(left, text) for left, text in found if left is not None]
-
-
-def data_of(trends: Trends) -> Markup:
-    """Data of the crosshair: moments, and the mean of each strip."""
-    content: dict[str, Any] = {
-        "at": [int(each.timestamp()) for each in trends.at],
-        "strips": [strip.mean.line for strip in trends.strips],
-    }
-    return script_json(content)

@@ -499,7 +499,9 @@ def test_pages_work_without_scripts(loom: Site, visit: Enter) -> None:
 
 AXE_PAGES = (
     "/",
+    "/?range=24h",
     "/board",
+    "/board?lens=suites",
     "/regressions",
     "/series",
     "/suites/moe",
@@ -509,6 +511,11 @@ AXE_PAGES = (
     "/rule",
     "/search?q=router",
     "/settings",
+    "/settings/members",
+    "/settings/notifications",
+    "/settings/audit",
+    "/account",
+    "/connect",
     "/pull-requests",
     "/measuring",
     "/sign-in",

@@ -16,6 +16,7 @@ from frontend_site import Site
 from backend.services.reports.comparison import PhaseDifference
 from frontend.first_run import worker_step
 from frontend.pages.compare import milliseconds
+from frontend.pages.regression import page as regression_page
 from tidemark.settings import Settings
 
 PROJECT = "northsea/loom"
@@ -81,6 +82,17 @@ def test_the_page_of_a_regression_names_the_commit_its_author_and_the_phase_that
     assert "the cause is code" in sentence
     assert "forward carries" in text
     assert f"git checkout --quiet {guilty.sha}" in text
+
+
+def test_an_onset_older_than_the_newest_points_is_in_its_chart(
+    anyone: httpx.Client, loom: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regression_page, "BEFORE", 2)
+    monkeypatch.setattr(regression_page, "AFTER", 2)
+    fixed = loom.client.get("/api/v1/regressions", params={"project": PROJECT, "state": "closed"}).json()["items"][0]
+    page = anyone.get(f"/regressions/{fixed['id']}").text
+    figure = re.search(r'id="trend-chart-figure">(.*?)</script>', page, re.S)[1]  # type: ignore[index]
+    assert fixed["first_bad"]["sha"][:7] in figure
 
 
 def test_the_page_of_a_regression_shows_kernels_and_roofline_before_and_after(anyone: httpx.Client, loom: Site) -> None:

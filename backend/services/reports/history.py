@@ -237,9 +237,11 @@ def load_points(
     *,
     range_name: str | None = None,
     last: int | None = None,
+    up_to: int | None = None,
     now: datetime | None = None,
 ) -> SeriesPoints:
-    """The points of a series in a range: by name (`30d`), from `since` to `until`, or the newest `last`."""
+    """The points of a series in a range: by name (`30d`), from `since` to `until`, or the newest `last`, by commit
+    those up to the position `up_to`."""
     if granularity not in GRANULARITIES:
         raise BadRequest.field("granularity", granularity, GRANULARITIES)
     if last is not None and not 1 <= last <= MAX_POINTS:
@@ -251,7 +253,7 @@ def load_points(
     first, newest = 0, 2**31 - 1
     if asked.since is not None or asked.until is not None:
         first, newest = _positions(c, info, asked.since, asked.until)
-    return _commits(c, info, first, newest, last or MAX_POINTS)
+    return _commits(c, info, first, newest if up_to is None else min(newest, up_to), last or MAX_POINTS)
 
 
 def points_around(

@@ -106,6 +106,11 @@ class Trends:
     strips: tuple[Strip, ...] = ()
     environments: tuple[EnvironmentMark, ...] = ()
 
+    @property
+    def one_commit(self) -> bool:
+        """Whether base and head are one commit, so that nothing is compared."""
+        return self.base is not None and self.head is not None and self.base.position == self.head.position
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:

@@ -167,7 +167,7 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
     """The series around the onset."""
     if face is None:
         return EMPTY, ""
-    points = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, now=visit.now)
+    points = points_with_onset(visit, it.project, face)
     if not len(points):
         return EMPTY, ""
     gate = None if points.series.exact else gate_of(visit, it, points)
@@ -175,6 +175,18 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
     onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
     label = f"{face.metric} per commit: {before} before, {after} since {onset}"
     return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
+
+
+def points_with_onset(visit: Visit, project: str, face: AffectedSeries) -> history.SeriesPoints:
+    """The newest points; where the onset is older than these, the points around it."""
+    newest = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, now=visit.now)
+    if not len(newest) or newest.position[0] < face.onset_position:
+        return newest
+    place = (face.series_id, face.onset_position)
+    positions, _ = history.points_around(visit.c, project, [place], AFTER).get(place, ((), ()))
+    if not positions:
+        return newest
+    return history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, up_to=int(positions[-1]), now=visit.now)
 
 
 def gate_of(visit: Visit, it: Regression, points: history.SeriesPoints) -> float | None:

@@ -79,6 +79,6 @@ const soon = settle(async () => {
   const asked = location.href, answer = await fetch(asked, { headers: { Accept: "text/html" } });
   if (!answer.ok || asked !== location.href) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const chosen of [".tiles", "h1"]) { const old = $(`main ${chosen}`), next = $(`main ${chosen}`, page); if (old && next && old.innerHTML !== next.innerHTML) old.innerHTML = next.innerHTML; }
+  for (const chosen of [".tiles", "h1", "#note"]) { const old = $(`main ${chosen}`), next = $(`main ${chosen}`, page); if (old && next && old.innerHTML !== next.innerHTML) old.innerHTML = next.innerHTML; }
 }, 1000, 5000);
 for (const kind of ["run", "regression"]) on(kind, soon);

@@ -22,6 +22,12 @@ const two = (number) => String(number).padStart(2, "0");
 export function stamp(date) {
   return `${date.getDate()} ${MONTH.format(date)} ${two(date.getHours())}:${two(date.getMinutes())}`;
 }
+const WRITTEN = {
+  age,
+  stamp,
+  clock: (date) => `${two(date.getHours())}:${two(date.getMinutes())}`,
+  day: (date) => `${date.getDate()} ${MONTH.format(date)}`,
+};
 export function age(date) {
   const s = Math.max(0, (Date.now() - date) / 1000);
   if (s < 60) return `${Math.floor(s)} s`;
@@ -33,7 +39,7 @@ export function age(date) {
 export function localise(within = document) {
   for (const time of $$("time[data-form]", within)) {
     const date = new Date(time.dateTime);
-    const text = time.dataset.form === "age" ? age(date) : stamp(date);
+    const text = WRITTEN[time.dataset.form](date);
     if (time.textContent !== text) time.textContent = text;
   }
 }

@@ -75,3 +75,8 @@ def test_a_long_name_has_two_lines_and_not_one_of_any_length() -> None:
     short = heads(columns(("a.b", '{"x": "one"}'), ("a.b", '{"x": "two"}'))).height
     long = heads(columns(("a.b", f'{{"x": "{"one" * 12}"}}'), ("a.b", '{"x": "two"}'))).height
     assert short < long < 36 * 6.8
+
+
+def test_a_suite_that_measured_nothing_yet_has_a_column_with_a_name() -> None:
+    made = heads([Column(key="coll///", suite="coll", benchmark="", variant={}, label="coll", preset="", series=())])
+    assert made.names[0].endswith("not measured yet")

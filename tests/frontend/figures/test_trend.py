@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from frontend.figures.phases import PhaseBar, growth, phases_svg
 from frontend.figures.small import distribution, forest, sparkline
-from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text, trend_figure
+from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text, lift, trend_figure
 from frontend.render import script_json
 
 
@@ -161,3 +161,14 @@ def test_one_hostile_text_of_a_column_is_escaped_and_the_others_stay_as_they_are
 def test_a_data_block_cannot_be_ended_by_what_it_holds() -> None:
     block = str(script_json({"text": "</script><!-- \u2028\u2029 é"}))
     assert block == '{"text":"\\u003c/script>\\u003c!-- \\u2028\\u2029 é"}'
+
+
+def test_names_of_gate_and_anchor_that_lie_close_stand_apart() -> None:
+    close, far = trend(gate=105.0, anchor=104.9), trend(gate=119.0, anchor=99.0)
+    assert lift(close, 340) >= 7
+    assert lift(trend(gate=104.9, anchor=105.0), 340) <= -7, "whichever lies below moves down"
+    assert lift(far, 340) == lift(trend(anchor=None), 340) == 0
+    shifts = {
+        note["text"][:4]: note["yshift"] for note in trend_figure(close)["layout"]["annotations"] if "yshift" in note
+    }
+    assert shifts["gate"] == -shifts["anch"] > 0

@@ -49,8 +49,8 @@ def test_an_interval_beside_a_triangle_has_no_sign_of_its_own(low: float, high: 
 def test_the_onset_stands_in_its_strip_and_in_no_other(anyone: httpx.Client) -> None:
     strips = re.findall(r'<div class="st"><div class="who">.*?(?=<div class="st)', anyone.get("/").text, re.S)
     by_suite = {re.search(r">(\w+)</a>", strip)[1]: strip for strip in strips}  # type: ignore[index]
-    assert '"flag r"' in by_suite["moe"] and "▼24" in by_suite["moe"]
-    assert '"flag r"' not in by_suite["gpt"]
+    assert '"flag r hide-s"' in by_suite["moe"] and "▼24" in by_suite["moe"]
+    assert '"flag r ' not in by_suite["gpt"]
     assert "▽12" in by_suite["gpt"], "what was fixed is told as over"
     assert "torch 2.13.0 → 2.13.1" in anyone.get("/").text
 
@@ -196,6 +196,19 @@ def test_who_is_not_signed_in_takes_no_case_on_the_front_page(anyone: httpx.Clie
     assert anyone.post("/regressions/triage", data={"action": "acknowledge", "id": "1", "back": "/"}).status_code == 401
 
 
+def test_while_one_commit_is_measured_nothing_is_compared_with_itself(own_site: Site, tmp_path: Any) -> None:
+    commits = history.make_repository(tmp_path / "young", 3)
+    own_site.add_project("a/young", tmp_path / "young", commits)
+    own_site.put(history.run_document("a/young", commits[0], "gpt"))
+    shown = words(own_site.client.get("/?project=a%2Fyoung").text)
+    assert "measured, at one commit so far: nothing to compare with yet." in shown
+    assert "same" not in shown and "steady" not in shown and "no change" not in shown
+    own_site.put(history.run_document("a/young", commits[1], "gpt"))
+    both = words(own_site.client.get(f"/?project=a%2Fyoung&base={commits[0].sha}&head={commits[0].sha}").text)
+    assert "Base and head are the same commit" in both
+    assert "nothing to compare" not in words(own_site.client.get("/?project=a%2Fyoung").text)
+
+
 def test_a_history_of_old_commits_is_shown_whole_where_nobody_chose_a_range(own_site: Site, tmp_path: Any) -> None:
     commits = history.make_repository(tmp_path / "loom", 6)
     own_site.add_project("northsea/loom", tmp_path / "loom", commits)
@@ -206,3 +219,5 @@ def test_a_history_of_old_commits_is_shown_whole_where_nobody_chose_a_range(own_
     chosen = own_site.client.get("/?project=northsea%2Floom&range=30d").text
     assert "Nothing was measured in this range" not in page
     assert "Nothing was measured in this range" in chosen
+    way = re.search(r'href="([^"]*)">The 30 d up to', chosen)[1].replace("&amp;", "&")  # type: ignore[index]
+    assert "Nothing was measured" not in own_site.client.get(way).text
