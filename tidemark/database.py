@@ -65,6 +65,22 @@ def engine_of(settings: Settings) -> Iterator[Engine]:
             engine.dispose()
 
 
+def is_new(url: str) -> bool:
+    """Whether there is no database of that name, or nothing of Tidemark in it. Refuses where no server answers."""
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.exc import OperationalError
+
+    engine = create_engine(url, connect_args={"connect_timeout": 10})
+    try:
+        return not inspect(engine).has_table("alembic_version")
+    except OperationalError as error:
+        if "does not exist" in str(error.orig):
+            return True
+        raise Refusal(f"cannot reach the database: {str(error.orig).strip().splitlines()[0]}") from error
+    finally:
+        engine.dispose()
+
+
 def make_ready(url: str) -> None:
     """Makes the database if the server has none of that name, and brings its schema up to date."""
     from sqlalchemy import create_engine, make_url, text

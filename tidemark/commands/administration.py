@@ -151,7 +151,7 @@ def db_backup(
 @db_app.command("restore")
 def db_restore(
     file: Annotated[Path, typer.Argument(help="A file that `db backup` wrote.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there without asking.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Put a backup in the place of what the database holds, or into a new place.
@@ -164,10 +164,10 @@ def db_restore(
 
     if not file.exists():
         raise Refusal(f"{file} does not exist")
-    if not yes:
-        typer.confirm("This replaces everything in the database. Go on?", abort=True)
     database.check_backup(file)
     with database.database_url(read_settings(data_dir=data_dir), exclusive=True, make=True) as url:
+        if not yes and not database.is_new(url):
+            typer.confirm("This replaces everything in the database. Go on?", abort=True, err=True)
         database.make_ready(url)
         database.restore(url, file)
         database.make_ready(url)

@@ -73,7 +73,7 @@ def test_what_was_backed_up_while_results_came_in_is_whole(
         writer.join(30)
     assert len(after) > len(before), "nothing came in meanwhile"
     try:
-        done = tidemark("db", "restore", str(tmp_path / "backup"), "--yes", TIDEMARK_DATABASE_URL=postgres.url_of(name))
+        done = tidemark("db", "restore", str(tmp_path / "backup"), TIDEMARK_DATABASE_URL=postgres.url_of(name))
         assert done.returncode == 0, done.stderr
         engine = create_engine(postgres.url_of(name))
         with engine.connect() as c, filled.engine.connect() as original:
@@ -106,7 +106,7 @@ def test_a_backup_is_put_into_a_data_directory_that_is_not_there_yet(
 ) -> None:
     backup = tmp_path / "backup"
     commands.backup(filled.config.database_url, backup)
-    done = tidemark("db", "restore", str(backup), "--yes", "--data-dir", str(data_place))
+    done = tidemark("db", "restore", str(backup), "--data-dir", str(data_place))
     assert done.returncode == 0, done.stderr
     with commands.database_url(read_settings(data_dir=data_place)) as url:
         engine = create_engine(url)
