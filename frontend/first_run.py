@@ -6,6 +6,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.services.base.principal import Scope
+from backend.services.base.projects import DEMO
 from backend.services.board.model import Board
 from backend.services.reports import overview
 from backend.services.reports.overview import FirstRun
@@ -74,14 +75,13 @@ def project_step(first: FirstRun) -> SetupStep:
         return SetupStep(title=f"Project: {visible(first.project)}", text=text, done=False)
     if not first.commit_seen:
         return SetupStep(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
+    skipped = f"{plural(first.skipped, 'commit')} {'touches' if first.skipped == 1 else 'touch'}"
     newest = f", the newest {first.newest_sha[:7]}" if first.newest_sha else ""
     text = f"{plural(first.commits, 'commit')} known{newest}."
     if first.manifest_error:
         text += f" Its tidemark.toml cannot be used: {visible(first.manifest_error)}"
     elif first.run_requested:
-        text += (
-            f" {plural(first.requested, 'run')} requested; {first.skipped} commits touch nothing that is benchmarked."
-        )
+        text += f" {plural(first.requested, 'run')} requested; {skipped} nothing that is benchmarked."
     else:
         text += " No run is requested yet: a tidemark.toml in the repository says what to run."
     return SetupStep(title=f"Project connected: {visible(first.project)}", text=text, done=first.run_requested)
@@ -155,6 +155,7 @@ def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Re
         title="First run",
         description="The way to the first result, step by step.",
         project=project,
+        demo=project == DEMO,
         headline=headline_of(project, first),
         steps=rendered("steps.html", {"steps": in_turn(steps_of(visit, first))}),
         rows=[(row, set(row.cells.states())) for row in rows],

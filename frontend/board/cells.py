@@ -252,15 +252,17 @@ def face_of(
     largest: float | None = None,
     unit: CellUnit | None = None,
     *,
-    stem: bool = False,
+    above: CellState = CellState.EMPTY,
 ) -> Face:
     """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter.
 
-    `unit`: in which its column writes values. `stem`: it is as slow as the cell above, and leads down to the onset.
+    `unit`: in which its column writes values. `above`: the state of the cell that leads down to it, where one does.
     """
     css, text = LOOKS[cell.state].css, _content(cell, mode, unit)
-    if stem:
+    if above is not CellState.EMPTY and cell.state in STILL:
         css, text = f"{css} {STEM}", f'<i class="vh">{text}</i>'
+    if above in ONSET_BELOW and cell.state is CellState.REGRESSION:
+        css = f"{css} {ONSET_BELOW[above]}"
     if largest is not None and mode is CellMode.VERDICT:
         text = _wide(cell, text, largest)
     if cell.state not in LOUD:
@@ -271,6 +273,7 @@ def face_of(
 
 
 STEM = "sm"
+ONSET_BELOW = {CellState.STILL_UNOWNED: "st", CellState.STILL_OWNED: "sk"}
 QUIET = {look.css: Face(look.css, "", "", "", False) for look in LOOKS.values()}
 # States that show nothing but their colour while cells show verdicts, whatever else is known of the cell.
 SILENT = (CellState.UNCHANGED, CellState.NOT_APPLICABLE, CellState.EMPTY)
@@ -439,7 +442,7 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
     telling = np.array([face is None for face in silent])[sheet.codes]
     told = telling & wanted_columns(sheet, layout)
     rolls = [(group, rolls_of(sheet, group)) for group in layout.groups]
-    stems = stems_of(sheet) if layout.mode is CellMode.VERDICT and layout.size != "few" else None
+    leads = leads_of(sheet) if layout.mode is CellMode.VERDICT and layout.size != "few" else None
     for number, (row, codes) in enumerate(zip(board.rows, sheet.codes[:, shown].tolist(), strict=True)):
         worst = [roll.columns[number] for _, roll in rolls]
         wanted = told[number]
@@ -448,7 +451,12 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
         mine = [
             silent[code]
             or _face_at(
-                cells.get(index), index, board, row, layout, stem=stems is not None and bool(stems[number, index])
+                cells.get(index),
+                index,
+                board,
+                row,
+                layout,
+                CellState.EMPTY if leads is None else STATES[leads[number, index]],
             )
             for index, code in zip(shown, codes, strict=True)
         ]
@@ -462,22 +470,24 @@ def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]
         yield faces
 
 
-def stems_of(sheet: Sheet) -> NDArray[np.bool_]:
-    """The cells that are still slower below another that is: of a regression the newest says so, the others lead down
-    to where it began. What was not measured in between does not end it."""
-    still, empty = np.isin(sheet.codes, codes_of(STILL)), sheet.codes == CODE_OF[CellState.EMPTY]
-    stems, above = np.zeros_like(still), np.zeros(sheet.codes.shape[1], dtype=bool)
-    for number, row in enumerate(still):
-        stems[number] = row & above
-        above = np.where(empty[number], above, row)
-    return stems
+def leads_of(sheet: Sheet) -> NDArray[np.int8]:
+    """For cells that are still slower, and for onsets, the state of the cell that leads down to them, else EMPTY: of a
+    regression the newest cell says that it is still so. What was not measured in between does not end it."""
+    still, nothing = np.isin(sheet.codes, codes_of(STILL)), CODE_OF[CellState.EMPTY]
+    led = still | (sheet.codes == CODE_OF[CellState.REGRESSION])
+    leads = np.full_like(sheet.codes, nothing)
+    above = np.full(sheet.codes.shape[1], nothing, dtype=np.int8)
+    for number, codes in enumerate(sheet.codes):
+        leads[number] = np.where(led[number], above, nothing)
+        above = np.where(codes == nothing, above, np.where(still[number], codes, nothing))
+    return leads
 
 
-def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout, *, stem: bool) -> Face:
+def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout, above: CellState) -> Face:
     if cell is None:
         return QUIET["e"]
     column, largest, unit = board.columns[index], layout.largest.get(index), layout.units.get(index)
-    return face_of(cell, column, row, layout.mode, largest, unit, stem=stem)
+    return face_of(cell, column, row, layout.mode, largest, unit, above=above)
 
 
 def patch(board: Board, sheet: Sheet, layout: Layout) -> dict[str, Any]:

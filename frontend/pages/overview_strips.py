@@ -16,8 +16,7 @@ from frontend.words import plural
 
 OPEN_STATES = frozenset({"confirmed", "acknowledged"})
 LABEL_EDGES_PX, LABEL_LETTER_PX = 8.5, 7.2
-USUAL_PX, PHONE_PX = 850, 270  # how wide the axis is
-LABELS_END = 92.0  # percent of the axis: from here on a label stands left of its mark
+USUAL_PX, PHONE_PX = 850, 220  # how wide the axis is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +32,16 @@ class OnsetFlag:
 
     @property
     def stands_left(self) -> bool:
-        return self.left > LABELS_END
+        """Of its mark, where it would else run over the end of the axis."""
+        return self.left + self.width > 100
+
+    @property
+    def width(self) -> float:
+        return 100 * (LABEL_EDGES_PX + LABEL_LETTER_PX * len(self.text)) / self.axis_px
 
     @property
     def span(self) -> tuple[float, float]:
-        width = 100 * (LABEL_EDGES_PX + LABEL_LETTER_PX * len(self.text)) / self.axis_px
-        return (self.left - width, self.left) if self.stands_left else (self.left, self.left + width)
+        return (self.left - self.width, self.left) if self.stands_left else (self.left, self.left + self.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,13 @@ from frontend.board.cells import (
     face_of,
     faces_of,
     fold,
+    leads_of,
     moved_columns,
     parts_of,
     places_of,
     plan_layout,
     rolls_of,
     sheet_of_cells,
-    stems_of,
 )
 from frontend.board.grid import slower_now
 from frontend.words import LOOKS
@@ -106,9 +106,13 @@ def test_all_values_of_a_column_are_written_in_one_unit() -> None:
 def test_below_the_newest_cell_that_is_still_slower_a_stem_leads_down_to_its_onset() -> None:
     states = [CellState.STILL_UNOWNED, CellState.EMPTY, CellState.STILL_UNOWNED, CellState.REGRESSION]
     states += [CellState.UNCHANGED, CellState.STILL_OWNED]
-    rows = [[Cell(0, state, change=0.1, series_id=7)] for state in states]
-    stems = stems_of(sheet_of_cells(rows, 1))[:, 0].tolist()
-    assert stems == [False, False, True, False, False, False], "what was not measured does not end it, an onset does"
+    rows = [[Cell(column, state, change=0.1, series_id=7) for column in range(20)] for state in states]
+    leads = [STATES[code] for code in leads_of(sheet_of_cells(rows, 20))[:, 0].tolist()]
+    led_to, alone = CellState.STILL_UNOWNED, CellState.EMPTY
+    assert leads == [alone, alone, led_to, led_to, alone, alone], "what was not measured does not end it, an onset does"
+    board, sheet = board_of(rows, 20), sheet_of_cells(rows, 20)
+    layout = plan_layout(board, sheet, Lens.ALL, CellMode.VERDICT, (), ())
+    assert [faces[0].css for faces in faces_of(board, sheet, layout)] == ["t", "e", "t sm", "r st", "s", "k"]
 
 
 def test_a_wide_cell_says_how_much_and_shows_it_as_a_meter() -> None:
@@ -196,7 +200,7 @@ def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: C
     layout = plan_layout(board, sheet, Lens.ALL, mode, (), ())
     places = places_of(board, layout)
     nothing = Face("e", "", "", "", False)
-    stems = stems_of(sheet)
+    leads = leads_of(sheet)
     for number, (cells, faces) in enumerate(zip(rows, faces_of(board, sheet, layout), strict=True)):
         by_column = {cell.column: cell for cell in cells}
         for place, face in zip(places, faces, strict=True):
@@ -204,6 +208,7 @@ def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: C
                 continue
             cell, column = by_column.get(place.column), board.columns[place.column]
             unit, largest = layout.units.get(place.column), layout.largest.get(place.column)
-            stem = mode is CellMode.VERDICT and layout.size != "few" and bool(stems[number, place.column])
-            alone = face_of(cell, column, ROW, mode, largest, unit, stem=stem) if cell else nothing
+            drawn = mode is CellMode.VERDICT and layout.size != "few"
+            above = STATES[leads[number, place.column]] if drawn else CellState.EMPTY
+            alone = face_of(cell, column, ROW, mode, largest, unit, above=above) if cell else nothing
             assert face == alone, (cell, place)

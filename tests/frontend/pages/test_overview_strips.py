@@ -31,6 +31,7 @@ def test_labels_keep_apart_and_count_every_onset(days: list[int], axis_px: int) 
     found = flags(TRENDS, [onset(day) for day in days], axis_px)
     spans = [flag.span for flag in found]
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
+    assert all(right <= 100 for _, right in spans)
     assert sum(1 + int(flag.text.partition("+")[2] or 0) for flag in found) == len(days)
 
 
