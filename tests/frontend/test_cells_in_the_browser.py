@@ -20,7 +20,7 @@ PROJECT = "northsea/loom"
 Enter = Callable[..., Any]
 
 
-def rows_of_every_state(mode: CellMode, largest: float | None, *, stem: bool = False) -> str:
+def rows_of_every_state(mode: CellMode, largest: float | None, above: CellState = CellState.EMPTY) -> str:
     """A row of the board that has a cell in each state, as the board writes it."""
     column = Column(
         key="moe/layer", suite="moe", benchmark="layer", variant={}, label="layer", preset="cpu", series=(7,)
@@ -30,7 +30,7 @@ def rows_of_every_state(mode: CellMode, largest: float | None, *, stem: bool = F
         pull_request=None, benchmarked=True, skipped_reason=None, cells=(), runs={},  # type: ignore[arg-type]
     )  # fmt: skip
     known = {"change": 0.07, "value": 26.0, "unit": "ms", "series_id": 7, "run_id": "r1", "have": 2, "need": 5}
-    faces = [face_of(Cell(0, state, **known), column, row, mode, largest, stem=stem) for state in CellState]  # type: ignore[arg-type]
+    faces = [face_of(Cell(0, state, **known), column, row, mode, largest, above=above) for state in CellState]  # type: ignore[arg-type]
     return "<tr>" + "".join(
         f'<td class="{face.css} c vc" aria-label="{face.label}">'
         + (f'<a href="{face.href}">{face.html}</a>' if face.loud and face.href else face.html)
@@ -41,7 +41,8 @@ def rows_of_every_state(mode: CellMode, largest: float | None, *, stem: bool = F
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_cells_of_every_state_can_be_read_in_both_themes(loom: Site, visit: Enter, theme: str) -> None:
     page = visit(loom).open(f"/board?project={PROJECT}&theme={theme}")
-    narrow = rows_of_every_state(CellMode.VERDICT, None) + rows_of_every_state(CellMode.VERDICT, None, stem=True)
+    leads = (CellState.EMPTY, CellState.STILL_UNOWNED, CellState.STILL_OWNED)
+    narrow = "".join(rows_of_every_state(CellMode.VERDICT, None, above) for above in leads)
     figures = "".join(rows_of_every_state(mode, None) for mode in CellMode if mode is not CellMode.VERDICT)
     wide = rows_of_every_state(CellMode.VERDICT, 30.0)
     page.evaluate(
@@ -53,7 +54,7 @@ def test_cells_of_every_state_can_be_read_in_both_themes(loom: Site, visit: Ente
         }""",
         [narrow, figures, wide],
     )
-    assert page.locator("main td.c").count() == len(CellState) * (len(CellMode) + 2)
+    assert page.locator("main td.c").count() == len(CellState) * (len(CellMode) + 3)
     checked = Axe().run(page, options={"runOnly": ["color-contrast"]}).response
     texts = [
         (node["html"][:160], node["any"][0]["message"]) for each in checked["violations"] for node in each["nodes"]

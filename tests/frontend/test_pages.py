@@ -66,7 +66,7 @@ def test_the_board_shows_the_onset_in_red_where_it_is(anyone: httpx.Client, loom
     text = anyone.get("/board").text
     guilty = loom.commits[PROJECT][GUILTY]
     row = next(row for row in text.split("<tr ") if guilty.sha in row.split(">")[0])
-    assert row.count('class="r c vc') == 2
+    assert row.count('class="r st c vc') == 2, "a stem leads down to it"
     assert row.count("▼24") == 2
     assert f'href="/regressions/{guilty_regression(loom)["id"]}"' in row
 
@@ -266,7 +266,8 @@ def test_live_patches_are_the_faces_of_the_page(anyone: httpx.Client, loom: Site
     patch = anyone.get("/board/patch").json()
     faces = patch["rows"][loom.commits[PROJECT][GUILTY].sha]
     assert len(faces) == len(patch["keys"])
-    assert [face[0] for face in faces].count("r") == 3  # two variants and the suite's roll-up
+    looks = [face[0] for face in faces]
+    assert (looks.count("r st"), looks.count("r")) == (2, 1), "two variants, and the suite's roll-up"
     assert "open regression" in patch["strip"]
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from backend.store.board.board import BoardResultRow, BoardSeriesRow
+from backend.store.reports.trends import TrendSeries
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -43,7 +44,7 @@ class VariantKey(NamedTuple):
         return "/".join((self.suite, self.benchmark, self.variant_key, self.preset))
 
 
-def key_of(row: BoardSeriesRow | BoardResultRow) -> VariantKey:
+def key_of(row: BoardSeriesRow | BoardResultRow | TrendSeries) -> VariantKey:
     return VariantKey(row.suite, row.benchmark, row.variant_key, row.preset)
 
 

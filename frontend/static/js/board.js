@@ -248,9 +248,11 @@ function apply(cell, face) {
     delete cell.dataset.a;
   }
 }
+const STEMS = ["sm", "st", "sk"];
 function differs(cell, face) {
   const inner = $("a", cell) || cell;
-  return stateOf(face) !== cell.classList[0] || face[0].includes(" sm") !== cell.classList.contains("sm") || inner.innerHTML !== face[1];
+  const words = face[0].split(" ");
+  return words[0] !== cell.classList[0] || STEMS.some((each) => words.includes(each) !== cell.classList.contains(each)) || inner.innerHTML !== face[1];
 }
 function patch(data) {
   for (const row of rowsOf()) {

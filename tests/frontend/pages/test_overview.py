@@ -55,7 +55,9 @@ def test_the_onset_stands_in_its_strip_and_in_no_other(anyone: httpx.Client) -> 
     assert "torch 2.13.0 → 2.13.1" in anyone.get("/").text
 
 
-def test_a_suite_whose_only_gate_counts_is_headed_by_its_watched_speed(own_site: Site, tmp_path: Any) -> None:
+def test_a_suite_whose_only_gate_counts_shows_its_watched_speed_here_and_on_the_board(
+    own_site: Site, tmp_path: Any
+) -> None:
     commits = history.make_repository(tmp_path / "ring", 4)
     own_site.add_project("a/ring", tmp_path / "ring", commits)
     variants = {"collectives": (("coll.all_reduce", {"ranks": 2}, 10.0),)}
@@ -72,6 +74,9 @@ def test_a_suite_whose_only_gate_counts_is_headed_by_its_watched_speed(own_site:
     (strip,) = re.findall(r'<div class="st"><div class="who">.*?(?=</section>)', text, re.S)
     strip = strip.replace("<wbr>", "")
     assert "busbw_gb_per_s" in words(strip) and "wrong_elements" not in words(strip)
+    board = words(httpx.get(own_site.url + "/board", params={"project": "a/ring"}).text)
+    assert "busbw_gb_per_s" in board and "wrong_elements" not in board
+    assert board.count("2.00 GB/s") == len(commits)
 
 
 def test_a_base_after_the_onset_finds_nothing_worse(anyone: httpx.Client, loom: Site) -> None:
