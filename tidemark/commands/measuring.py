@@ -60,7 +60,7 @@ def bisect(
 def ab(
     project: Project,
     suite: SuiteName,
-    commit: Annotated[str, typer.Argument(help="A sha, a branch, #123 or last-good: side A, and B as well.")],
+    commit: Annotated[str, typer.Argument(help="A sha, a branch, a tag, #123 or last-good: side A, and B as well.")],
     against: Annotated[str | None, typer.Option(help="Another commit for side B.")] = None,
     pip_a: Annotated[str | None, typer.Option(help='What side A installs, e.g. "torch==2.13.0".')] = None,
     pip_b: Annotated[str | None, typer.Option(help='What side B installs, e.g. "torch==2.14.0".')] = None,

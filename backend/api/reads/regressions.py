@@ -23,7 +23,7 @@ router = APIRouter(tags=["regressions"])
 
 Word = Annotated[str | None, Query(max_length=255, pattern=PLAIN)]
 CommitName = Annotated[
-    str, Query(min_length=1, max_length=255, pattern=PLAIN, description="a sha, a branch, #123, last-good")
+    str, Query(min_length=1, max_length=255, pattern=PLAIN, description="a sha, a branch, a tag, #123, last-good")
 ]
 
 

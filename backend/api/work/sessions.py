@@ -43,7 +43,7 @@ class SessionBody(RequestBody):
     project: Slug
     suite: Name
     testbed: Name | None = Field(default=None, description="default: the first of the suite's")
-    base: CommitName = Field(description="a sha, a branch, #123, last-good")
+    base: CommitName = Field(description="a sha, a branch, a tag, #123, last-good")
     head: CommitName | None = Field(default=None, description="default: the base, to compare two environments")
     base_setup: SetupBody = Field(default_factory=SetupBody)
     head_setup: SetupBody = Field(default_factory=SetupBody)

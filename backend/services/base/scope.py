@@ -22,6 +22,7 @@ RANGES = {
 SHA = re.compile(r"[0-9a-f]{4,64}\Z")
 PULL_REQUEST = re.compile(r"#?(\d{1,9})\Z")
 LAST_GOOD = "last-good"
+ACCEPTED_COMMITS = "a sha, a branch, a tag, #123 or last-good"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +112,33 @@ def time_range(
 
 
 def find_commit(connection: Connection, scope: QueryScope, name: str, *, before: int | None = None) -> CommitRow:
-    """A commit by sha (four digits or more), branch name, `#123` (a pull request) or `last-good`.
+    """A commit by sha (four digits or more), branch, tag, `#123` (a pull request) or `last-good`.
 
     `before` is the position that `last-good` must lie before.
     """
     sha = _sha_named(connection, scope, name.strip(), before)
-    default = scope.default_branch
-    found = lookup.find_commits(
-        connection,
-        scope.project.id,
-        sha,
-        branch_id=None if scope.branch is None else scope.branch.id,
-        default_branch_id=None if default is None else default.id,
-    )
+    found = _commits_of(connection, scope, sha)
+    if not found and (tagged := lookup.commit_of_tag(connection, scope.project.id, storable(name.strip()))):
+        sha, found = tagged, _commits_of(connection, scope, tagged)
     exact = [commit for commit in found if commit.sha == sha]
     if len(exact or found) == 1:
         return (exact or found)[0]
     if found:
         matching = ", ".join(commit.sha[:12] for commit in found)
         raise BadRequest.field("commit", name, f"more digits: {matching} match")
-    raise NotFound(f"no commit {shown(name)} is recorded in {scope.project.slug}; a sha, a branch, #123 or last-good")
+    raise NotFound(f"no commit {shown(name)} is recorded in {scope.project.slug}; {ACCEPTED_COMMITS}")
+
+
+def _commits_of(connection: Connection, scope: QueryScope, sha: str) -> list[CommitRow]:
+    """The commits whose sha begins so, placed on the branch that is looked at."""
+    default = scope.default_branch
+    return lookup.find_commits(
+        connection,
+        scope.project.id,
+        sha,
+        branch_id=None if scope.branch is None else scope.branch.id,
+        default_branch_id=None if default is None else default.id,
+    )
 
 
 def _sha_named(connection: Connection, scope: QueryScope, name: str, before: int | None) -> str:
@@ -147,10 +155,13 @@ def _sha_named(connection: Connection, scope: QueryScope, name: str, before: int
         return head
     if SHA.match(name.lower()):
         return name.lower()
+    tagged = lookup.commit_of_tag(connection, scope.project.id, storable(name))
+    if tagged is not None:
+        return tagged
     known = ", ".join(branch.name for branch in scope.branches[:20])
     raise NotFound(
         f"{shown(name)} is no commit of {scope.project.slug}; accepted: a sha of four digits or more, "
-        f"a branch ({known or 'none known yet'}), #123 for a pull request, {LAST_GOOD}"
+        f"a branch ({known or 'none known yet'}), a tag, #123 for a pull request, {LAST_GOOD}"
     )
 
 

@@ -23,9 +23,9 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A commit by its sha and the first line of its message."""
+    """A commit by its sha or its tag, and the first line of its message."""
 
-    sha: str
+    name: str
     message: str
 
 
@@ -40,6 +40,8 @@ class Catalogue:
     choices: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
     commits: tuple[Named, ...] = ()
     """The newest of the branch, for who looks for one to compare with."""
+    tags: tuple[Named, ...] = ()
+    """Those that point at the newest commits."""
     matching: int = 0
     total: int = 0
 
@@ -90,6 +92,7 @@ def catalogue(
         branch=None if scope.branch is None else scope.branch.name,
         choices=choices,
         commits=() if scope.branch is None else tuple(Named(*row) for row in store.newest(c, scope.branch.id, NEWEST)),
+        tags=tuple(Named(*row) for row in store.newest_tags(c, scope.project.id, NEWEST)),
         matching=len({(row[0], row[-1]) for row in rows if _left(row, chosen)}),
         total=len({(row[0], row[-1]) for row in rows}),
     )

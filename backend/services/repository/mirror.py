@@ -33,6 +33,7 @@ MAX_COMMIT_BYTES = 1 << 20  # of a commit's own text; with more of it, git store
 MAX_READ_BYTES = 32 << 20  # of objects at a time
 MAX_PARENTS = 100
 MAX_BRANCHES = 200
+MAX_TAG_NAME = 200
 MAX_PULL_REQUEST = 250  # commits of a pull request that are looked at: as many as GitHub shows
 PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -149,6 +150,15 @@ class Mirror:
         lines = (line.split(" ", 1) for line in _text(output).splitlines())
         return {name: sha for sha, name in lines}
 
+    def tags(self) -> dict[str, str]:
+        """Tag -> what it points at, as the origin has them now. Only asked: a tag's commits may be on no branch."""
+        listed: dict[str, str] = {}
+        for line in _text(self._ask_origin("ls-remote", "--quiet", "--tags", "origin")).splitlines():
+            sha, _, reference = line.partition("\t")
+            # An annotated tag is listed twice, the second time with what it points at.
+            listed[reference.removeprefix("refs/tags/").removesuffix("^{}")] = sha
+        return {name: sha for name, sha in listed.items() if len(name) <= MAX_TAG_NAME}
+
     def first_parents(self, sha: str, limit: int | None = None) -> list[str]:
         """The commit, its first parent, that one's first parent … newest first."""
         count = () if limit is None else (f"--max-count={limit}",)
@@ -260,13 +270,15 @@ class Mirror:
         return dict(zip(ids, self._objects(ids), strict=True)) if ids else {}
 
     def _fetch_refs(self, *arguments: str) -> None:
+        self._ask_origin("fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
+
+    def _ask_origin(self, verb: str, *arguments: str) -> bytes:
         """The one way to the network: to the repository's own address, if that may be reached."""
         try:
             way = way_to(self.url, self._private_hosts)
         except AddressRefused as refused:
-            raise GitFailure(f"git fetch: {refused}") from None
-        fetch = ("fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
-        self._git(*way.options(), *fetch, environment={"GIT_SSH_COMMAND": way.ssh_command(SSH)})
+            raise GitFailure(f"git {verb}: {refused}") from None
+        return self._git(*way.options(), verb, *arguments, environment={"GIT_SSH_COMMAND": way.ssh_command(SSH)})
 
     def _git(
         self,

@@ -5,7 +5,7 @@ Reading (git, minutes at worst) happens before, and outside of, the one transact
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import psycopg
@@ -66,6 +66,7 @@ class RepositoryReading:
     commits: tuple[CommitObject, ...]
     manifests: Mapping[str, Manifest | ManifestInvalid | None]
     head_manifest: Manifest | None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +155,8 @@ def read(
     default = _default_line(project.default_branch, trunk, known.line)
     others = _other_lines(mirror, heads, project.default_branch, trunk, known.branches)
     deleted = tuple(name for name, row in known.branches.items() if name not in heads and not row.deleted)
-    return _with_commits(engine, config, project, mirror, default, others, deleted)
+    reading = _with_commits(engine, config, project, mirror, default, others, deleted)
+    return replace(reading, tags=mirror.tags())
 
 
 def _known(c: Connection, project: ProjectRow) -> _Known:
@@ -280,6 +282,7 @@ def record(
         store.clear_line(c, branch_id)
         _store_line(c, project.id, branch_id, line)
     _record_deleted(c, project, reading.deleted, now)
+    store.save_tags(c, project.id, reading.tags)
     if reading.head_manifest is not None:
         if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
             note_version(c, project.id, project.slug, by="tidemark.toml", now=now)

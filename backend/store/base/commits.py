@@ -47,6 +47,28 @@ def mark_deleted(c: Connection, branch_ids: Sequence[int], now: datetime) -> Non
     c.execute(update(branch).where(branch.c.id.in_(branch_ids)).values(deleted_at=now))
 
 
+_SAVE_TAGS = text(
+    """WITH named AS (
+           SELECT t.name, k.id FROM unnest(CAST(:names AS text[]), CAST(:shas AS text[])) AS t (name, sha)
+           JOIN commit k ON k.project_id = :project AND k.sha = t.sha
+           ORDER BY coalesce(k.committed_at, k.recorded_at) DESC, t.name DESC LIMIT :most
+       ), gone AS (
+           DELETE FROM tag WHERE project_id = :project AND name NOT IN (SELECT name FROM named)
+       )
+       INSERT INTO tag (project_id, name, commit_id) SELECT :project, name, id FROM named
+       ON CONFLICT (project_id, name) DO UPDATE SET commit_id = excluded.commit_id
+       WHERE tag.commit_id <> excluded.commit_id"""
+)
+MOST_TAGS = 500
+"""Of a project: those of its newest commits. Some repositories tag every pull request."""
+
+
+def save_tags(c: Connection, project_id: int, tags: Mapping[str, str]) -> None:
+    """Keep the tags (name -> sha) whose commit is recorded, and forget those that are gone."""
+    names = {"names": list(tags), "shas": list(tags.values())}
+    c.execute(_SAVE_TAGS, {"project": project_id, "most": MOST_TAGS, **names})
+
+
 def save_commits(c: Connection, project_id: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """Store commits; one that a run mentioned before is completed."""
     listed = [{"project_id": project_id, **row} for row in rows]

@@ -137,6 +137,17 @@ def commit_of_pull_request(connection: Connection, project_id: int, number: int)
     return sha
 
 
+_COMMIT_OF_TAG = text(
+    """SELECT k.sha FROM tag t JOIN commit k ON k.id = t.commit_id WHERE t.project_id = :project AND t.name = :name"""
+)
+
+
+def commit_of_tag(connection: Connection, project_id: int, name: str) -> str | None:
+    """The commit that a tag of the repository points at."""
+    sha: str | None = connection.scalar(_COMMIT_OF_TAG, {"project": project_id, "name": name})
+    return sha
+
+
 def last_good_commit(connection: Connection, branch_id: int, testbed_id: int, before: int | None) -> str | None:
     """The newest benchmarked commit of the branch before a position at which nothing was worse.
 

@@ -150,6 +150,11 @@ _NEWEST = text(
        FROM branch_commit b JOIN commit c ON c.id = b.commit_id
        WHERE b.branch_id = :branch ORDER BY b.position DESC LIMIT :limit"""
 )
+_NEWEST_TAGS = text(
+    """SELECT t.name, left(split_part(k.message, E'\\n', 1), 80)
+       FROM tag t JOIN commit k ON k.id = t.commit_id
+       WHERE t.project_id = :project ORDER BY coalesce(k.committed_at, k.recorded_at) DESC, t.name DESC LIMIT :limit"""
+)
 _TIMES = text(
     """SELECT b.position, coalesce(c.committed_at, c.recorded_at), c.sha
        FROM branch_commit b JOIN commit c ON c.id = b.commit_id
@@ -226,3 +231,8 @@ def commit_times(c: Connection, branch_id: int, positions: Sequence[int]) -> dic
 def newest(c: Connection, branch_id: int, limit: int) -> list[tuple[str, str]]:
     """(sha, first line of the message) of the newest commits of a branch."""
     return [(row[0], row[1]) for row in c.execute(_NEWEST, {"branch": branch_id, "limit": limit}).all()]
+
+
+def newest_tags(c: Connection, project_id: int, limit: int) -> list[tuple[str, str]]:
+    """(name, first line of the message) of the tags that point at the newest commits."""
+    return [(row[0], row[1]) for row in c.execute(_NEWEST_TAGS, {"project": project_id, "limit": limit}).all()]

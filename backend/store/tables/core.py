@@ -112,6 +112,15 @@ commit = Table(
     Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
 )
 
+# Tags of the repository that point at a commit which is recorded; as the last sync found them.
+tag = Table(
+    "tag",
+    metadata,
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
+)
+
 # First-parent order of a branch: the root has position 0. Order is never a date.
 branch_commit = Table(
     "branch_commit",

@@ -16,6 +16,8 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import Principal, Scope, Via
+from backend.services.base.scope import find_commit, find_scope
+from backend.services.reports.facets import Named, catalogue
 from backend.services.repository import mirror, requests
 from backend.services.repository.requests import RunRequest
 from backend.services.repository.sync import Synced
@@ -527,3 +529,33 @@ def test_a_commit_is_known_by_the_suites_that_it_cannot_have_changed(
     assert untouched(committing_engine, outside) == ["gpt"]
     assert sorted(untouched(committing_engine, docs) or []) == ["all", "gpt"]
     assert untouched(committing_engine, inside) == []
+
+
+def test_tags_name_commits_move_and_go_and_those_of_unknown_commits_are_left_out(
+    sync: Callable[..., Synced], repository: Repository, committing_engine: Engine
+) -> None:
+    first, second = repository.commit("One", a="1"), repository.commit("Two", a="2")
+    repository.git("tag", "v1.0", first)
+    repository.git("tag", "-a", "nightly", "-m", "annotated", first)
+    repository.git("checkout", "-q", "--detach", first)
+    repository.git("tag", "ciflow/trunk/7", repository.commit("Of a pull request", b="1"))
+    repository.git("checkout", "-q", "main")
+    sync()
+
+    def found(name: str) -> str:
+        with committing_engine.connect() as c:
+            return find_commit(c, find_scope(c, "a/b"), name).sha
+
+    assert (found("v1.0"), found("nightly")) == (first, first)
+    with pytest.raises(NotFound, match="a tag"):
+        found("ciflow/trunk/7")
+    repository.git("tag", "--force", "nightly", second)
+    repository.git("tag", "--delete", "v1.0")
+    repository.git("tag", "2024", second)  # might be the beginning of a sha
+    sync()
+    assert (found("nightly"), found("2024")) == (second, second)
+    with pytest.raises(NotFound):
+        found("v1.0")
+    with committing_engine.connect() as c:
+        offered = catalogue(c, "a/b", None, None, {}).tags
+    assert offered == (Named("nightly", "Two"), Named("2024", "Two"))
