@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -83,6 +84,13 @@ def check_tools() -> None:
         raise Refusal("git is not on PATH; Tidemark reads repositories with it (Debian: apt install git)")
 
 
+def missing_for_demo() -> str | None:
+    """Why the demo cannot be measured here, as a sentence with what to do; None when it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "There is no demo: it is measured with torch, which is not installed here (`tidemark doctor` says how)."
+    return None
+
+
 def _start_all(
     chosen: Settings,
     data: DataDirectory,
@@ -97,13 +105,14 @@ def _start_all(
         took_s = supervisor.start(server)
         say(f"  {server.name:<9} ready after {took_s:.1f} s")
     began = time.monotonic()
+    missing = missing_for_demo()
     answer = supervisor.run_once(
         ServiceCommand(
             name="prepare",
             arguments=(*PYTHON, "tidemark.prepare"),
             environment=lambda: {
                 **servers.environment(),
-                **({"TIDEMARK_PREPARE_DEMO": "1"} if demo else {}),
+                **({"TIDEMARK_PREPARE_DEMO": "1"} if demo and missing is None else {}),
             },
         )
     )
@@ -124,6 +133,8 @@ def _start_all(
     )
     printed, for_browser = prepared["sign_in_links"]
     _greet(chosen, data, prepared, printed, say)
+    if demo and missing is not None:
+        say(missing)
     if open_browser:
         webbrowser.open(for_browser)
     return Up(url=own_address, sign_in_link=printed, data=data, demo=prepared["demo"])

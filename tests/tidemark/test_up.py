@@ -21,7 +21,7 @@ from helpers_tidemark import ORDINARY, Background, all_gone, as_ordinary_user, p
 from tidemark.machine import ports
 from tidemark.machine.datadir import DataDirectory, Running
 from tidemark.settings import Settings
-from tidemark.up import _Servers
+from tidemark.up import _Servers, missing_for_demo
 
 CHILDREN = {"postgres", "valkey", "api", "beat", "worker"}
 WORKER_VARIABLES = {"TIDEMARK_DATA_DIR", "TIDEMARK_REDIS_URL", "TIDEMARK_TOKEN", "TIDEMARK_URL"}
@@ -307,3 +307,9 @@ def test_a_service_that_cannot_start_says_why_in_one_line_and_leaves_nothing(dat
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "prepare failed" in done.stderr
+
+
+def test_where_torch_is_missing_no_demo_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_for_demo() is None
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "torch, which is not installed" in (missing_for_demo() or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Annotated, Any
 
@@ -112,7 +113,12 @@ def _given(quiet: str | None, **options: Any) -> dict[str, Any]:
 
 
 def _asked_address() -> str:
-    return str(typer.prompt("Address", hide_input=True, prompt_suffix=": ", err=True))
+    if sys.stdin.isatty():
+        return str(typer.prompt("Address", hide_input=True, prompt_suffix=": ", err=True))
+    address = sys.stdin.readline().strip()
+    if not address:
+        raise Refusal("the standard input is empty; accepted: an address on its first line, or a terminal to ask in")
+    return address
 
 
 @app.command()

@@ -115,7 +115,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return not self.refused
+        """Nothing was refused whole, and of the records that were read at least one is there."""
+        return not self.refused and self.records["left_out"] < max(self.records["read"], 1)
 
 
 def pairs(option: str, given: Sequence[str], *, cut_first: bool = False) -> dict[str, str]:

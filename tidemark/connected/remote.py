@@ -308,10 +308,15 @@ def read_policy(file: Path) -> dict[str, Any]:
     return {**policy, "override": [*policy.get("override", []), *scoped]} if scoped else policy
 
 
+def _threshold(row: Mapping[str, Any]) -> str:
+    """Its value; of a fraction also in per cent: who writes 3 and means 0.03 sees 300 %."""
+    return f"{row['value']:g}" + (f" ({100 * row['value']:g} %)" if row["unit"] == "fraction" else "")
+
+
 def describe_policy(answer: Mapping[str, Any]) -> str:
     """The thresholds that are not the built-in ones, where they come from, and how far judging again has come."""
     changed = [row for row in answer["effective"] if row["overridden"]]
-    lines = [f"{row['name']} = {row['value']:g}  {row['title']}" for row in changed]
+    lines = [f"{row['name']} = {_threshold(row)}  {row['title']}" for row in changed]
     lines = lines or ["the built-in thresholds, nothing changed (`tidemark policy preview` tries others)"]
     for where, title in (("declared", "by tidemark.toml"), ("chosen", "chosen")):
         if answer[where]:

@@ -16,6 +16,13 @@ def test_quiet_hours_have_a_beginning_and_an_end() -> None:
     assert isinstance(done.exception, Refusal) and "22:00-07:00" in str(done.exception)
 
 
+def test_an_address_is_read_from_the_input_and_its_absence_is_one_line(live_server: LiveServer) -> None:
+    place = ["--url", live_server.url, "--token", live_server.token("admin")]
+    done = CliRunner().invoke(app, ["add", "a/b", "--name", "us", *place], input="")
+    assert isinstance(done.exception, Refusal) and "an address on its first line" in str(done.exception)
+    assert done.output == ""
+
+
 def test_a_change_names_something() -> None:
     done = CliRunner().invoke(app, ["change", "a/b", "1"])
     assert isinstance(done.exception, Refusal) and "--min-change" in str(done.exception)

@@ -90,6 +90,12 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_out(tmp_path: Path,
     assert "oops" in report["problems"][0]
 
 
+def test_an_import_of_which_nothing_could_be_taken_has_failed(tmp_path: Path, live_server: Any) -> None:
+    (tmp_path / "one.json").write_text('{"results": [{"command": "sleep 1", "times": [1.0, 1.1]}]}')
+    done = run(tmp_path, *STATED[:-1], SHA[:8], live=live_server)
+    assert done.returncode == 1 and "a full commit id" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

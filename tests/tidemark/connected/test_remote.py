@@ -48,6 +48,15 @@ def test_an_explanation_says_which_thresholds_the_point_was_judged_by(policy, sa
     assert remote.describe_explanation(answer).split("\n\n") == ["It is so.", *said, "The series: Quiet."]
 
 
+def test_a_threshold_that_is_a_fraction_is_shown_in_per_cent_as_well():
+    row = {"title": "Smallest regression", "unit": "fraction", "overridden": True}
+    answer = {
+        "effective": [{**row, "name": "min_change", "value": 3}], "declared": {}, "chosen": {}, "points_per_week": 0,
+        "rejudging": None, "rejudging_late": 0,
+    }  # fmt: skip
+    assert remote.describe_policy(answer).startswith("min_change = 3 (300 %)  Smallest regression")
+
+
 def test_what_a_git_server_says_moves_no_cursor():
     said = remote.describe_project({"slug": "a/b", "sync_error": "remote: \x1b[2J\x1b[1;1Hall is \u202ewell\r"})
     assert said.splitlines()[-1] == "  not read             remote: [2J[1;1Hall is well"
