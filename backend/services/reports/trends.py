@@ -184,6 +184,21 @@ def _window(c: Connection, scope: QueryScope, branch: int, query: TrendQuery, se
 
 
 def _points(c: Connection, scope: QueryScope, ids: Sequence[int], window: _Window, now: datetime) -> NDArray[np.void]:
+    """What was measured in the window; before it stands what each series had when it began, as a suite need not have
+    been measured at its first commit."""
+    points = _measured(c, scope, ids, window, now)
+    if not points.size or window.first <= 0:
+        return points
+    if window.by_commit:
+        before = store.commit_points_before(c, scope.project.id, ids, window.first)
+    else:
+        before = store.bucket_points_before(c, ids, window.granularity, window.since)
+    before["at"] = min(_micros(window.since), int(points["at"].min()) - 1)
+    before["position"] = window.first - 1
+    return np.concatenate([before, points])
+
+
+def _measured(c: Connection, scope: QueryScope, ids: Sequence[int], window: _Window, now: datetime) -> NDArray[np.void]:
     if window.by_commit:
         return store.commit_points(c, scope.project.id, ids, window.first, window.last)
     points = store.bucket_points(c, ids, window.granularity, window.since, window.until)

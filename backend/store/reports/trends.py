@@ -74,6 +74,8 @@ class OutcomeRow(NamedTuple):
 # `measured_at` is the start of a bucket, or the time of the commit where every commit is a point of its own.
 POINT = np.dtype([("series", ">i4"), ("position", ">i4"), ("at", ">i8"), ("value", ">f8")])
 
+LOOKBACK = 500
+"""Commits: a suite that was measured at none of so many has no value to begin with."""
 WATCHED_SPEED = "busbw_gb_per_s"
 """A speed that is watched, and no gate, where the host moves the data: collectives without GPUs."""
 _SERIES = text(
@@ -101,6 +103,26 @@ _COMMITS = text(
              JOIN branch_commit b ON b.branch_id = m.id AND b.position BETWEEN :first AND :last
              JOIN commit k ON k.id = b.commit_id
              WHERE p.id = :project OFFSET 0) AS c ON c.id = j.commit_id"""
+)
+_COMMITS_BEFORE = text(
+    """SELECT string_agg(int4send(u.id) || int4send(j.position) || timestamptz_send(j.measured_at)
+                         || float8send(j.value), ''::bytea)
+       FROM unnest(CAST(:series AS integer[])) AS u (id)
+       CROSS JOIN LATERAL (
+         SELECT position, value, measured_at FROM judgement
+         WHERE series_id = u.id AND position BETWEEN :first AND :last AND superseded_at IS NULL AND branch_id IS NULL
+           AND measured_at >= :since AND measured_at < :until
+         ORDER BY position DESC LIMIT 1) AS j"""
+)
+_BUCKETS_BEFORE = text(
+    """SELECT string_agg(int4send(u.id) || int4send(r.last_position) || timestamptz_send(r.bucket)
+                         || float8send(r.last_value), ''::bytea)
+       FROM unnest(CAST(:series AS integer[])) AS u (id)
+       CROSS JOIN LATERAL (
+         SELECT last_position, last_value, bucket FROM rollup
+         WHERE series_id = u.id AND granularity = :granularity
+           AND bucket < date_trunc(:granularity, CAST(:since AS timestamptz), 'UTC')
+         ORDER BY bucket DESC LIMIT 1) AS r"""
 )
 _ONSETS = text(
     """SELECT p.series_id, s.suite, p.onset_position, c.sha, coalesce(c.committed_at, c.recorded_at),
@@ -181,6 +203,20 @@ def commit_points(c: Connection, project_id: int, series: Sequence[int], first: 
     period = Spans.of_project(c, project_id).between(first, last)
     values = {"project": project_id, "series": list(series), "first": first, "last": last, **period._asdict()}
     return _unpacked(c.scalar(_COMMITS, values))
+
+
+def commit_points_before(c: Connection, project_id: int, series: Sequence[int], position: int) -> NDArray[np.void]:
+    """The last value of each series at the `LOOKBACK` commits before a position, as records of `POINT`."""
+    first, last = max(0, position - LOOKBACK), position - 1
+    period = Spans.of_project(c, project_id).between(first, last)
+    values = {"series": list(series), "first": first, "last": last, **period._asdict()}
+    return _unpacked(c.scalar(_COMMITS_BEFORE, values))
+
+
+def bucket_points_before(c: Connection, series: Sequence[int], granularity: str, moment: datetime) -> NDArray[np.void]:
+    """The last value of each series before the hour, day or week of a moment, as records of `POINT`."""
+    values = {"series": list(series), "granularity": granularity, "since": moment}
+    return _unpacked(c.scalar(_BUCKETS_BEFORE, values))
 
 
 def _unpacked(packed: bytes | None) -> NDArray[np.void]:

@@ -201,6 +201,25 @@ def test_who_is_not_signed_in_takes_no_case_on_the_front_page(anyone: httpx.Clie
     assert anyone.post("/regressions/triage", data={"action": "acknowledge", "id": "1", "back": "/"}).status_code == 401
 
 
+@pytest.mark.parametrize("granularity", ["commit", "day"])
+def test_a_suite_that_was_not_measured_at_the_base_stands_there_with_its_value_before(
+    own_site: Site, tmp_path: Any, granularity: str
+) -> None:
+    commits = history.make_repository(tmp_path / "sparse", 6)
+    own_site.add_project("a/sparse", tmp_path / "sparse", commits)
+    own_site.deliver("a/sparse", "gpt")
+    for commit in (commits[0], commits[5]):
+        own_site.put(history.run_document("a/sparse", commit, "moe", steps=(history.Step("moe.layer", 5, 1.5),)))
+    with own_site.engine.begin() as c:  # a week between two commits, and a run beside each
+        shift = "(6 - position) * interval '7 days'"
+        c.execute(text(f"UPDATE commit SET committed_at = now() - {shift} FROM branch_commit b WHERE b.commit_id = id"))
+        c.execute(text("UPDATE rollup SET bucket = date_trunc(granularity, now(), 'UTC') - interval '35 days' "
+                       "WHERE granularity = 'day' AND last_position < 5"))  # fmt: skip
+    asked = {"project": "a/sparse", "range": "30d", "granularity": granularity}
+    shown = words(own_site.client.get("/", params=asked).text)
+    assert re.search(r"[1-4] of 7 variants (is|are) worse than", shown), shown[:900]
+
+
 def test_while_one_commit_is_measured_nothing_is_compared_with_itself(own_site: Site, tmp_path: Any) -> None:
     commits = history.make_repository(tmp_path / "young", 3)
     own_site.add_project("a/young", tmp_path / "young", commits)
