@@ -30,6 +30,7 @@ from backend.services.policy.resolve import policy_book
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.repository.manifest import ManifestInvalid, Suite
+from backend.services.repository.path_patterns import any_counts
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.store.plans import backfills as store
 from backend.store.queue import queue
@@ -241,7 +242,7 @@ class _Plan:
 
 
 def _of_paths(patterns: Sequence[str] | None) -> Callable[[Sequence[str]], bool]:
-    return Suite(name="paths", paths=tuple(patterns)).matters if patterns else lambda paths: True
+    return (lambda paths: any_counts(paths, patterns)) if patterns else lambda paths: True
 
 
 def _changes(c: Connection, row: RowMapping, taken: set[int]) -> list[tuple[int, int]]:

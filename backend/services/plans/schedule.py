@@ -56,7 +56,7 @@ def list_schedules(c: Connection, project_id: int | None = None) -> list[Schedul
     return [
         ScheduleView(
             project=row["project"],
-            schedule=Schedule.from_json(row["definition"]),
+            schedule=Schedule.model_validate(row["definition"]),
             next_at=row["next_at"],
             last=None
             if row["slot_at"] is None
@@ -102,7 +102,7 @@ def _put_off(c: Connection, row: RowMapping, error: Exception, now: datetime) ->
 
 
 def _serve_one(c: Connection, row: RowMapping, config: ServiceConfig, now: datetime) -> None:
-    schedule = Schedule.from_json(row["definition"])
+    schedule = Schedule.model_validate(row["definition"])
     # After a long absence the last slot is served, not every one that was missed.
     slot_at = _last_slot(schedule, row["next_at"], now)
     if store.take_slot(c, row["project_id"], schedule.name, slot_at, now):

@@ -287,7 +287,9 @@ def record(
         if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
             note_version(c, project.id, project.slug, by="tidemark.toml", now=now)
             policies.request_rejudging(c, project.id, now)
-        schedules.save(c, project.id, [(s.as_json(), s.next_after(now)) for s in reading.head_manifest.schedules], now)
+        schedules.save(
+            c, project.id, [(s.model_dump(mode="json"), s.next_after(now)) for s in reading.head_manifest.schedule], now
+        )
     requests = _Requests(c, project, reading.manifests, now)
     requests.of_line(reading.default, config.first_sync_commits, is_default=True)
     for line in reading.others:

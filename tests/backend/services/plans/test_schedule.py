@@ -15,8 +15,6 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.plans import schedule
 from backend.services.repository import sync
-from backend.services.repository.manifest import ManifestInvalid, parse
-from backend.services.repository.schedule_manifest import Schedule
 from backend.services.sessions import request as confirm
 
 SLUG = "northsea/loom"
@@ -36,52 +34,6 @@ suites = ["own"]
 against = { pip = "--pre torch" }
 """
 MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)
-
-
-def test_schedules_are_read_with_their_defaults() -> None:
-    nightly, canary = parse(TOML).schedules
-    assert (nightly.at, nightly.again, len(nightly.days), nightly.against) == ("03:30", True, 7, {})
-    assert canary.days == ("mon", "thu") and canary.against == {"pip": "--pre torch"}
-    assert Schedule.from_json(canary.as_json()) == canary
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ('at = "25:00"', "schedule[0].at"),
-        ('at = "3:30"', "schedule[0].at"),
-        ('days = ["someday"]', "schedule[0].days"),
-        ('suites = ["other"]', "accepted: own"),
-        ("again = 1", "schedule[0].again"),
-        ('against = { conda = "x" }', "schedule[0].against"),
-        ('when = "now"', "schedule[0].when"),
-        ('name = "two words"', "schedule[0].name"),
-    ],
-)
-def test_what_is_wrong_is_named(line: str, told: str) -> None:
-    key = line.partition(" ")[0]
-    entry = {"name": 'name = "n"', "at": 'at = "03:30"'} | {key: line}
-    lines = "\n".join(entry.values())
-    with pytest.raises(ManifestInvalid) as refused:
-        parse(f'[suite.own]\ncommand = "x"\n[[schedule]]\n{lines}\n')
-    assert told in str(refused.value)
-
-
-def test_two_schedules_of_one_name_are_refused() -> None:
-    with pytest.raises(ManifestInvalid, match="no other schedule has"):
-        parse('[[schedule]]\nname = "a"\nat = "01:00"\n[[schedule]]\nname = "a"\nat = "02:00"\n')
-
-
-@pytest.mark.parametrize(
-    ("at", "days", "after", "turn"),
-    [
-        ("03:30", ("mon", "thu"), MONDAY, datetime(2026, 11, 19, 3, 30, tzinfo=UTC)),
-        ("13:00", ("mon",), MONDAY, datetime(2026, 11, 16, 13, tzinfo=UTC)),
-        ("12:00", ("mon",), MONDAY, datetime(2026, 11, 23, 12, tzinfo=UTC)),
-    ],
-)
-def test_the_next_turn_lies_strictly_after(at: str, days: tuple[str, ...], after: datetime, turn: datetime) -> None:
-    assert Schedule(name="n", at=at, days=days).next_after(after) == turn
 
 
 # --- served ----------------------------------------------------------------------------------------------------------
