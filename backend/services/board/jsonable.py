@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from backend.services.board.cells import RowCells
 
@@ -20,7 +21,7 @@ def _plain(value: Any) -> Any:
         return value.as_columns()
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
-    if isinstance(value, Mapping):
+    if isinstance(value, BaseModel | Mapping):
         return dict(value)
     if isinstance(value, frozenset | set):
         return sorted(value)

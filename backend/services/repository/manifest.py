@@ -25,9 +25,9 @@ from backend.services.base.errors import shown
 from backend.services.repository.manifest_fields import (
     BenchmarkPattern,
     EnvironmentText,
+    ManifestTable,
     Name,
     PathPattern,
-    Table,
     Text,
     Unique,
 )
@@ -80,7 +80,7 @@ Command = Annotated[Text | None, accepts("a command line")]
 PolicyTable = Annotated[dict[str, Any], accepts("a table of thresholds"), AfterValidator(_checked)]
 
 
-class DeclaredSuite(Table):
+class DeclaredSuite(ManifestTable):
     """One `[suite.NAME]` table."""
 
     command: Command = None
@@ -149,7 +149,7 @@ class Suite(DeclaredSuite):
         return any_counts(changed_paths, self.paths, effort)
 
 
-class Manifest(Table):
+class Manifest(ManifestTable):
     """A whole tidemark.toml. `branches` are further branches whose commits are benchmarked, as patterns."""
 
     suite: Annotated[

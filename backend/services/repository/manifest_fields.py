@@ -13,7 +13,7 @@ MAX_PATTERN = 500
 MAX_WILDCARDS = 20
 
 
-class Table(BaseModel):
+class ManifestTable(BaseModel):
     """A table of known keys; the others are problems."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-from backend.services.repository.manifest_fields import EnvironmentText, Name, Table, Text, Unique
+from backend.services.repository.manifest_fields import EnvironmentText, ManifestTable, Name, Text, Unique
 from backend.services.repository.manifest_problems import accepts
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -28,7 +28,7 @@ def _in_order(days: tuple[Day, ...]) -> tuple[Day, ...]:
     return tuple(day for day in DAYS if day in days) or DAYS
 
 
-class Schedule(Table):
+class Schedule(ManifestTable):
     """One `[[schedule]]`. With `against` it is a comparison of two environments of the same commit: as the suite is
     declared, and with that on top; without, the suites are run."""
 

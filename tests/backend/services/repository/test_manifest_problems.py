@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from backend.services.repository.manifest_fields import Table
+from backend.services.repository.manifest_fields import ManifestTable
 from backend.services.repository.manifest_problems import MAX_PROBLEMS, ManifestInvalid, accepts, sentences
 
 
-class Shelf(Table):
+class Shelf(ManifestTable):
     books: Annotated[dict[str, Annotated[int, accepts("a number of pages")]], accepts("a table of books")] = Field(
         default_factory=dict
     )
