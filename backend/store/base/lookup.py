@@ -48,7 +48,9 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
 
 _PROJECT = "SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = %(slug)s"
 _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
-# The default branch first, then the most recently updated; testbeds on which anything has run or is to run.
+# The default branch first, then the most recently updated; testbeds on which anything has run or is to run. The order of
+# runs makes PostgreSQL go by the index: it takes a project to have run everywhere, and would read all runs for one that
+# has not.
 _SURROUNDINGS = """
 SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
   (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
@@ -56,7 +58,8 @@ SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
          ORDER BY name = p.default_branch DESC, updated_at DESC LIMIT 200) AS b),
   (SELECT json_agg(json_build_array(t.id, t.name) ORDER BY t.name) FROM testbed t
    WHERE EXISTS (SELECT FROM series s WHERE s.project_id = p.id AND s.testbed_id = t.id)
-      OR EXISTS (SELECT FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id))
+      OR (SELECT r.id FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id
+          ORDER BY r.received_at LIMIT 1) IS NOT NULL)
 FROM project p WHERE p.slug = %(slug)s
 """
 _COMMIT = f"""
