@@ -51,7 +51,7 @@ _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20
 # The default branch first, then the most recently updated; testbeds on which anything has run or is to run. The order of
 # runs makes PostgreSQL go by the index: it takes a project to have run everywhere, and would read all runs for one that
 # has not.
-_SURROUNDINGS = """
+SURROUNDINGS = """
 SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
   (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
    FROM (SELECT id, name, head_sha FROM branch WHERE project_id = p.id AND deleted_at IS NULL
@@ -107,7 +107,7 @@ def project_slugs(connection: Connection) -> list[str]:
 
 def surroundings(connection: Connection, slug: str) -> tuple[NamedProject, list[BranchRow], list[TestbedRow]] | None:
     """A project with its branches and testbeds, in one round trip: every page begins with it."""
-    (rows,) = wire.send(connection, (_SURROUNDINGS, {"slug": slug}))
+    (rows,) = wire.send(connection, (SURROUNDINGS, {"slug": slug}))
     if not rows:
         return None
     (row,) = rows
