@@ -48,9 +48,9 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
 
 _PROJECT = "SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = %(slug)s"
 _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
-# The default branch first, then the most recently updated; testbeds on which anything has run or is to run. The order of
-# runs makes PostgreSQL go by the index: it takes a project to have run everywhere, and would read all runs for one that
-# has not.
+# The default branch first, then the most recently updated; testbeds on which anything has run or is to run. Runs are
+# ordered so that PostgreSQL goes by the index: it takes a project to have run everywhere, and would read all runs of one
+# that has not.
 SURROUNDINGS = """
 SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
   (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
