@@ -49,7 +49,7 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
 _PROJECT = "SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = %(slug)s"
 _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
 # The default branch first, then the most recently updated; testbeds on which anything has run or is to run. Runs are
-# ordered so that PostgreSQL goes by the index: it takes a project to have run everywhere, and would read all runs of one
+# ordered so that PostgreSQL goes by the index: it takes a project to have run everywhere, and would read all of one
 # that has not.
 SURROUNDINGS = """
 SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
