@@ -85,6 +85,33 @@ def quiet(series, zones):
     return clean
 
 
+def minded(series):
+    """What of a history must be found, steps and drifts, and the ranges in which nobody minds an alert."""
+    labels = series["labels"]
+    must = [d for d in labels if d["regression"] and d["cost_pct"] >= MUST_PCT]
+    steps, drifts = ([d for d in must if d["kind"] == kind] for kind in ("step", "drift"))
+    return steps, drifts, forgiven(labels) + [tuple(unclear) for unclear in series.get("dont_care", ())]
+
+
+def false_ones(alerts, steps, hit, zones):
+    """Which alerts are false: about no step, no repeat of what was found, and in no range where nobody minds."""
+    matched = set(hit.values())
+    for k, alert in enumerate(alerts):
+        at = alert["index"]
+        repeat = any(abs(at - steps[m]["index"]) <= REPEAT for m in hit)
+        if not (k in matched or repeat or any(first <= at <= last for first, last in zones)):
+            yield k
+
+
+def drift_found(drift, alerts, matched):
+    """Whether an alert that is about no step lies in a drift, and was raised once it had passed 2 %."""
+    passed = drift["index"] + 2 * (drift["end"] - drift["index"]) / drift["cost_pct"]
+    return any(
+        k not in matched and drift["index"] - NEAR <= a["index"] <= drift["end"] + 10 and a["detected_at"] >= passed
+        for k, a in enumerate(alerts)
+    )
+
+
 class Tally:
     """Counters and lists over many histories."""
 
@@ -95,37 +122,24 @@ class Tally:
     def add(self, series, alerts):
         """Match the alerts of one history with its labels."""
         labels, count = series["labels"], self.count
-        must = [d for d in labels if d["regression"] and d["cost_pct"] >= MUST_PCT]
-        steps, drifts = ([d for d in must if d["kind"] == kind] for kind in ("step", "drift"))
+        steps, drifts, zones = minded(series)
         hit, loose = nearest(alerts, steps, NEAR), nearest(alerts, steps, LOOSE)
         for m in range(len(steps)):
             self.by_cv[series["meta"]["cv_pct"]].append(m in hit)
         self.delays += [max(0, alerts[k]["detected_at"] - steps[m]["index"]) for m, k in hit.items()]
         count.update(steps=len(steps), found=len(hit), found_loose=len(loose), drifts=len(drifts))
         matched = set(hit.values())
-        count["drifts_found"] += sum(self._drift_found(d, alerts, matched) for d in drifts)
-        zones = forgiven(labels) + [tuple(unclear) for unclear in series.get("dont_care", ())]
+        count["drifts_found"] += sum(drift_found(d, alerts, matched) for d in drifts)
         clean = quiet(series, zones)
         count["quiet"] += sum(clean)
         count["spikes"] += sum(d["kind"] == "spike" for d in labels)
-        for k, alert in enumerate(alerts):
-            at = alert["index"]
-            repeat = any(abs(at - steps[m]["index"]) <= REPEAT for m in hit)
-            if k in matched or repeat or any(first <= at <= last for first, last in zones):
-                continue
+        for k in false_ones(alerts, steps, hit, zones):
+            at = alerts[k]["index"]
             count["false"] += 1
             count["false_loose"] += k not in set(loose.values())
             count["false_quiet"] += clean[at]
             near = [d["kind"] for d in labels if d["index"] - NEAR <= at <= (d["end"] or d["index"]) + NEAR]
             count["spikes_flagged"] += near[:1] == ["spike"]
-
-    @staticmethod
-    def _drift_found(drift, alerts, matched):
-        passed = drift["index"] + 2 * (drift["end"] - drift["index"]) / drift["cost_pct"]
-        return any(
-            k not in matched and drift["index"] - NEAR <= a["index"] <= drift["end"] + 10 and a["detected_at"] >= passed
-            for k, a in enumerate(alerts)
-        )
 
 
 def quieter(by_cv, most):
