@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.conftest import wait_until
+from tests.waiting import until
 from worker.config import Isolation, Network, WorkerConfig
 from worker.isolation.namespaces import SCRATCH
 from worker.isolation.protection import Protection, Sandbox
@@ -69,7 +69,7 @@ def has_room(untrusted: Any) -> bool:
 def test_what_is_in_force_is_said_and_goes_to_the_service(untrusted: Any, service: Any, start_worker: Any) -> None:
     sandbox = untrusted.bench.job.sandbox
     worker = start_worker(isolation="auto", name="host-2")
-    hello = wait_until(lambda: service.hellos and service.hellos[-1])
+    hello = until(lambda: service.hellos and service.hellos[-1])
     assert hello["protection"] == sandbox.protection
     assert hello["capabilities"]["protection_reason"] == sandbox.reason
     assert f"protection {sandbox.protection} ({sandbox.reason})" in worker.log

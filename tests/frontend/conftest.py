@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
@@ -16,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside this file
 
 import frontend_history as history
 from frontend_site import Site, running_site
+
+from tests.conftest import copy_of
 
 PROJECT = "northsea/loom"
 COMMITS = 26
@@ -25,16 +26,6 @@ STEPS = (
     history.Step("moe.layer", GUILTY, 1.24, phase="forward", only={"experts": 64}),
     history.Step("gpt.train", 10, 1.12, until=FIXED_AT, phase="backward", only={"impl": "math"}),
 )
-
-
-@contextmanager
-def fresh_database(template: str, postgres: Any, administer: Callable[[str], None]) -> Iterator[str]:
-    name = f"pages_{uuid.uuid4().hex}"
-    administer(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
-    try:
-        yield postgres.url_of(name)
-    finally:
-        administer(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def add_history(site: Site, directory: Path) -> None:
@@ -60,7 +51,7 @@ def loom(
 ) -> Iterator[Site]:
     """A site with the whole history. Tests only read it."""
     directory = tmp_path_factory.mktemp("loom")
-    with fresh_database(template, postgres, administer) as url, running_site(url, directory / "data") as site:
+    with copy_of(template, postgres, administer) as url, running_site(url, directory / "data") as site:
         add_history(site, directory)
         yield site
 
@@ -68,8 +59,16 @@ def loom(
 @pytest.fixture
 def own_site(template: str, postgres: Any, administer: Callable[[str], None], tmp_path: Path) -> Iterator[Site]:
     """An empty site of this test's own."""
-    with fresh_database(template, postgres, administer) as url, running_site(url, tmp_path / "data") as site:
+    with copy_of(template, postgres, administer) as url, running_site(url, tmp_path / "data") as site:
         yield site
+
+
+@pytest.fixture
+def owner(site: Site) -> Iterator[httpx.Client]:
+    """Who is signed in as an administrator of the test's `site`, without a browser."""
+    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as client:
+        client.get(site.sign_in_link())
+        yield client
 
 
 # --- the browser -----------------------------------------------------------------------------------------------------

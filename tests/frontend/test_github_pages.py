@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from frontend_site import Site
+from frontend_site import Site, form
 from sqlalchemy import text
 
 from backend.services.base import access, projects
@@ -32,19 +32,6 @@ def site(own_site: Site) -> Site:
             }  # fmt: skip
             pull_requests.save(c, values)
     return own_site
-
-
-@pytest.fixture
-def owner(site: Site) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as client:
-        client.get(site.sign_in_link())
-        yield client
-
-
-def form(client: httpx.Client, site: Site, path: str, **fields: Any) -> httpx.Response:
-    found = re.search(r'<meta name="csrf" content="([^"]+)">', client.get("/settings").text)
-    assert found is not None
-    return client.post(path, data={"csrf_token": found[1], **fields}, headers={"Origin": site.url})
 
 
 def row(site: Site) -> Any:

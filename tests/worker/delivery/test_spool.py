@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tidemark import __version__
 from worker.client import ApiClient
 from worker.delivery.deliver import Deliverer, Patience, failed_instead
@@ -19,15 +19,6 @@ from worker.delivery.spool import Spool
 
 RUN = {"schema": "tidemark.run/1", "id": "01JD2Q8Z6WJ4M6R8T0V2X4Y6Z8", "status": "ok", "results": [{"benchmark": "x"}]}
 BODY = json.dumps(RUN).encode()
-
-
-def until(condition: Callable[[], Any], limit_s: float = 15.0) -> Any:
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"did not happen within {limit_s} s")
 
 
 @pytest.fixture

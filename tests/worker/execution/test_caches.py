@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from worker.execution.caches import Cache, key_of, trim_mirrors
 from worker.isolation.owned import size_of
 from worker.isolation.processes import Interrupt
@@ -128,7 +129,6 @@ for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"):
 def test_a_worker_goes_on_with_the_next_suite_of_the_commit(
     start_worker: Any, service: Any, nudge: Any, repository: Any
 ) -> None:
-    import time
 
     start_worker()
     commit = repository.commit({"bench.py": RESULT})
@@ -137,7 +137,5 @@ def test_a_worker_goes_on_with_the_next_suite_of_the_commit(
     )
     service.siblings[first] = second
     nudge(first)
-    give_up_at = time.monotonic() + 60
-    while len(service.runs) < 2 and time.monotonic() < give_up_at:
-        time.sleep(0.05)
+    until(lambda: len(service.runs) == 2)
     assert service.run(second)["suite"] == "beta", "nobody sent a message for it"

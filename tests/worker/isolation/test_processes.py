@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.waiting import until
 from worker.isolation.output import OutputStream
 from worker.isolation.processes import Command, CommandOutcome, Ending, Interrupt, run_command
 
@@ -158,19 +158,10 @@ def test_nothing_runs_on_when_the_worker_is_killed(tmp_path: Path) -> None:
         "            lambda *_: None, Interrupt())"
     )
     worker = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3])
-    pids = _until(lambda: len(list(tmp_path.iterdir())) == 2 and [int(entry.name) for entry in tmp_path.iterdir()])
+    pids = until(lambda: len(list(tmp_path.iterdir())) == 2 and [int(entry.name) for entry in tmp_path.iterdir()])
     worker.kill()
     worker.wait()
-    _until(lambda: all(is_gone(pid) for pid in pids))
-
-
-def _until(condition: Callable[[], Any]) -> Any:
-    give_up_at = time.monotonic() + 10
-    while time.monotonic() < give_up_at:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("did not happen within 10 s")
+    until(lambda: all(is_gone(pid) for pid in pids))
 
 
 def test_a_million_lines_cost_neither_memory_nor_the_result(bench: Any) -> None:
