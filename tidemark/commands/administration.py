@@ -45,6 +45,15 @@ def project_add(
     say("\n".join(watching.what_happens(service, project)))
 
 
+@project_app.command("list")
+def project_list(url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """List the projects that one may see, with what is open in each."""
+    from tidemark.connected import remote
+
+    found = remote.service(url, token).every("/api/v1/projects")
+    print(json.dumps(found)) if as_json else say(remote.describe_projects(found))
+
+
 @project_app.command("remove")
 def project_remove(
     project: Annotated[str, typer.Argument(metavar="NAME", help="E.g. northsea/loom.")],

@@ -62,11 +62,15 @@ def describe_audit(items: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for it in items:
         at = str(it["at"])[:19].replace("T", " ")
-        details = ", ".join(f"{name} {value}" for name, value in it["detail"].items())
+        details = ", ".join(f"{name} {_plain(value)}" for name, value in it["detail"].items())
         what = f"{it['action']} {it['subject']}".strip()
         where = f" in {it['project']}" if it["project"] else ""
         lines.append(f"{at}  {it['actor']} ({it['via']}): {what}{where}{f' [{details}]' if details else ''}")
     return "\n".join(lines)
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def describe_contents(answer: Mapping[str, Any]) -> str:

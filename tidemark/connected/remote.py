@@ -107,6 +107,15 @@ class Service:
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
 
+    def every(self, path: str, **query: str | int | None) -> list[dict[str, Any]]:
+        """All items of a list, page by page."""
+        answer = self.get(path, **query)
+        found = list(answer["items"])
+        while answer["next"]:
+            answer = self.get(path, **query | {"cursor": answer["next"]})
+            found += answer["items"]
+        return found
+
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._ask("POST", path, body=json.dumps(dict(body or {})).encode())
 
@@ -239,6 +248,18 @@ def describe_regressions(answer: Mapping[str, Any], *, narrowed: bool = False) -
     if answer.get("next"):
         lines.append("… more: raise --limit")
     return "\n".join(lines)
+
+
+def describe_projects(items: Sequence[Mapping[str, Any]]) -> str:
+    """One line a project: what is open in it, and where its commits come from."""
+    if not items:
+        return "no projects (`tidemark project add` makes one)"
+    width = max(len(item["slug"]) for item in items)
+    return "\n".join(
+        f"{item['slug']:<{width}}  {item['open_regressions']:>4} open  "
+        f"{printable(item['repository_url'] or 'no repository: its results are delivered')}"
+        for item in items
+    )
 
 
 def describe_project(found: Mapping[str, Any]) -> str:

@@ -48,6 +48,18 @@ def test_an_explanation_says_which_thresholds_the_point_was_judged_by(policy, sa
     assert remote.describe_explanation(answer).split("\n\n") == ["It is so.", *said, "The series: Quiet."]
 
 
+def test_projects_are_listed_with_what_is_open_and_where_they_come_from():
+    items = [
+        {"slug": "a/b", "open_regressions": 2, "repository_url": "https://example.org/b.git"},
+        {"slug": "ada/ci", "open_regressions": 0, "repository_url": None},
+    ]
+    assert remote.describe_projects(items).splitlines() == [
+        "a/b        2 open  https://example.org/b.git",
+        "ada/ci     0 open  no repository: its results are delivered",
+    ]
+    assert "project add" in remote.describe_projects([])
+
+
 def test_a_threshold_that_is_a_fraction_is_shown_in_per_cent_as_well():
     row = {"title": "Smallest regression", "unit": "fraction", "overridden": True}
     answer = {
