@@ -7,10 +7,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from scipy.special import stdtrit
 
-from backend.regression.cost import log_cost, typical
+from backend.regression.cost import log_costs, typical
 from backend.regression.policy import Policy
 from backend.regression.series.exact import exact_change
 from backend.regression.terms import Direction, Role, Verdict
@@ -138,7 +139,7 @@ def compare(
 
 
 def _usable(m: ComparedMetric) -> bool:
-    return bool(m.values) and all(math.isfinite(v) and (v > 0 or m.exact) for v in m.values)
+    return bool(m.values) and all(map(math.isfinite, m.values)) and (m.exact or min(m.values) > 0)
 
 
 def _status(m: ComparedMetric) -> str:
@@ -160,10 +161,10 @@ def _exact_row(a: ComparedMetric, b: ComparedMetric, policy: Policy) -> MetricCo
 
 def _row(a: ComparedMetric, b: ComparedMetric, policy: Policy, past: float | None) -> MetricComparison:
     """Two gates: the interval must exclude no change, and the estimate must be past the policy."""
-    x, y = [[log_cost(v, m.direction) for v in m.values] for m in (a, b)]
+    x, y = (log_costs(m.values, m.direction) for m in (a, b))
     difference = typical(y) - typical(x)
     error, freedom = _error(x, y, past, policy)
-    wide = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
+    wide = _quantile(freedom) * error
     gate = math.log1p(policy.min_change)
     low, high = difference - wide, difference + wide
     needed = 0
@@ -179,6 +180,12 @@ def _row(a: ComparedMetric, b: ComparedMetric, policy: Policy, past: float | Non
     base, head = statistics.median(a.values), statistics.median(b.values)
     ends = (math.expm1(difference), math.expm1(low), math.expm1(high))
     return MetricComparison(a.key, a.metric, a.unit, a.role, base, head, *ends, verdict, reason, needed)
+
+
+@lru_cache(maxsize=256)
+def _quantile(freedom: float) -> float:
+    """How many standard errors the interval reaches to either side. The rows of a comparison share a few of them."""
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
 
 
 def _error(x: list[float], y: list[float], past: float | None, policy: Policy) -> tuple[float, float]:

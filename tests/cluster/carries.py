@@ -1,14 +1,16 @@
 """What one small machine carries, in two minutes: start of the command line and of all processes, their memory, results
 while live pages are open, 500 idle pages, 200 webhooks at once.
 
-    python -m tests.cluster.carries
+    python -m tests.cluster.carries [--minutes N]
 
-One API process and PostgreSQL without a pool in between, on loopback. CPU seconds and memory hold on a busy machine as
-well; what is said by the clock does not, and the load is printed beside it.
+`--minutes 30` lets results come in for half an hour while live pages are open, and tells memory along the way. One API
+process and PostgreSQL without a pool in between, on loopback. CPU seconds and memory hold on a busy machine as well;
+what is said by the clock does not, and the load is printed beside it.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import hmac
 import json
@@ -37,11 +39,16 @@ from tidemark.machine.processes import adopt_orphans
 IDLE, LIVE, PUSHES = 500, 50, 200
 PAGES_OF_AN_ADDRESS = 100
 DELIVER_S, REST_S = 15.0, 15.0
+MOMENTS = 6
+"""At which memory is told while results come in for minutes."""
 PATIENCE_S, SETTLES_S = 60, 5
 STREAM = "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.carries", description=__doc__)
+    parser.add_argument("--minutes", type=float, metavar="N", help="of results with live pages open")
+    minutes: float | None = parser.parse_args().minutes
     adopt_orphans()
     say("`tidemark --help`", f"{min(help_cpu_s() for _ in range(3)):.2f} s of CPU")
     with scratch_directory() as directory:
@@ -51,7 +58,7 @@ def main() -> int:
         cluster.pgbouncer = None
         try:
             cluster.start()
-            measure(cluster)
+            measure(cluster, DELIVER_S if minutes is None else 60 * minutes)
         finally:
             cluster.close()
     return 0
@@ -108,17 +115,17 @@ def memory_of(pid: int) -> int:
     return int(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
 
 
-def measure(cluster: Cluster) -> None:
+def measure(cluster: Cluster, deliver_s: float) -> None:
     child = cluster.children["api-0"].process
     assert child is not None
     api = psutil.Process(child.pid)
-    for pages in (0, LIVE):
+    for pages, seconds in ((0, DELIVER_S), (LIVE, deliver_s)):
         opened = open_pages(cluster.api_ports[0], pages)
-        results, cpu_s = delivered(cluster, api)
+        results, cpu_s = delivered(cluster, api, seconds)
         for page in opened:
             page.close()
-        figure = f"{results / DELIVER_S:.0f} runs/s, {1e3 * cpu_s / max(results, 1):.1f} ms of CPU of the API for each"
-        say(f"results of 3 clients, {pages} live pages open", figure)
+        figure = f"{results / seconds:.0f} runs/s, {1e3 * cpu_s / max(results, 1):.1f} ms of CPU of the API for each"
+        say(f"results of 3 clients for {seconds:.0f} s, {pages} live pages open", figure)
     before = api.memory_info().rss
     opened = open_pages(cluster.api_ports[0], IDLE)
     used = cpu_of(api)
@@ -164,19 +171,28 @@ def _read(pages: list[socket.socket]) -> None:
         time.sleep(0.1)
 
 
-def delivered(cluster: Cluster, api: psutil.Process) -> tuple[int, float]:
-    """Results taken, and the CPU that the API spent on them and on its pages."""
+def delivered(cluster: Cluster, api: psutil.Process, seconds: float) -> tuple[int, float]:
+    """Results taken, and the CPU that the API spent on them and on its pages. Over minutes, memory is told as well."""
     url, prefix = f"http://127.0.0.1:{cluster.api_ports[0]}", uuid.uuid4().hex[:6].upper()
     deliveries = Deliveries(url, cluster.token, prefix=prefix, project=f"drill/{prefix}".lower())
     threads = deliveries.start()
     cluster.keep_for(3)
     before, used = len(deliveries.acknowledged), cpu_of(api)
-    cluster.keep_for(DELIVER_S)
+    moments = 1 if seconds <= DELIVER_S else MOMENTS
+    for moment in range(1, moments + 1):
+        cluster.keep_for(seconds / moments)
+        if moments > 1:
+            say(f"memory after {moment * seconds / moments / 60:.1f} minutes of results", memory_of_servers(cluster))
     results, used = len(deliveries.acknowledged) - before, cpu_of(api) - used
     deliveries.stopping.set()
     for thread in threads:
         thread.join()
     return results, used
+
+
+def memory_of_servers(cluster: Cluster) -> str:
+    processes = {"API": cluster.children["api-0"].process, "PostgreSQL": cluster.children["primary"].process}
+    return ", ".join(f"{name} {memory_of(each.pid) / 2**20:.0f} MiB" for name, each in processes.items() if each)
 
 
 def pushes(cluster: Cluster) -> str:

@@ -74,6 +74,7 @@ def site(url: str, commits: int, valkey: EmbeddedValkey, directory: Path) -> Sit
     engine = create_engine(url, poolclass=NullPool)
     with engine.begin() as c:
         filled = fill(c, replace(SHAPE, commits=commits))
+        c.execute(text("INSERT INTO testbed (name) VALUES ('bench-idle')"))  # the project never ran there
         position = text("SELECT c.sha FROM branch_commit b JOIN commit c ON c.id = b.commit_id WHERE position = :n")
         names = {
             "head": filled.head,

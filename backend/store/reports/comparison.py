@@ -22,6 +22,7 @@ class ComparedRunRow(NamedTuple):
 
 
 class MeasurementRow(NamedTuple):
+    run_id: str
     commit_id: int
     series_id: int
     value: float
@@ -67,14 +68,17 @@ _RUNS = text(
        ORDER BY r.requested_at"""
 )
 _MEASURED = text(
-    """SELECT r.commit_id, m.series_id, m.value, m.processes, r.worker_id,
-         (j.detail #>> '{numbers,worker_offset}')::float8
+    """SELECT r.id, r.commit_id, m.series_id, m.value, m.processes, r.worker_id
        FROM unnest(CAST(:runs AS text[]), CAST(:moments AS timestamptz[])) AS wanted (id, moment)
        JOIN run r ON r.id = wanted.id
        JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment
-       LEFT JOIN judgement j ON j.series_id = m.series_id AND j.measured_at = m.measured_at AND j.run_id = m.run_id
-         AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until
        WHERE m.measured_at >= :since AND m.measured_at < :until"""
+)
+# By themselves, and not joined with the measurements: the index leads to the judgements of a run, once for each run.
+_WORKER_OFFSETS = text(
+    """SELECT run_id, series_id, (detail #>> '{numbers,worker_offset}')::float8 FROM judgement
+       WHERE run_id = ANY(:runs) AND superseded_at IS NULL AND measured_at >= :since AND measured_at < :until
+         AND detail #> '{numbers,worker_offset}' IS NOT NULL"""
 )
 _SERIES = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, direction, role, exact,
@@ -94,9 +98,12 @@ def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[Compare
 
 
 def measured(c: Connection, ran: Sequence[ComparedRunRow]) -> list[MeasurementRow]:
-    moments = [run.measured_at for run in ran]
-    parameters = {"runs": [run.id for run in ran], "moments": moments, **period_of(moments)._asdict()}
-    return [MeasurementRow._make(row) for row in c.execute(_MEASURED, parameters).all()]
+    """What these runs measured, with what is known of the worker that did."""
+    names, moments = [run.id for run in ran], [run.measured_at for run in ran]
+    period = period_of(moments)._asdict()
+    offsets = {row[:2]: row[2] for row in c.execute(_WORKER_OFFSETS, {"runs": names, **period}).all()}
+    rows = c.execute(_MEASURED, {"runs": names, "moments": moments, **period}).all()
+    return [MeasurementRow._make((*row, offsets.get((row[0], row[2])))) for row in rows]
 
 
 def series(c: Connection, ids: Sequence[int]) -> list[ComparedSeriesRow]:
