@@ -50,7 +50,7 @@ def project_list(url: Url = None, token: Token = None, as_json: Json = False) ->
     """List the projects that one may see, with what is open in each."""
     from tidemark.connected import remote
 
-    found = remote.service(url, token).every("/api/v1/projects")
+    found = remote.service(url, token).get("/api/v1/projects")["items"]
     print(json.dumps(found)) if as_json else say(remote.describe_projects(found))
 
 

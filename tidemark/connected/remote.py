@@ -107,15 +107,6 @@ class Service:
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
 
-    def every(self, path: str, **query: str | int | None) -> list[dict[str, Any]]:
-        """All items of a list, page by page."""
-        answer = self.get(path, **query)
-        found = list(answer["items"])
-        while answer["next"]:
-            answer = self.get(path, **query | {"cursor": answer["next"]})
-            found += answer["items"]
-        return found
-
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._ask("POST", path, body=json.dumps(dict(body or {})).encode())
 
