@@ -24,6 +24,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -110,9 +111,12 @@ def until_first_page(url: str) -> None:
 
 
 def memory_of(pid: int) -> int:
-    """Of a process and its children; what several share counts in parts."""
-    process = psutil.Process(pid)
-    return int(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
+    """Of a process and its children; what several share counts in parts. Those that end meanwhile have none."""
+    process, memory = psutil.Process(pid), 0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            memory += each.memory_full_info().pss
+    return memory
 
 
 def measure(cluster: Cluster, deliver_s: float) -> None:
