@@ -19,7 +19,7 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.services.base.reads import SAFE_METHODS, Reads, may_lag
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
-from backend.services.reports.overview import Project
+from backend.store.reports.overview import Project
 from frontend import numbers
 from frontend.links import Here
 from frontend.render import forget, html_response, render, told_of

@@ -16,8 +16,9 @@ from backend.services.queue import dispatch
 from backend.services.queue import view as queue_view
 from backend.services.queue.view import Queue
 from backend.services.reports import overview
-from backend.services.reports.overview import ListedWorker, Project, SilentTestbed, WorkerDetail
+from backend.services.reports.overview import ListedWorker, SilentTestbed, WorkerDetail
 from backend.services.triage.views import Page
+from backend.store.reports.overview import Project
 
 router = APIRouter(tags=["workers"])
 

@@ -14,31 +14,11 @@ from backend.services.base.errors import NotFound
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import overview as store
-from backend.store.reports.overview import WorkerRow, WorkerRunRow
+from backend.store.reports.overview import Project, WorkerRow, WorkerRunRow
 
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)
 CANARY_RUNS = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """`waiting`: runs that are queued or at work."""
-
-    id: int
-    slug: str
-    repository_url: str | None
-    default_branch: str
-    trusted: bool
-    private: bool
-    created_at: datetime
-    synced_at: datetime | None
-    sync_error: str | None
-    open_regressions: int
-    unowned: int
-    suspects: int
-    waiting: int
-    last_result_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +153,7 @@ class WorkerOverview:
 
 def list_projects(c: Connection, *, only: Collection[int] | None = None) -> tuple[Project, ...]:
     """Every project, or `only` those of these numbers, by name."""
-    return tuple(Project(**row._asdict()) for row in store.projects(c) if only is None or row.id in only)
+    return tuple(row for row in store.projects(c) if only is None or row.id in only)
 
 
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:

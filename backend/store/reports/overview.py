@@ -1,5 +1,6 @@
 """Reads across projects: the list of them, how far a new one has come, workers, the queue."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -8,7 +9,10 @@ from sqlalchemy import Connection, text
 from backend.store.base import wire
 
 
-class ProjectSummaryRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Project:
+    """`waiting`: runs that are queued or at work."""
+
     id: int
     slug: str
     repository_url: str | None
@@ -172,9 +176,9 @@ _COUNTS = text(
 )
 
 
-def projects(c: Connection) -> list[ProjectSummaryRow]:
+def projects(c: Connection) -> list[Project]:
     (rows,) = wire.send(c, (_PROJECTS, {}))
-    return [ProjectSummaryRow._make(row) for row in rows]
+    return [Project(*row) for row in rows]
 
 
 def first_run(c: Connection, project_id: int) -> FirstRunRow:
