@@ -121,6 +121,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
+        auto_reload=False,  # a template of other code than the process runs would fail; and no file is looked at twice
     )
     env.filters |= {
         "percent": numbers.percent,
