@@ -18,20 +18,9 @@ from backend.services.board.model import Board, BoardRow
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice, NoticeKind
 from frontend import numbers
-from frontend.board.cells import (
-    CellMode,
-    CellPlace,
-    CellUnit,
-    ColumnGroup,
-    Face,
-    Layout,
-    Sheet,
-    codes_of,
-    faces_of,
-    places_of,
-    wanted_columns,
-)
+from frontend.board.cells import CellPlace, Face, faces_of, places_of
 from frontend.board.heads import ColumnHeads, HeadSpan, heads_of
+from frontend.board.layout import CellMode, CellUnit, ColumnGroup, Layout, Sheet, codes_of, wanted_columns
 from frontend.links import Here, pull_request_url, series_name
 from frontend.markup import made_by_template
 from frontend.render import cell_escape, when

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.services.reports.columns import Column
-from frontend.board.cells import ColumnGroup, Layout
+from frontend.board.layout import ColumnGroup, Layout
 
 MOST_LEVELS = 2
 LEVEL_PX, SUITE_PX, UPRIGHT_PX = 6.4, 8.4, 6.8  # of a letter in each size of type, as wide as usual fonts have them

@@ -14,7 +14,7 @@ from backend.services.board.cells import Cell, CellState
 from backend.services.board.model import Board, BoardQuery
 from backend.services.board.watched import WatchedSpeed, watched_speeds
 from backend.services.reports.columns import Column
-from frontend.board.cells import FEW_COLUMNS, Sheet, sheet_of, sheet_of_cells
+from frontend.board.layout import FEW_COLUMNS, Sheet, sheet_of, sheet_of_cells
 
 
 def with_metric_columns(c: Connection, board: Board, query: BoardQuery) -> tuple[Board, Sheet]:

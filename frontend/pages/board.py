@@ -18,8 +18,9 @@ from backend.services.board import board as boards
 from backend.services.board.cells import CODE_OF, STATES, CellState
 from backend.services.board.model import Board, BoardQuery
 from backend.services.reports.facets import FACETS
-from frontend.board.cells import CellMode, Layout, Lens, Sheet, cell_href, patch, plan_layout
+from frontend.board.cells import cell_href, patch
 from frontend.board.grid import grid_html, key_html
+from frontend.board.layout import CellMode, Layout, Lens, Sheet, plan_layout
 from frontend.board.metric_columns import with_metric_columns
 from frontend.facets import chosen_facets, facet_bar
 from frontend.first_run import first_run_page, steps_html

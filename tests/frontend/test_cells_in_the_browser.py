@@ -12,7 +12,8 @@ from frontend_site import Site
 from backend.services.board.cells import Cell, CellState
 from backend.services.board.model import BoardRow
 from backend.services.reports.columns import Column
-from frontend.board.cells import CellMode, face_of
+from frontend.board.cells import face_of
+from frontend.board.layout import CellMode
 
 pytestmark = pytest.mark.browser
 

@@ -4,31 +4,23 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from backend.services.base.scope import TimeRange
 from backend.services.board.cells import STATES, Cell, CellState
 from backend.services.board.model import Board, BoardRow, Summary
 from backend.services.reports.columns import Column
-from frontend.board.cells import (
+from frontend.board.cells import Face, face_of, faces_of, leads_of, places_of, rolls_of
+from frontend.board.grid import slower_now
+from frontend.board.layout import (
     CellMode,
     CellUnit,
     ColumnGroup,
-    Face,
     Lens,
-    face_of,
-    faces_of,
-    fold,
-    leads_of,
     moved_columns,
-    parts_of,
-    places_of,
     plan_layout,
-    rolls_of,
     sheet_of_cells,
 )
-from frontend.board.grid import slower_now
 from frontend.words import LOOKS
 
 COLUMN = Column(
@@ -143,26 +135,6 @@ def test_a_roll_up_shows_the_worst_state_and_how_many_have_it() -> None:
     assert STATES[roll.codes[1]] is CellState.EMPTY
 
 
-def test_so_many_columns_are_open_as_a_browser_draws_at_once() -> None:
-    groups = [
-        ColumnGroup("a", tuple(range(150))),
-        ColumnGroup("b", tuple(range(150, 350))),
-        ColumnGroup("c", tuple(range(350, 500))),
-    ]
-    shown = lambda opened: [group.name for group in fold(groups, opened) if not group.folded]  # noqa: E731
-    assert shown(()) == []
-    assert shown(("a", "b")) == ["a", "b"]
-    assert shown(("a", "b", "c", "gone")) == ["b", "c"], "the one opened first is folded again"
-    assert all(group.opened is not group.folded for group in fold(groups, ("b",)))
-
-
-def test_a_suite_too_large_to_be_drawn_is_opened_part_by_part() -> None:
-    parts = parts_of(ColumnGroup("vast", tuple(range(1000, 1450))))
-    assert [part.name for part in parts] == ["vast 1–200", "vast 201–400", "vast 401–450"]
-    assert [index for part in parts for index in part.columns] == list(range(1000, 1450))
-    assert parts_of(ColumnGroup("small", (1, 2))) == [ColumnGroup("small", (1, 2))]
-
-
 def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:
     newest_first = (CellState.RUNNING, CellState.STILL_OWNED, CellState.UNCHANGED)
     mended = (CellState.IMPROVEMENT, CellState.STILL_OWNED, CellState.REGRESSION)
@@ -170,11 +142,6 @@ def test_a_column_is_slower_now_by_its_newest_judged_cell() -> None:
     sheet = sheet_of_cells(rows, 3)
     assert slower_now(sheet) == {0}
     assert moved_columns(sheet) == {0, 1}
-
-
-def test_cells_are_made_for_the_columns_that_are_wanted() -> None:
-    sheet = sheet_of_cells([[Cell(column, CellState.UNCHANGED) for column in range(4)]], 4)
-    assert list(sheet.cells(0, np.array([False, True, False, True]))) == [1, 3]
 
 
 def board_of(rows: list[list[Cell]], width: int) -> Board:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from backend.services.reports.columns import Column, columns_of
 from backend.store.board.board import BoardSeriesRow
-from frontend.board.cells import CellMode, ColumnGroup, Layout, Lens
 from frontend.board.heads import ColumnHeads, heads_of
+from frontend.board.layout import CellMode, ColumnGroup, Layout, Lens
 
 
 def column(number: int, benchmark: str, variant: str) -> BoardSeriesRow:
