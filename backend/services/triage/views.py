@@ -143,6 +143,7 @@ class AffectedSeries:
     kind: str
     state: str
     onset_position: int
+    onset_sha: str | None
     last_good_position: int | None
     detected_position: int
     fixed_position: int | None

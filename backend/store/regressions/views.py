@@ -93,10 +93,10 @@ def one(c: Connection, regression_id: int) -> RowMapping | None:
 
 _MEMBERS = text(
     """SELECT DISTINCT ON (p.series_id) p.series_id, s.suite, s.benchmark, s.variant_key, s.preset, s.metric, s.unit,
-              s.direction, s.role, s.exact, p.kind, p.state, p.onset_position, p.last_good_position,
+              s.direction, s.role, s.exact, p.kind, p.state, p.onset_position, k.sha AS onset_sha, p.last_good_position,
               p.detected_position, p.fixed_position, p.change, p.before, p.after,
               CAST(s.profile ->> 'noise' AS float8) AS noise, s.project_id, s.state_position
-       FROM change_point p JOIN series s ON s.id = p.series_id
+       FROM change_point p JOIN series s ON s.id = p.series_id LEFT JOIN commit k ON k.id = p.onset_commit_id
        WHERE p.regression_id = :id ORDER BY p.series_id, p.id DESC"""
 )
 _IMPROVED = text(

@@ -31,15 +31,12 @@ class RegressionOnset:
 
 def onsets_of(detail: RegressionDetail) -> list[RegressionOnset]:
     """The onsets of the gates that still show it, the oldest first."""
-    counts = Counter(each.onset_position for each in detail.affected if each.role == "gate" and each.state in LIVE)
-    shas = {commit.position: commit.sha[:7] for commit in detail.suspects}
-    bad = detail.regression.first_bad
-    own = None if bad is None else bad.position
-    if bad is not None and own is not None:
-        shas[own] = bad.sha[:7]
+    gates = [each for each in detail.affected if each.role == "gate" and each.state in LIVE]
+    shas = {each.onset_position: each.onset_sha[:7] for each in gates if each.onset_sha}
+    own = None if detail.regression.first_bad is None else detail.regression.first_bad.position
     return [
         RegressionOnset(position=at, name=shas.get(at, f"position {at}"), series=count, is_its_own=at == own)
-        for at, count in sorted(counts.items())
+        for at, count in sorted(Counter(each.onset_position for each in gates).items())
     ]
 
 

@@ -19,7 +19,8 @@ def detail(*onsets: tuple[int, str, str]) -> RegressionDetail:
     """Of a regression from position 7 with a series for each (position of its onset, role, state)."""
     plain: dict[str, Any] = dict.fromkeys(AffectedSeries.__dataclass_fields__)
     affected = tuple(
-        AffectedSeries(**(plain | {"onset_position": at, "role": role, "state": state})) for at, role, state in onsets
+        AffectedSeries(**(plain | {"onset_position": at, "onset_sha": f"{at:040x}", "role": role, "state": state}))
+        for at, role, state in onsets
     )
     empty: dict[str, Any] = dict.fromkeys(RegressionDetail.__dataclass_fields__)
     return RegressionDetail(**(empty | {"regression": regression(1, 7), "affected": affected, "suspects": ()}))
@@ -28,6 +29,7 @@ def detail(*onsets: tuple[int, str, str]) -> RegressionDetail:
 def test_gates_are_counted_at_their_onsets_the_oldest_first() -> None:
     found = onsets_of(detail((9, "gate", "confirmed"), (7, "gate", "suspect"), (9, "gate", "confirmed")))
     assert [(each.position, each.series, each.is_its_own) for each in found] == [(7, 1, True), (9, 2, False)]
+    assert found[0].name == "0" * 7, "by the commit of the gate, which need be no suspect of the case"
 
 
 def test_what_is_watched_or_withdrawn_is_no_onset() -> None:
