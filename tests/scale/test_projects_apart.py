@@ -26,7 +26,7 @@ MOST_MORE, SLACK_ROWS = 1.25, 20
 every page says of each project how it is."""
 
 DISTRIBUTABLE = {
-    "github_outbox", "joint_pause", "position_span", "pull_request", "queue_share", "schedule", "schedule_slot",
+    "github_outbox", "joint_pause", "position_span", "pull_request", "queue_share", "schedule", "schedule_slot", "tag",
 }  # fmt: skip
 SHARED = {
     "account", "api_token", "alembic_version", "environment", "member", "project", "sign_in_link", "testbed",
