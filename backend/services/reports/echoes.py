@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from backend.services.base.metric_words import MEMORY_UNITS
 from backend.services.reports.comparison import ComparisonRow
 
 ALIKE = 0.01  # a change of cost differs by no more than this, or …
@@ -11,8 +12,8 @@ ALIKE_SHARE = 0.1  # … by no more than this share of it
 def with_echoes(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, tuple[ComparisonRow, ...]]]:
     """The rows in their order, each with those of the same variant that only repeat it.
 
-    A gate leads, and where a variant has no gate among the rows, the first of them. Two gates are never one change:
-    time and memory are each worth a row though they grow alike.
+    A gate leads, and where a variant has no gate among the rows, the first of them. Two gates are never one change, and
+    what takes longer never repeats what takes more memory, though both grow alike.
     """
     leads: list[ComparisonRow] = []
     echoes: dict[int, list[ComparisonRow]] = {}
@@ -33,5 +34,6 @@ def _repeats(row: ComparisonRow, lead: ComparisonRow) -> bool:
         lead.variant_key,
         lead.preset,
     )
+    alike = (row.unit in MEMORY_UNITS) == (lead.unit in MEMORY_UNITS)
     near = abs(row.change - lead.change) <= max(ALIKE, ALIKE_SHARE * abs(lead.change))
-    return of_one and row.role != "gate" and row.verdict in (lead.verdict, "insufficient") and near
+    return of_one and row.role != "gate" and row.verdict in (lead.verdict, "insufficient") and alike and near

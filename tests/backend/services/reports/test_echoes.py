@@ -7,10 +7,16 @@ from backend.services.reports.echoes import with_echoes
 
 
 def row(
-    metric: str, change: float, *, role: str = "watch", variant: str = "e=64", verdict: str = "regression"
+    metric: str,
+    change: float,
+    *,
+    role: str = "watch",
+    variant: str = "e=64",
+    verdict: str = "regression",
+    unit: str = "ms",
 ) -> ComparisonRow:
     return ComparisonRow(
-        suite="moe", benchmark="moe.layer", variant_key=variant, preset="full", metric=metric, unit="ms",
+        suite="moe", benchmark="moe.layer", variant_key=variant, preset="full", metric=metric, unit=unit,
         direction="lower", role=role, base=1.0, head=1.0 + change, change=change, low=change, high=change,
         verdict=verdict, reason="", needed_runs=0, traded_for=(), series_id=1,
     )  # fmt: skip
@@ -32,6 +38,7 @@ def test_throughput_and_utilisation_of_a_slower_step_are_folded_into_it() -> Non
         row("mfu", 0.074, variant="e=8"),  # another variant
         row("mfu", 0.074, verdict="improvement"),  # the other way
         row("peak_reserved_bytes", 0.074, role="gate"),  # a gate of its own
+        row("peak_allocated_bytes", 0.074, unit="B"),  # memory is no time
     ],
 )
 def test_what_says_something_else_keeps_its_row(other: ComparisonRow) -> None:
