@@ -22,6 +22,9 @@ from tidemark.settings import Settings
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+IN_PUBLIC = """SELECT EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass
+                              AND refobjid = to_regnamespace('public'))"""
+"""Whether anything stands in the schema that a restore replaces: tables, views, types, functions, extensions."""
 
 @contextlib.contextmanager
 def database_url(settings: Settings, *, exclusive: bool = False, make: bool = False) -> Iterator[str]:
@@ -66,13 +69,15 @@ def engine_of(settings: Settings) -> Iterator[Engine]:
 
 
 def is_new(url: str) -> bool:
-    """Whether there is no database of that name, or nothing of Tidemark in it. Refuses where no server answers."""
-    from sqlalchemy import create_engine, inspect
+    """Whether there is no database of that name, or nothing in it: a restore would replace what others keep there as
+    well. Refuses where no server answers."""
+    from sqlalchemy import create_engine, text
     from sqlalchemy.exc import OperationalError
 
     engine = create_engine(url, connect_args={"connect_timeout": 10})
     try:
-        return not inspect(engine).has_table("alembic_version")
+        with engine.connect() as connection:
+            return not connection.scalar(text(IN_PUBLIC))
     except OperationalError as error:
         if "does not exist" in str(error.orig):
             return True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers_tidemark import tidemark
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from tidemark.machine.postgres import EmbeddedPostgres
 
@@ -71,6 +71,22 @@ def test_a_backup_holds_everything_and_replaces_everything(database: str, tmp_pa
     assert [row["name"] for row in json.loads(told(database, "token", "list", "--json"))] == ["before"]
     assert f"{file} exists" in told(database, "db", "backup", str(file), status=1)
     told(database, "db", "backup", str(file), "--force")
+
+
+def test_what_others_keep_in_a_database_is_not_replaced_without_asking(
+    database: str, nothing_yet: str, administer: Callable[[str], None], tmp_path: Path
+) -> None:
+    file = tmp_path / "backup"
+    told(database, "db", "backup", str(file))
+    administer(f"CREATE DATABASE {make_url(nothing_yet).database}")
+    engine = create_engine(nothing_yet)
+    with engine.begin() as c:
+        c.execute(text("CREATE TABLE ledger AS SELECT 7 AS owed"))
+    assert "This replaces everything" in told(nothing_yet, "db", "restore", str(file), status=1)
+    with engine.begin() as c:
+        assert c.scalar(text("SELECT owed FROM ledger")) == 7
+        assert c.scalar(text("SELECT to_regclass('run')")) is None, "a refused restore makes no tables of ours either"
+    engine.dispose()
 
 
 def test_what_is_no_backup_changes_nothing(database: str, tmp_path: Path) -> None:
