@@ -180,12 +180,14 @@ class Visit:
         return cast(Engine, self.request.app.state.engine).begin()
 
     @contextmanager
-    def once_more(self) -> Iterator[Connection]:
-        """A transaction of its own to go on reading in, if who reads still may: a role may be taken away meanwhile."""
+    def once_more(self, project: str | None) -> Iterator[Connection]:
+        """A transaction of its own to go on reading in, if who reads still may read this project, which the address
+        need not name: a role may be taken away meanwhile, or the project become private."""
         request = self.request
         reads = cast(Reads, request.app.state.reads)
         with reads.begin(may_lag=may_lag(request.method, request.headers, request.cookies)) as c:
-            reader(somebody(request, c))
+            principal = reader(somebody(request, c))
+            confine(c, principal, [("project", project)] if project else [])
             yield c
 
     def repository_url(self, project: str) -> str | None:

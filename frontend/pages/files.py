@@ -59,7 +59,7 @@ assert set(SERIES) <= set(ListedSeries._fields) and set(COMPARED) <= {each.name 
 @router.get("/regressions.{wanted}")
 def regressions_file(visit: Visiting, wanted: TableFormat) -> Response:
     project = visit.project()
-    found = _pages(visit, lambda c, cursor: regressions.page_of(c, visit, project, cursor))
+    found = _pages(visit, project, lambda c, cursor: regressions.page_of(c, visit, project, cursor))
     rows = ([_plain(getattr(each, name)) for name in REGRESSIONS] for each in found)
     return _download(visit, Table(name=_named("regressions", project), columns=REGRESSIONS, rows=rows), wanted)
 
@@ -67,7 +67,7 @@ def regressions_file(visit: Visiting, wanted: TableFormat) -> Response:
 @router.get("/series.{wanted}")
 def series_file(visit: Visiting, wanted: TableFormat) -> Response:
     project = visit.project()
-    found = _pages(visit, lambda c, cursor: series.page_of(c, visit, project, cursor))
+    found = _pages(visit, project, lambda c, cursor: series.page_of(c, visit, project, cursor))
     rows = ([each[name] for name in SERIES] for each in found)
     return _download(visit, Table(name=_named("series", project), columns=SERIES, rows=rows), wanted)
 
@@ -85,14 +85,16 @@ def compare_file(visit: Visiting, wanted: TableFormat) -> Response:
     return _download(visit, Table(name=name, columns=columns, rows=rows), wanted)
 
 
-def _pages(visit: Visit, ask: Callable[[Connection, str | None], tuple[Sequence[Row], str | None]]) -> Iterator[Row]:
-    """What a list holds, page after page, each but the first in a transaction of its own: who reads slowly keeps no
+def _pages(
+    visit: Visit, project: str | None, ask: Callable[[Connection, str | None], tuple[Sequence[Row], str | None]]
+) -> Iterator[Row]:
+    """What a list of a project holds, page after page, each but the first in a transaction of its own: who reads slowly keeps no
     connection. Who may no longer read gets no more of it, and no file that looks whole."""
     first, cursor = ask(visit.c, None)  # at once, so that a wrong filter is refused
 
     def rest(cursor: str | None) -> Iterator[Row]:
         while cursor is not None:
-            with visit.once_more() as c:
+            with visit.once_more(project) as c:
                 page, cursor = ask(c, cursor)
             yield from page
 

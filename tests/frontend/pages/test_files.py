@@ -66,20 +66,22 @@ def test_a_wrong_filter_is_refused_and_an_unknown_ending_is_not_a_page(loom: Sit
     assert loom.client.get(f"/regressions.xlsx?project={PROJECT}").status_code in (404, 422)
 
 
+@pytest.mark.parametrize("query", [f"project={PROJECT}", ""], ids=["named", "busy last"])
 @pytest.mark.parametrize(
     "change", ["UPDATE project SET private = true", "DELETE FROM project"], ids=["became private", "is gone"]
 )
-def test_a_file_of_a_project_that_becomes_private_or_goes_meanwhile_breaks_off(own_site: Site, change: str) -> None:
+def test_a_file_of_a_project_that_becomes_private_or_goes_meanwhile_breaks_off(
+    own_site: Site, change: str, query: str
+) -> None:
     with own_site.engine.begin() as c:
         projects.save_project(c, PROJECT, now=datetime.now(UTC))
-    query = f"project={PROJECT}".encode()
     app = own_site.server.config.app
-    request = Request(
-        {"type": "http", "method": "GET", "path": "/series.csv", "query_string": query, "headers": [], "app": app}
-    )
+    asked = {"type": "http", "method": "GET", "path": "/series.csv", "query_string": query.encode()}
+    request = Request({**asked, "headers": [], "app": app})
     pages = iter([(["first"], "more"), (["second"], "more"), (["third"], None)])
     with own_site.engine.connect() as c:
-        found = files._pages(frame.visit(request, c, frame.somebody(request, c)), lambda *_: next(pages))
+        visit = frame.visit(request, c, frame.somebody(request, c))
+        found = files._pages(visit, visit.project(), lambda *_: next(pages))
     assert [next(found), next(found)] == ["first", "second"]
     with own_site.engine.begin() as c:
         c.execute(text(change))
