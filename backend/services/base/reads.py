@@ -48,7 +48,7 @@ def for_rights(c: Connection) -> Iterator[Connection]:
     if reads is None or reads.rights_may_lag:
         yield c
     else:
-        with reads.primary.connect() as primary:
+        with reads.primary.begin() as primary:  # committed: after a rollback the driver forgets what is prepared
             yield primary
 
 

@@ -20,6 +20,7 @@ from backend.api import create_api
 from backend.services.base import access, live, projects
 from backend.services.base.config import ServiceConfig
 from backend.services.base.reads import OWN_ACTION_COOKIE, Reads, for_rights, may_lag
+from backend.store.base import owners
 from frontend.app import mount
 from tests.attacks.route_table import PEOPLE, ask_everybody, fill
 from tests.conftest import LiveServer, ServeApp, copy_of
@@ -249,3 +250,17 @@ def test_pages_are_read_from_the_replica_while_the_primary_is_away(behind: Engin
     reads.look()
     with reads.connect(may_lag=True) as c:
         assert c.engine is behind
+
+
+def test_statements_stay_prepared_on_the_primary_where_rights_are_judged(engine: Engine, behind: Engine) -> None:
+    Reads(engine, behind)
+    with engine.begin() as c:
+        for _ in range(8):  # so often that the driver prepares it too, and forgets all where that is rolled back
+            c.execute(text("SELECT 1"))
+        assert owners.owner_of(c, "project", "no/such") is None
+    with behind.connect() as page:
+        for _ in range(2):
+            with for_rights(page) as judged:
+                judged.execute(text("SELECT 1"))
+                names = judged.execute(text("SELECT name FROM pg_prepared_statements WHERE name LIKE 'tidemark-%'"))
+                assert names.all()
