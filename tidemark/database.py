@@ -26,6 +26,7 @@ IN_PUBLIC = """SELECT EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_names
                               AND refobjid = to_regnamespace('public'))"""
 """Whether anything stands in the schema that a restore replaces: tables, views, types, functions, extensions."""
 
+
 @contextlib.contextmanager
 def database_url(settings: Settings, *, exclusive: bool = False, make: bool = False) -> Iterator[str]:
     """The database of these settings: the configured one, that of a running `tidemark up`, or the embedded one started

@@ -88,8 +88,10 @@ def compare_file(visit: Visiting, wanted: TableFormat) -> Response:
 def _pages(
     visit: Visit, project: str | None, ask: Callable[[Connection, str | None], tuple[Sequence[Row], str | None]]
 ) -> Iterator[Row]:
-    """What a list of a project holds, page after page, each but the first in a transaction of its own: who reads slowly keeps no
-    connection. Who may no longer read gets no more of it, and no file that looks whole."""
+    """What a list of a project holds, page after page, each but the first in a transaction of its own.
+
+    So who reads slowly keeps no connection; who may no longer read gets no more of it, and no file that looks whole.
+    """
     first, cursor = ask(visit.c, None)  # at once, so that a wrong filter is refused
 
     def rest(cursor: str | None) -> Iterator[Row]:

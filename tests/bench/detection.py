@@ -47,7 +47,7 @@ def fleet(_: Stage) -> Iterable[Figure]:
     import fleet_table
     from fleet_synthetic import Fleet
 
-    found = fleet_table.evaluate(fleet_table.Stream, FLEETS)
+    found = fleet_table.evaluate(fleet_table.JudgeStream, FLEETS)
     records = [json.dumps(record) for seed in FLEETS for record in Fleet(seed).stream()]
     began = time.process_time()
     for record in records:
