@@ -22,7 +22,7 @@ from backend.services.judging import what_if
 from tests.bench.analysis import POINTS
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Stage
-from tests.bench.writes import METRICS, RESULTS, bodies
+from tests.bench.writes import METRICS, RESULTS, a_new_project, bodies
 
 OPERATOR = Principal(name="bench", scopes=frozenset(Scope), project_id=None, via=Via.TOKEN)
 AGAIN_S, PREVIEW_S, IMPORT_S = 3, 1, 15
@@ -64,7 +64,7 @@ def judged_again(stage: Stage) -> Iterable[Figure]:
 def imported(stage: Stage) -> Iterable[Figure]:
     """A history of 20,000 results from a file of another tool, in one transaction."""
     results = IMPORTED_RUNS * IMPORTED_RESULTS
-    data, context = history_file(), Context(project="bench/imported", testbed="bench-cpu")
+    data, context = history_file(), Context(project=a_new_project("bench/imported"), testbed="bench-cpu")
 
     def take() -> None:
         with stage.engine.begin() as c:
