@@ -35,7 +35,7 @@ def fingerprint(from_child: Mapping[str, Any]) -> dict[str, Any]:
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "cpu": cpu_name(),
-        "cpu_count": os.cpu_count(),
+        "cpu_count": usable_cpus(),
         "container": _container(),
         "driver": _driver(),
         **from_child,
@@ -61,6 +61,13 @@ def cpu_name() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def usable_cpus() -> int | None:
+    """Cores that this process may use: where a container or a taskset takes some away, the machine has changed."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def accelerator_name() -> str | None:

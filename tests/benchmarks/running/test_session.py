@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -91,6 +92,18 @@ def test_the_fingerprint_ignores_git_and_sees_versions():
     one, other = fingerprint({"threads": 1}), fingerprint({"threads": 2})
     assert one["hash"] != other["hash"]
     assert one["hash"] == fingerprint({"threads": 1})["hash"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux says which cores one may use")
+def test_a_core_that_is_taken_away_changes_the_environment():
+    before, allowed = fingerprint({}), os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        after = fingerprint({})
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert (before["cpu_count"], after["cpu_count"]) == (len(allowed), 1)
+    assert len(allowed) == 1 or before["hash"] != after["hash"]
 
 
 def test_cpu_telemetry_counts_cpus_that_are_busy_beside_ours():
