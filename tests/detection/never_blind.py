@@ -5,7 +5,8 @@
 
 Pasts are labelled histories cut anywhere where the last five commits make a level. Appended are 40 commits 20 % above
 it, each as far from it as one of those five was. `told`: a regression that begins there, within eight commits; `said`:
-before the step or eight commits into it the series says that it is too unsteady, or too young, to be judged.
+before the step or eight commits into it the series says that it is too unsteady, or too young, to be judged;
+`suspected`: after eight commits its verdict is that they look worse and what it waits for, or it is red already.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from backend.regression.detector.detector import Detector
 from backend.regression.detector.power import is_unsteady
 from backend.regression.policy import Policy
 from backend.regression.series.detect import log_costs
+from backend.regression.series.judge import judge_all
+from backend.regression.terms import Direction, Point, SeriesKind, Verdict
 
 POLICY = Policy()
 LEVEL, APPENDED, WITHIN = 5, 40, 8
@@ -62,7 +65,7 @@ def is_level(own):
 
 
 def answer(past):
-    """`told`, `said` or `silent`."""
+    """`told`, `said`, `suspected` or `silent`."""
     detector = Detector(assumed_noise=POLICY.prior_noise)
     places = np.arange(len(past.x))
     detector.feed(past.x[: past.at], places[: past.at], POLICY)
@@ -71,11 +74,20 @@ def answer(past):
     found = detector.feed(past.x[past.at : end], places[past.at : end], POLICY)
     if any((change.told or change.known) and change.size > 0 for change in found):
         return "told"
-    return "said" if said or cannot_judge(detector) else "silent"
+    if said or cannot_judge(detector):
+        return "said"
+    return "suspected" if is_suspected(past) else "silent"
+
+
+def is_suspected(past):
+    """Whether people read of the eighth commit that the newest runs look worse, or are worse."""
+    points = [Point(i, str(i), (math.exp(x),)) for i, x in enumerate(past.x[: past.at + WITHIN])]
+    verdict = judge_all(points, SeriesKind(Direction.LOWER), POLICY)[-1].verdict
+    return verdict in (Verdict.SUSPECT, Verdict.REGRESSION)
 
 
 def later(past):
-    """Of a past that was silent: what is said at last, and after how many commits; nothing within 40: `silent`."""
+    """Of a past that was not told: what is said at last, and after how many commits; nothing within 40: `silent`."""
     detector = Detector(assumed_noise=POLICY.prior_noise)
     places = np.arange(len(past.x))
     detector.feed(past.x[: past.at], places[: past.at], POLICY)
@@ -101,17 +113,18 @@ def main(argv=None):
     parser.add_argument("--rough", action="store_true")
     args = parser.parse_args(argv)
     first, _, last = args.seeds.partition("-")
-    count, silent = collections.Counter(), []
+    count, untold = collections.Counter(), []
     for past in pasts(range(int(first), int(last or first) + 1), args.series, args.rough):
         word = answer(past)
         count[word] += 1
-        if word == "silent":
-            silent.append(f"{past.name}: {later(past)}")
+        if word in ("suspected", "silent"):
+            untold.append(f"{past.name}: {word}, {later(past)}")
     total = sum(count.values())
-    print(f"| pasts | told | said | silent |\n|---|---|---|---|\n| {total} ", end="")
-    print("".join(f"| {count[word]} ({100 * count[word] / total:.2f} %) " for word in ("told", "said", "silent")) + "|")
-    print(*silent, sep="\n")
-    return 1 if silent else 0
+    words = ("told", "said", "suspected", "silent")
+    print(f"| pasts | {' | '.join(words)} |\n|---|---|---|---|---|\n| {total} ", end="")
+    print("".join(f"| {count[word]} ({100 * count[word] / total:.2f} %) " for word in words) + "|")
+    print(*untold, sep="\n")
+    return 1 if count["silent"] else 0
 
 
 if __name__ == "__main__":

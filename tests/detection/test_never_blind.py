@@ -15,9 +15,15 @@ def test_no_past_makes_a_series_blind_without_a_word(rough, told):
     assert sum(word == "told" for word in answers.values()) >= told * len(answers)
 
 
+def test_a_past_that_wanders_and_is_short_is_suspected_before_anything_is_proved():
+    (past,) = (past for past in never_blind.pasts([8301], 200) if past.name == "s8301-00016@7")
+    assert never_blind.answer(past) == "suspected"
+
+
 def test_the_instrument_notices_a_detector_that_is_blind(monkeypatch):
     monkeypatch.setattr(Detector, "feed", lambda self, *_: [])
     monkeypatch.setattr(never_blind, "cannot_judge", lambda _: False)
+    monkeypatch.setattr(never_blind, "is_suspected", lambda _: False)
     (past, *_) = never_blind.pasts([41], 2)
     assert never_blind.answer(past) == "silent"
 

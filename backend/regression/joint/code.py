@@ -22,6 +22,8 @@ LISTED = 0.6
 """Share of the gate: what surely moved by less is not listed beside a proved change."""
 NEAR = 10
 """Commits between two changes that one session may show as one."""
+TOLD = 0.88
+"""Share of the gate: a change that is surely smaller is told to nobody."""
 STEP_OF_DRIFT = 1.3
 """Share of the gate: a larger loss at one commit is a regression of its own, whatever comes after it."""
 PART_OF_DRIFT = 1.1
@@ -42,7 +44,7 @@ class CodeChanges:
         listed = self.without_rests(inquiry, change, listed)
         code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
-        for part in self.by_onset(code, rows, inquiry):
+        for part in self.by_onset(code, [rows], inquiry):
             self.tell_change(part, rows, sign)
 
     def tell_change(self, code: Code, rows: RowsOfTestbed, sign: float) -> None:
@@ -67,32 +69,43 @@ class CodeChanges:
         if sign < 0:
             self.close_fixed(code)
 
-    def by_onset(self, code: Code, rows: RowsOfTestbed, inquiry: Inquiry) -> list[Code]:
-        """The changes that a session shows as one: benchmarks whose runs began to be slower at commits that cannot be
-        the same. Those that are known less well belong to the nearest that they may be part of."""
-        placed, rest = [], np.zeros(self.state.size, dtype=bool)
+    def by_onset(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> list[Code]:
+        """The changes that a session showed as one: benchmarks whose runs began to be slower at commits that cannot be
+        the same. Those that moved by less than is told belong to the nearest."""
+        placed: list[tuple[OnsetRange, Bools]] = []
+        small: list[tuple[OnsetRange, Bools]] = []
         for benchmark in np.unique(self.state.benchmark[code.listed]):
             own = code.listed & (self.state.benchmark == benchmark)
-            if (own & self.state.shown & (np.abs(code.change) >= self.state.smallest)).any():
-                placed.append((self.locate_code(replace(code, listed=own), [rows], inquiry), own))
-            else:
-                rest |= own
+            known = self.locate_code(replace(code, listed=own), beds, inquiry), own
+            (placed if self.is_told(own, code.change, code.error) else small).append(known)
         placed.sort(key=lambda part: (part[0].last - part[0].first, part[0].commit))
         parts: list[tuple[OnsetRange, Bools]] = []
         for place, own in placed:
             near = [number for number, (other, _) in enumerate(parts) if _meet(other, place)]
             if near:
-                nearest = min(near, key=lambda number: abs(parts[number][0].commit - place.commit))
-                parts[nearest] = parts[nearest][0], parts[nearest][1] | own
+                self.add_to_nearest(parts, near, place, own)
             else:
                 parts.append((place, own))
         if len(parts) < 2:
             return [code]
-        parts[0] = parts[0][0], parts[0][1] | rest
+        for place, own in small:
+            self.add_to_nearest(parts, range(len(parts)), place, own)
         return [
             replace(code, listed=mine, change=np.where(code.listed & ~mine, 0.0, code.change), place=place, shown={})
             for place, mine in parts
         ]
+
+    @staticmethod
+    def add_to_nearest(
+        parts: list[tuple[OnsetRange, Bools]], among: Sequence[int], place: OnsetRange, own: Bools
+    ) -> None:
+        nearest = min(among, key=lambda number: abs(parts[number][0].commit - place.commit))
+        parts[nearest] = parts[nearest][0], parts[nearest][1] | own
+
+    def is_told(self, listed: Bools, change: Floats, error: Floats) -> bool:
+        """Whether any of these series that people look at moved by what is told, or may have."""
+        pool = listed & self.state.shown
+        return bool((pool & (np.abs(change) + 0.8 * error >= TOLD * self.state.smallest)).any())
 
     def without_rests(self, inquiry: Inquiry, change: Floats, listed: Bools) -> Bools:
         """Without the benchmarks of which a session shows no more than what the size of a known change left over."""
@@ -335,7 +348,7 @@ class CodeChanges:
 
     def follow(self, rows: RowsOfTestbed) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
-        for code in self.state.codes:
+        for code in list(self.state.codes):
             if self.state.newest - code.place.commit > GROWS_FOR or code.drift:
                 continue
             if rows.name not in code.shown:
@@ -344,6 +357,26 @@ class CodeChanges:
             elif rows.n - code.shown[rows.name] in (3, 6, 10, 15, 22):
                 self.relocate(code)
                 self.refit(code, rows)
+                self.part_what_began_apart(code)
+
+    def part_what_began_apart(self, code: Code) -> None:
+        """Runs that came since may show that what was told as one change was several: each becomes one of its own."""
+        beds = [self.state.rows[name] for name in code.shown]
+        parts = self.by_onset(code, beds)
+        if len(parts) < 2:
+            return
+        lead = self.state.lead_of(code.change, code.listed)
+        sign = float(np.sign(code.change[lead]))
+        for part in [part for part in parts if not part.listed[lead]]:
+            code.listed = code.listed & ~part.listed
+            code.change = np.where(part.listed, 0.0, code.change)
+            for bed in beds:
+                put = bed.shifts.get(("code", code.incident))
+                if put is not None:
+                    bed.put(("code", code.incident), replace(put, delta=np.where(part.listed, 0.0, put.delta)))
+            self.relocate(code)
+            self.state.change_incident(code.incident, series=tuple(np.flatnonzero(code.listed)))
+            self.tell_change(part, beds[0], sign)
 
     def close_fixed(self, fix: Code) -> None:
         for code in self.state.codes:

@@ -21,8 +21,6 @@ from backend.regression.joint.software import Software
 from backend.regression.joint.state import Code, Inquiry, JointState, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
-TOLD = 0.88
-"""Share of the gate: a change that is surely smaller is told to nobody."""
 SHOWN = 0.3
 """Share of the gate that a size or count must have moved in a session."""
 TAIL = 10
@@ -283,7 +281,7 @@ class JointDetector:
             moved = inquiry.pattern != 0
         if inquiry.purpose is QuestionPurpose.MACHINE:
             self.acquit(rows, inquiry)
-        if self.small(moved, change, error):
+        if not self.changes.is_told(moved, change, error):  # perhaps a part of a drift
             self.refute(inquiry)
             return self.drifts.drift_scan(rows, eager=True)
         self.changes.tell_code(inquiry, change, error)
@@ -295,11 +293,6 @@ class JointDetector:
         weight = inquiry.pattern[picked] / error[picked] ** 2
         information = float(weight @ inquiry.pattern[picked])
         return _lean(float(weight @ change[picked]) / information, information)
-
-    def small(self, listed: Bools, change: Floats, error: Floats) -> bool:
-        """True when the code changed, but by less than anyone is told of: perhaps a part of a drift."""
-        pool = listed & self.state.shown
-        return not (pool & (np.abs(change) + 0.8 * error >= TOLD * self.state.smallest)).any()
 
     def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed, *, cleared: bool) -> Ask | None:
         """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.

@@ -48,8 +48,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
         Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, in this run alone so far; "
         "it must be sustained before anyone is told.",
-        Reason.AWAITING_RUNS: f"{n.get('suspect_runs', 0):.0f} runs since {since} look worse; "
-        f"{n.get('sustained_runs', 0):.0f} that agree, or a confirming session, make it a regression.",
+        Reason.AWAITING_RUNS: _awaiting(j, since),
         Reason.IMPROVEMENT_PENDING: "It is clearly better; further runs must agree before the baseline moves.",
         Reason.SUSTAINED_STEP: f"The level rose by {percent(step)} at {since} and stayed there; "
         f"the evidence is {evidence:.0f} nats.",
@@ -71,6 +70,18 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
     }
     return texts[j.reason]
+
+
+def _awaiting(j: Judgement, since: str) -> str:
+    """What a suspect waits for: the runs that a regression takes, or more where so many prove nothing."""
+    runs, sustained = j.numbers.get("suspect_runs", 0.0), j.numbers.get("sustained_runs", 0.0)
+    worse = f"{runs:.0f} runs since {since} look worse"
+    if runs < sustained:
+        return f"{worse}; {sustained:.0f} that agree, or a confirming session, make it a regression."
+    return (
+        f"{worse}, which the {j.n_baseline} runs of the baseline are too few or too noisy to prove; "
+        "more runs that agree, or a confirming session, make it a regression."
+    )
 
 
 def _limits(j: Judgement, unit: str) -> str:

@@ -28,6 +28,24 @@ def test_every_point_of_a_history_is_explained_with_its_numbers():
     assert all("None" not in text and "nan" not in text for text in told)
 
 
+@pytest.mark.parametrize(
+    ("runs", "waits"), [(2, "3 that agree, or a confirming session"), (6, "the 4 runs of the baseline are too few")]
+)
+def test_a_suspect_says_what_it_waits_for_also_after_more_runs_than_a_regression_takes(runs, waits):
+    judged, _ = paragraphs([10.0] * 8)
+    numbers = judged[-1].numbers | {"suspect_runs": runs}
+    suspect = replace(
+        judged[-1],
+        verdict=Verdict.SUSPECT,
+        reason=Reason.AWAITING_RUNS,
+        since_position=20,
+        n_baseline=4,
+        numbers=numbers,
+    )
+    told = explain(suspect, "step_ms", "ms", NAMES)
+    assert f"{runs} runs since abc1234 look worse" in told and waits in told
+
+
 def test_the_commit_a_regression_begins_at_is_no_part_of_an_earlier_one():
     judged, _ = paragraphs([10.0] * 20 + [13.0] * 6)
     onset = replace(judged[24], onset=True, since_position=20)
