@@ -68,9 +68,9 @@ SELECT :branch, row_number() OVER (ORDER BY id) - 1, id FROM commit WHERE projec
 """
 _RUNS = """
 INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, state, status,
-                 requested_at, worker_id, environment_id, started_at, finished_at, received_at)
+                 applicable, passed, requested_at, worker_id, environment_id, started_at, finished_at, received_at)
 SELECT 'B' || lpad(CAST(:project AS text), 4, '0') || lpad(CAST(b.position AS text), 8, '0') || 'S' || s,
-       :project, b.commit_id, :testbed, 'suite' || s, '1.0.0', 'main', 'done', 'ok',
+       :project, b.commit_id, :testbed, 'suite' || s, '1.0.0', 'main', 'done', 'ok', :variants, :variants,
        c.committed_at, :worker, :environment, c.committed_at + interval '5 minutes',
        c.committed_at + interval '12 minutes', c.committed_at + interval '12 minutes'
 FROM branch_commit b JOIN commit c ON c.id = b.commit_id, generate_series(1, :suites) AS s

@@ -7,7 +7,7 @@ is, whatever people, sessions and incidents have made of it. So no change of pol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
@@ -118,7 +118,7 @@ def preview_series(
 
     since = now - timedelta(days=days)
     series = [it for it in store.gates_since(c, project.id, since) if it.series.id == series_id]
-    shown = [case for each in _cases(c, project.id, since) if (case := _of_series(each, series_id)) is not None]
+    shown = _cases(c, project.id, since, series_id)
     affected = [it for it in series if len(set(policies(it))) > 1]
     return _preview(c, project, series, affected, policies, shown, now, days)
 
@@ -180,17 +180,12 @@ def _told(cases: Iterable[ListedCase]) -> list[ListedCase]:
     return [case for case in cases if case.is_told]
 
 
-def _of_series(case: ListedCase, series_id: int) -> ListedCase | None:
-    """The case as one series shows it; None: it doesn't."""
-    changes = tuple(change for change in case.changes if change.series_id == str(series_id))
-    return replace(case, changes=changes) if changes else None
-
-
-def _cases(c: Connection, project_id: int, since: datetime) -> list[ListedCase]:
-    """The regressions of the list: those of gates that were not taken back."""
+def _cases(c: Connection, project_id: int, since: datetime, series_id: int | None = None) -> list[ListedCase]:
+    """The regressions of the list, or of one series, each as the series shows it: those of gates that were not taken
+    back."""
     told = regression_store.told_since(c, project_id, since)
     members: dict[int, list[SeriesChange]] = {}
-    for point in point_store.of_regressions(c, told):
+    for point in point_store.of_regressions(c, told, series_id=series_id):
         if point.is_gate and point.state != ChangeState.WITHDRAWN and point.regression_id is not None:
             members.setdefault(point.regression_id, []).append(point.as_series_change())
     return [

@@ -139,12 +139,17 @@ _WINDOWS = {
     for words in (False, True)
     for positions in (False, True)
 }
+# The newest of each series by an index, and of those the newest: never all that ever moved.
 _MOVED = text(
-    """SELECT DISTINCT onset_position FROM change_point
-       WHERE series_id = ANY(:series) AND onset_position BETWEEN :first AND :last AND state <> 'withdrawn'
-       UNION SELECT fixed_position FROM change_point
-       WHERE series_id = ANY(:series) AND fixed_position BETWEEN :first AND :last AND state = 'fixed'
-       ORDER BY 1 DESC LIMIT :limit"""
+    """SELECT DISTINCT m.position FROM unnest(CAST(:series AS integer[])) AS s (id) CROSS JOIN LATERAL (
+         (SELECT DISTINCT onset_position FROM change_point
+          WHERE series_id = s.id AND onset_position BETWEEN :first AND :last AND state <> 'withdrawn'
+          ORDER BY onset_position DESC LIMIT :limit)
+         UNION ALL
+         (SELECT DISTINCT fixed_position FROM change_point
+          WHERE series_id = s.id AND fixed_position BETWEEN :first AND :last AND state = 'fixed'
+          ORDER BY fixed_position DESC LIMIT :limit)) AS m (position)
+       ORDER BY m.position DESC LIMIT :limit"""
 )
 _STANDS_BELOW = text(
     """SELECT EXISTS (SELECT FROM regression g JOIN series s ON s.id = g.lead_series_id

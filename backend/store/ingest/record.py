@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, text
 
-from backend.contract import Run
+from backend.contract import ResultStatus, Run
 from backend.store.base import wire
 from backend.store.ingest.packed import pack
 from backend.store.ingest.samples import COLUMNS, by_process, stored_counts
@@ -283,16 +283,17 @@ def place_on_branch(c: Connection, branch_id: int, commit_id: int, position: int
 
 _RUN = """
 INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, pull_request, state, kind,
-                 attempt, requested_by, requested_at, worker_id, status, error, log_tail, environment_id, started_at,
-                 finished_at, received_at, body_sha256, document)
+                 attempt, requested_by, requested_at, worker_id, status, error, applicable, passed, log_tail,
+                 environment_id, started_at, finished_at, received_at, body_sha256, document)
 VALUES (%(id)s, %(project_id)s, (SELECT id FROM commit WHERE project_id = %(project_id)s AND sha = %(commit)s),
         %(testbed_id)s, %(suite)s, %(suite_version)s, %(branch_name)s,
         %(pull_request)s, %(state)s, 'submitted', %(attempt)s, 'submitted', %(now)s, %(worker_id)s, %(status)s,
-        %(error)s, %(log_tail)s, %(environment_id)s, %(started_at)s, %(finished_at)s, %(now)s, %(body_sha256)s,
-        %(document)s)
+        %(error)s, %(applicable)s, %(passed)s, %(log_tail)s, %(environment_id)s, %(started_at)s, %(finished_at)s,
+        %(now)s, %(body_sha256)s, %(document)s)
 ON CONFLICT (id) DO UPDATE SET
   suite_version = excluded.suite_version, state = excluded.state, attempt = excluded.attempt,
   worker_id = coalesce(excluded.worker_id, run.worker_id), status = excluded.status, error = excluded.error,
+  applicable = excluded.applicable, passed = excluded.passed,
   log_tail = excluded.log_tail, environment_id = excluded.environment_id, started_at = excluded.started_at,
   finished_at = excluded.finished_at, received_at = excluded.received_at, body_sha256 = excluded.body_sha256,
   document = excluded.document, lease_hash = NULL, lease_expires_at = NULL, progress = NULL
@@ -325,6 +326,8 @@ def run_statement(
         "worker_id": place.worker_id,
         "status": run.status.value,
         "error": run.error,
+        "applicable": sum(result.status is not ResultStatus.NOT_APPLICABLE for result in run.results),
+        "passed": sum(result.status is ResultStatus.OK for result in run.results),
         "log_tail": run.log_tail,
         "environment_id": place.environment_id,
         "started_at": run.started,

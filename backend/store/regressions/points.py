@@ -20,7 +20,7 @@ _SUSPECTS = touching("min(bc.position) AS first, max(bc.position) AS last", of="
 _POINTS = f"""
 SELECT {_POINT_COLUMNS} FROM change_point p JOIN series s ON s.id = p.series_id
 LEFT JOIN regression g ON g.id = p.regression_id
-LEFT JOIN LATERAL ({_SUSPECTS}) u ON p.last_good_position < p.onset_position - 1
+CROSS JOIN LATERAL ({_SUSPECTS}) u
 """
 _OPEN_IN_SERIES = f"""{_POINTS} WHERE p.series_id = ANY(%(series)s::int[]) AND p.direction = 'regression'
   AND p.state IN ('suspect', 'confirmed') ORDER BY p.id"""
@@ -33,6 +33,8 @@ _OPEN_ELSEWHERE = f"""{_POINTS} WHERE p.direction = 'regression' AND p.state IN 
   AND (s.suite, s.benchmark, s.variant_key, s.preset, s.metric) IN (
     SELECT suite, benchmark, variant_key, preset, metric FROM series WHERE id = ANY(%(series)s::int[])) ORDER BY p.id"""
 _OF_REGRESSIONS = f"{_POINTS} WHERE p.regression_id = ANY(%(regressions)s::int[]) ORDER BY p.id"
+_OF_REGRESSIONS_IN = f"""{_POINTS} WHERE p.series_id = %(series)s AND p.regression_id = ANY(%(regressions)s::int[])
+ORDER BY p.id"""
 
 
 def open_in_series(c: Connection, series_ids: Iterable[int]) -> list[KnownPoint]:
@@ -60,8 +62,11 @@ def open_elsewhere(c: Connection, project_id: int, testbed_id: int, series_ids: 
     return [KnownPoint(**row._asdict()) for row in rows]
 
 
-def of_regressions(c: Connection, regression_ids: Iterable[int]) -> list[KnownPoint]:
-    (rows,) = wire.send(c, (_OF_REGRESSIONS, {"regressions": list(regression_ids)}))
+def of_regressions(c: Connection, regression_ids: Iterable[int], *, series_id: int | None = None) -> list[KnownPoint]:
+    """The change points of these regressions; of one series, those in it."""
+    values = {"regressions": list(regression_ids)}
+    of_one = (_OF_REGRESSIONS_IN, {**values, "series": series_id})
+    (rows,) = wire.send(c, (_OF_REGRESSIONS, values) if series_id is None else of_one)
     return [KnownPoint(**row._asdict()) for row in rows]
 
 

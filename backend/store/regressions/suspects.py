@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 def touching(columns: str, *, of: str, first_bad: str) -> str:
-    """SQL for `columns` of the suspects (bc: their places, k: the commits) of a row `of`, whose series is `s`.
+    """SQL for `columns`, aggregates of the suspects (bc: their places, k: the commits) of a row `of`, whose series is
+    `s`. Where the first bad commit follows the last good one, there is nothing to ask: of none.
 
     A commit is left out where `paths` of the suite are known to name nothing that it changed.
     """
@@ -13,4 +14,4 @@ def touching(columns: str, *, of: str, first_bad: str) -> str:
        JOIN branch_commit bc ON bc.branch_id = b.id
          AND bc.position > {of}.last_good_position AND bc.position <= {of}.{first_bad}
        JOIN commit k ON k.id = bc.commit_id AND NOT (s.suite = ANY (coalesce(k.untouched_suites, '{{}}')))
-       WHERE q.id = s.project_id"""
+       WHERE q.id = s.project_id AND {of}.last_good_position < {of}.{first_bad} - 1"""

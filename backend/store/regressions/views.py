@@ -36,8 +36,7 @@ LEFT JOIN commit good ON good.id = g.last_good_commit_id
 LEFT JOIN commit fix ON fix.id = g.fixed_commit_id
 LEFT JOIN LATERAL (SELECT before, after FROM change_point WHERE regression_id = g.id AND series_id = g.lead_series_id
                    ORDER BY id DESC LIMIT 1) AS lead ON true
-LEFT JOIN LATERAL ({touching("count(*) AS commits", of="g", first_bad="first_bad_position")}) AS touching
-  ON g.last_good_position < g.first_bad_position - 1
+CROSS JOIN LATERAL ({touching("count(*) AS commits", of="g", first_bad="first_bad_position")}) AS touching
 CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
                            (SELECT array_agg(DISTINCT bed.name ORDER BY bed.name)
                             FROM change_point x JOIN series y ON y.id = x.series_id

@@ -149,17 +149,17 @@ _ENVIRONMENTS = text(
        ORDER BY n.started_at LIMIT 200"""
 )
 _OUTCOMES = text(
-    """SELECT n.at, n.suite, x.applicable, x.passed
+    """SELECT n.at, n.suite, coalesce(n.applicable, x.applicable), coalesce(n.passed, x.passed)
        FROM (SELECT DISTINCT ON (r.suite, date_trunc(:step, r.received_at, 'UTC'))
-               date_trunc(:step, r.received_at, 'UTC') AS at, r.suite, r.id
+               date_trunc(:step, r.received_at, 'UTC') AS at, r.suite, r.id, r.applicable, r.passed
              FROM run r
              WHERE r.project_id = :project AND r.testbed_id = :testbed AND r.received_at >= :since
                AND r.received_at <= :until AND r.state = 'done' AND r.session_id IS NULL
              ORDER BY r.suite, date_trunc(:step, r.received_at, 'UTC'), r.received_at DESC) AS n
-       CROSS JOIN LATERAL (
+       CROSS JOIN LATERAL (  -- only of runs from before this was noted with them
          SELECT count(*) FILTER (WHERE status <> 'not_applicable') AS applicable,
            count(*) FILTER (WHERE status = 'ok') AS passed
-         FROM result WHERE run_id = n.id) AS x
+         FROM result WHERE run_id = n.id AND n.passed IS NULL) AS x
        ORDER BY n.at"""
 )
 _FACETS = text(

@@ -209,6 +209,8 @@ run = Table(
     # the result
     Column("status", Text),  # ok | failed | incomplete | quarantined
     Column("error", Text),
+    Column("applicable", Integer),  # cases that apply to the machine; null: a run from before this was noted
+    Column("passed", Integer),  # of those, the ones that are ok
     Column("log_tail", Text),
     Column("environment_id", ForeignKey("environment.id")),
     Column("started_at", TIMESTAMP),

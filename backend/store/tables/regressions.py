@@ -83,6 +83,7 @@ change_point = Table(
     CheckConstraint("direction IN ('regression', 'improvement')", name="direction"),
     CheckConstraint("state IN ('suspect', 'confirmed', 'fixed', 'withdrawn')", name="state"),
     Index("ix_change_point_series_id_onset_position", "series_id", "onset_position"),
+    Index("ix_change_point_fixed", "series_id", "fixed_position", postgresql_where=text("state = 'fixed'")),
     Index(
         "ix_change_point_improvement",
         "onset_position",

@@ -1,0 +1,30 @@
+"""How a project is doing, over time, from what was stored when its results came in."""
+
+from datetime import timedelta
+from typing import Any
+
+from backend.services.reports.trends import PassRate, TrendQuery, load_trends
+from tests.backend.services.loom import Loom
+
+
+def result_of(variant: str, status: str, **more: Any) -> dict[str, Any]:
+    return {"benchmark": "gpt.train", "variant": {"dtype": variant}, "preset": "cpu", "status": status, **more}
+
+
+def pass_rate(loom: Loom) -> PassRate:
+    query = TrendQuery(project="northsea/loom", range="all")
+    return load_trends(loom.connection, query, now=loom.now + timedelta(hours=1)).pass_rate
+
+
+def test_the_pass_rate_is_that_of_the_newest_run_also_where_it_was_not_noted_with_it(loom: Loom) -> None:
+    loom.history([100.0] * 12)
+    measured = loom.run_of(12, [loom.measurement("step_ms", 100.0)])
+    measured["results"] += [
+        result_of("fp8", "not_applicable", error="no tensor cores"),
+        result_of("fp16", "failed", error="out of memory"),
+    ]
+    loom.deliver(measured, now=loom.now + timedelta(minutes=1))
+    noted = pass_rate(loom)
+    assert (noted.applicable, noted.passed) == (2, 1)
+    loom.rows("UPDATE run SET applicable = NULL, passed = NULL RETURNING id")
+    assert pass_rate(loom) == noted
