@@ -79,9 +79,9 @@ def circles_of(root: Path) -> list[list[str]]:
 
 
 def hops_of(root: Path) -> list[str]:
-    """The files that ARCHITECTURE.md names on the way of one result, from its delivery to the board, each once."""
+    """The files that ARCHITECTURE.md names on the path of one result, from its delivery to the board, each once."""
     text = (root / "ARCHITECTURE.md").read_text()
-    way = text.partition("## The way of one result")[2].partition("\n## ")[0].partition("\n\nThen all")[0]
+    way = text.partition("## The path of one result")[2].partition("\n## ")[0].partition("\n\nThen all")[0]
     names = [part.partition(":")[0] for part in way.split("`")[1::2]]
     return list(dict.fromkeys(name for name in names if name.endswith(".py") and (root / name).exists()))
 
@@ -103,7 +103,7 @@ def figures_of(root: Path) -> dict[str, object]:
         f"folders of more than {MOST_MODULES} modules": sum(n > MOST_MODULES for n in folders_of(root).values()),
         "fullest folder": f"{folder} ({most})",
         "modules in circles of imports": sum(map(len, circles_of(root))),
-        "files on the way of one result": len(hops_of(root)),
+        "files on the path of one result": len(hops_of(root)),
     }
 
 

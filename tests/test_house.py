@@ -3,7 +3,7 @@
 from tests.house import MOST_MODULES, ROOT, circles_of, folders_of, hops_of
 
 MOST_HOPS = 12
-"""Files on the way of one result, as ARCHITECTURE.md tells it. Lower it when the way gets shorter."""
+"""Files on the path of one result, as ARCHITECTURE.md describes it. Lower it when the path gets shorter."""
 
 
 def test_no_folder_has_more_modules_than_one_sees_at_a_glance() -> None:
