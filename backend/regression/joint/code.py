@@ -24,6 +24,8 @@ NEAR = 10
 """Commits between two changes that one session may show as one."""
 TOLD = 0.88
 """Share of the gate: a change that is surely smaller is told to nobody."""
+SHARP = 1
+"""Commits between the first and the last at which a change below the gate may have begun, to be one of its own."""
 STEP_OF_DRIFT = 1.3
 """Share of the gate: a larger loss at one commit is a regression of its own, whatever comes after it."""
 PART_OF_DRIFT = 1.1
@@ -61,6 +63,7 @@ class CodeChanges:
         code.incident = self.state.open_incident(
             kind, CauseName.CODE, code.listed, (rows.name,), code.place, code.change
         )
+        code.told_between = code.place.first, code.place.last
         self.state.codes.append(code)
         self.attach(code, rows)
         for other in self.state.rows.values():
@@ -71,36 +74,32 @@ class CodeChanges:
 
     def by_onset(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> list[Code]:
         """The changes that a session showed as one: benchmarks whose runs began to be slower at commits that cannot be
-        the same. Those that moved by less than is told belong to the nearest."""
-        placed: list[tuple[OnsetRange, Bools]] = []
-        small: list[tuple[OnsetRange, Bools]] = []
+        the same. Those that moved little, and whose place is not known well, belong to the one whose place is."""
+        placed, small = [], np.zeros(self.state.size, dtype=bool)
         for benchmark in np.unique(self.state.benchmark[code.listed]):
             own = code.listed & (self.state.benchmark == benchmark)
-            known = self.locate_code(replace(code, listed=own), beds, inquiry), own
-            (placed if self.is_told(own, code.change, code.error) else small).append(known)
+            place = self.locate_code(replace(code, listed=own), beds, inquiry)
+            is_clear = (own & self.state.shown & (np.abs(code.change) >= self.state.smallest)).any()
+            if is_clear or (place.last - place.first <= SHARP and self.is_told(own, code.change, code.error)):
+                placed.append((place, own))
+            else:
+                small |= own
         placed.sort(key=lambda part: (part[0].last - part[0].first, part[0].commit))
         parts: list[tuple[OnsetRange, Bools]] = []
         for place, own in placed:
             near = [number for number, (other, _) in enumerate(parts) if _meet(other, place)]
             if near:
-                self.add_to_nearest(parts, near, place, own)
+                nearest = min(near, key=lambda number: abs(parts[number][0].commit - place.commit))
+                parts[nearest] = parts[nearest][0], parts[nearest][1] | own
             else:
                 parts.append((place, own))
         if len(parts) < 2:
             return [code]
-        for place, own in small:
-            self.add_to_nearest(parts, range(len(parts)), place, own)
+        parts[0] = parts[0][0], parts[0][1] | small
         return [
             replace(code, listed=mine, change=np.where(code.listed & ~mine, 0.0, code.change), place=place, shown={})
             for place, mine in parts
         ]
-
-    @staticmethod
-    def add_to_nearest(
-        parts: list[tuple[OnsetRange, Bools]], among: Sequence[int], place: OnsetRange, own: Bools
-    ) -> None:
-        nearest = min(among, key=lambda number: abs(parts[number][0].commit - place.commit))
-        parts[nearest] = parts[nearest][0], parts[nearest][1] | own
 
     def is_told(self, listed: Bools, change: Floats, error: Floats) -> bool:
         """Whether any of these series that people look at moved by what is told, or may have."""
@@ -360,10 +359,11 @@ class CodeChanges:
                 self.part_what_began_apart(code)
 
     def part_what_began_apart(self, code: Code) -> None:
-        """Runs that came since may show that what was told as one change was several: each becomes one of its own."""
+        """Where it was open at which of several commits a change began, runs that came since may show that it was two."""
+        first, last = code.told_between
         beds = [self.state.rows[name] for name in code.shown]
-        parts = self.by_onset(code, beds)
-        if len(parts) < 2:
+        parts = self.by_onset(code, beds) if first < last else []
+        if len(parts) < 2 or not all(first <= part.place.commit <= last for part in parts):
             return
         lead = self.state.lead_of(code.change, code.listed)
         sign = float(np.sign(code.change[lead]))

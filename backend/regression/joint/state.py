@@ -50,6 +50,8 @@ class Code:
     place: OnsetRange
     shown: dict[str, int] = field(default_factory=dict)
     """Testbed to the number of its rows when the change was found there."""
+    told_between: tuple[int, int] = (0, 0)
+    """The commits at which it may have begun, as it was told."""
     drift: bool = False
     open: bool = True
 
