@@ -359,7 +359,7 @@ class CodeChanges:
                 self.part_what_began_apart(code)
 
     def part_what_began_apart(self, code: Code) -> None:
-        """Where it was open at which of several commits a change began, runs that came since may show that it was two."""
+        """Where it was open at which commit a change began, the runs since may show that it was two."""
         first, last = code.told_between
         beds = [self.state.rows[name] for name in code.shown]
         parts = self.by_onset(code, beds) if first < last else []

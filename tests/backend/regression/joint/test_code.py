@@ -70,6 +70,22 @@ def test_a_late_run_between_two_changes_parts_what_was_told_as_one(second, late,
     assert [c.place.commit for c in state.codes] == [commit for commit, _ in told]
 
 
+def test_a_change_whose_commit_was_known_when_it_was_told_is_not_parted():
+    state, rows, changes = judged_in(range(38), 30, 31)
+    code = Code(0, np.full(2, KNOWN), np.full(2, 0.01), np.ones(2, dtype=bool), OnsetRange(30, 30, 30))
+    changes.tell_change(code, rows, 1.0)
+    changes.part_what_began_apart(code)
+    assert [i.series for i in state.incidents.values()] == [(0, 1)]
+
+
+@pytest.mark.parametrize(("second", "parts"), [(30, 1), (32, 2)])
+def test_a_benchmark_a_little_below_the_gate_is_a_change_of_its_own_where_its_commit_is_known(second, parts):
+    _, rows, changes = judged_in(range(38), 30, second)
+    change = np.array([KNOWN, 0.95 * SMALLEST])
+    code = Code(0, change, np.full(2, 0.001), np.ones(2, dtype=bool), OnsetRange(30, 30, 32))
+    assert len(changes.by_onset(code, [rows])) == parts
+
+
 def test_a_benchmark_that_moved_by_less_than_is_told_stays_with_the_nearest_change():
     _, rows, changes = judged_in(range(38), 30, 32)
     change = np.array([KNOWN, 0.7 * SMALLEST])
