@@ -52,6 +52,7 @@ def judged_in(order, first, second):
         rows.add(JointRun(position=commit, testbed="t", worker="w", timestamp=0.0, cost=cost, spread=np.ones(2)), 0)
         state.oldest, state.newest = 0, max(state.newest, commit)
     rows.learn()
+    rows.learn_noise()
     return state, rows, CodeChanges(state, Software(state))
 
 
