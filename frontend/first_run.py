@@ -71,7 +71,7 @@ def steps_of(visit: Visit, first: FirstRun | None) -> list[SetupStep]:
 def project_step(first: FirstRun) -> SetupStep:
     if first.sync_error:
         why = visible(first.sync_error).rstrip(".")
-        text = f"Its repository could not be read: {why}. It is tried again by itself."
+        text = f"Its repository could not be read: {why}. It is retried automatically."
         return SetupStep(title=f"Project: {visible(first.project)}", text=text, done=False)
     if not first.commit_seen:
         return SetupStep(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
@@ -141,7 +141,7 @@ def headline_of(project: str | None, first: FirstRun | None) -> str:
     if project is None:
         return "Welcome. Four steps to the first row."
     if first is not None and first.done:
-        return "The first result is in. It is no part of this view yet: another branch, or another testbed."
+        return "The first result is in. It is not part of this view: it is on another branch or testbed."
     return "Nothing measured yet. Four steps to the first row."
 
 
@@ -153,7 +153,7 @@ def first_run_page(visit: Visit, project: str | None, board: Board | None) -> Re
         "first_run.html",
         page="board",
         title="First run",
-        description="The way to the first result, step by step.",
+        description="Getting to the first result, step by step.",
         project=project,
         demo=project == DEMO,
         headline=headline_of(project, first),

@@ -104,7 +104,7 @@ def _number(wanted: WantedThreshold) -> float | int | None:
         number = float(text)
     except ValueError:
         accepted = "a number of percent" if row.unit == "fraction" else f"a number of {row.unit}"
-        raise BadRequest.field("value", wanted.value, f"{accepted}; nothing takes it back") from None
+        raise BadRequest.field("value", wanted.value, f"{accepted}; this cannot be undone") from None
     if row.unit == "fraction":
         return round(number / 100, 9)
     return int(number) if isinstance(row.value, int) and number.is_integer() else number

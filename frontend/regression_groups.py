@@ -91,7 +91,7 @@ def by_need(items: Iterable[Item], sort: Sort) -> list[RegressionGroup]:
     groups = (
         ("Nobody on it", "confirmed, not taken", unowned),
         ("In hand", "", in_hand),
-        ("Suspects", "more runs will tell; nobody was told", suspected),
+        ("Suspects", "more runs will decide; nobody has been notified", suspected),
         ("The machine or its environment, not the code", "no cell is red because of it", machine),
         ("Recovered and closed", "", over),
     )

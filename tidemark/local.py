@@ -183,7 +183,7 @@ def _line(row: MetricComparison, direction: str, width: int) -> str:
         verdict += " (watched only)"
     if row.verdict is Verdict.INSUFFICIENT and row.needed_runs:
         more = "1 more process" if row.needed_runs == 1 else f"{row.needed_runs} more processes"
-        verdict = f"can't tell yet: {more} a side would tell"
+        verdict = f"can't tell yet: {more} per side would tell"
     if row.traded_for:
         verdict += f", but worse: {', '.join(row.traded_for)}"
     interval = "" if row.low == row.high else f" ({row.low:+.1%} to {row.high:+.1%})"

@@ -46,14 +46,19 @@ class Policy:
         1,
         20,
         "Sustained over",
-        "So many bad runs make a suspect a regression, where no confirming session did.",
+        "This many bad runs turn a suspect into a regression, unless a confirming session already did.",
         "runs",
     )
     min_baseline_runs: int = _threshold(
-        4, 2, 100, "Shortest baseline", "With fewer runs of one level nothing is judged; it says insufficient.", "runs"
+        4,
+        2,
+        100,
+        "Shortest baseline",
+        "With fewer runs at one level nothing is judged; the verdict is insufficient.",
+        "runs",
     )
     fixed_runs: int = _threshold(
-        2, 1, 20, "Fixed after", "So many runs back at the old level close a regression.", "runs"
+        2, 1, 20, "Fixed after", "This many runs back at the old level close a regression.", "runs"
     )
     alpha: float = _threshold(
         0.001, 1e-9, 0.2, "Risk of a single run", "Chance that a harmless run lies outside the band.", "probability"
@@ -106,7 +111,7 @@ class Policy:
         1,
         20,
         "Baseline of an exact counter",
-        "A counter must have held its value so long before an increase is judged.",
+        "A counter must have held its value for this many runs before an increase is judged.",
         "runs",
     )
     prior_noise: float = _threshold(
@@ -114,23 +119,25 @@ class Policy:
         0.0001,
         0.5,
         "Noise assumed at first",
-        "Relative standard deviation between runs, until the series shows its own.",
+        "Relative standard deviation between runs, used until the series has its own.",
     )
     calibration_runs: int = _threshold(
         3,
         1,
         20,
         "Calibration of a new worker",
-        "Runs from which a worker's constant offset is learnt before it is judged.",
+        "Runs used to learn a worker's constant offset before it is judged.",
         "runs",
     )
-    memory_runs: int = _threshold(400, 60, 2000, "Memory", "Runs since the last accepted change that are kept.", "runs")
+    memory_runs: int = _threshold(
+        400, 60, 2000, "Memory", "How many runs since the last accepted change are kept.", "runs"
+    )
     session_alpha: float = _threshold(
         0.001,
         1e-9,
         0.2,
         "Risk of a confirming session",
-        "Chance that a session confirms what is not there.",
+        "Chance that a session confirms a change that does not exist.",
         "probability",
     )
     session_power: float = _threshold(
@@ -146,7 +153,7 @@ class Policy:
         2,
         100,
         "Processes of a confirming session",
-        "At most so many fresh processes a side, two in each round.",
+        "The most fresh processes per side, two in each round.",
         "processes",
     )
     false_alarms_per_week: float = _threshold(
@@ -157,7 +164,7 @@ class Policy:
         0,
         10_000,
         "Confirming sessions of a day",
-        "A project asks for so many in 24 hours by itself; after that the following commits decide.",
+        "How many a project requests automatically in 24 hours; after that the following commits decide.",
         "sessions",
     )
 

@@ -214,7 +214,7 @@ def sentence_of(result: CommitComparison) -> Markup:
             f"; {settled}" if settled else "",
         )
     if not parts and overall.undecided:
-        return html("No difference between {} and {} could be told{}.", short(result.head), short(result.base), tail)
+        return html("No difference between {} and {} could be found{}.", short(result.head), short(result.base), tail)
     if not parts:
         return html("{} costs the same as {}{}.", short(result.head), short(result.base), tail)
     return html("{} against {}: {}{}.", short(result.head), short(result.base), joined(parts, " and "), tail)
@@ -251,7 +251,7 @@ def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] 
     if row.traded_for:
         note = f"weigh against {', '.join(paid_with(key, row) for key in row.traded_for)}"
     elif row.verdict == "insufficient" and row.needed_runs:
-        note = f"{plural(row.needed_runs, 'more process', 'more processes')} a side would tell"
+        note = f"{plural(row.needed_runs, 'more process', 'more processes')} per side would tell"
     glyph = "▼" if row.change > 0 else "▲"
     css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(kind, "mut")
     return ShownMetric(

@@ -30,7 +30,7 @@ def notifications_page(visit: Visiting, edit: int | None = None) -> Response:
         "notifications.html",
         page="notifications",
         title=f"Notifications of {project}" if project else "Notifications",
-        description="Who is told of what, and where.",
+        description="Who is notified of what, and where.",
         project=project,
         path="/settings/notifications",
         found=found,

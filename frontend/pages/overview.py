@@ -314,7 +314,7 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
             continue
         in_hand = each.state == "acknowledged" or each.owner
         kinds["Suspects" if each.state == "suspect" else "In hand" if in_hand else "Nobody on it"].append(each)
-    notes = {"Nobody on it": "newest first", "Suspects": "more runs will tell; nobody was told"}
+    notes = {"Nobody on it": "newest first", "Suspects": "more runs will decide; nobody has been notified"}
     onsets = {title: by_onset(items) for title, items in kinds.items() if items}
     many = len(current) > ONSETS
     shown = {title: found if title == "In hand" and not many else found[:ONSETS] for title, found in onsets.items()}

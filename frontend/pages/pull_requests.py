@@ -53,7 +53,7 @@ def pull_requests_page(visit: Visiting) -> Response:
         "pull_requests.html",
         page="pull-requests",
         title="Pull requests",
-        description="What each open pull request would make slower, and what waits for an approval.",
+        description="What each open pull request would make slower, and what is waiting for approval.",
         project=slug,
         path="/pull-requests",
         rows=[_row(visit, slug, it) for it in found] if slug else [],

@@ -315,7 +315,7 @@ def nothing(here: Here, project: str | None) -> Nothing:
         return Nothing(sentence=f"No regression is {here.get('state')}.", instead="", ways=ways)
     return Nothing(
         sentence="Nothing is slower than it was." if project else "There is no project yet.",
-        instead="Suspects, open regressions and those closed within a week would stand here.",
+        instead="Suspects, open regressions and those closed within a week appear here.",
         ways=(("Board", here.page("/board")), ("Closed ones", here(state="closed"))),
     )
 
@@ -331,7 +331,7 @@ def act(
     bisects = action in ("bisect", "stop-bisecting")
     visit.check_action(csrf_token, Scope.SUBMIT if bisects else Scope.WRITE, regressions=chosen)
     if action == "assign" and not owner.strip():
-        raise BadRequest.field("owner", owner, "the name or the login of whoever is to have them")
+        raise BadRequest.field("owner", owner, "the name or login of the new owner")
     if bisects:
         return [number for number in chosen if bisect_or_stop(visit, number, action)]
     triage_service.lock_series(visit.c, chosen)

@@ -323,7 +323,7 @@ def would_not(why: Explanation | None, direction: str, unit: str) -> str:
     if why.verdict == "regression":
         return f"Would not be red if the value were {side} {numbers.quantity(edge, unit, 4)}."
     other = "over" if direction == "lower" else "under"
-    return f"Would be looked at again if the value were {other} {numbers.quantity(edge, unit, 4)}."
+    return f"Would be measured again if the value were {other} {numbers.quantity(edge, unit, 4)}."
 
 
 def profile_rows(series: history.NamedSeries) -> list[tuple[str, str]]:
@@ -347,7 +347,7 @@ def profile_rows(series: history.NamedSeries) -> list[tuple[str, str]]:
     elif noise.needed_for_modes:
         rows.append(("Jumps between two levels", f"insufficient, {plural(noise.needed_for_modes, 'more run')}"))
     told, wrong = series.alarms_confirmed, series.alarms_withdrawn
-    rows.append(("Alarms confirmed, withdrawn", f"{told}, {wrong}" if told or wrong else "none told yet"))
+    rows.append(("Alarms confirmed, withdrawn", f"{told}, {wrong}" if told or wrong else "none reported yet"))
     asked = plural(noise.sustained_runs, "bad run")
     more = f", {noise.extra_runs} more for its false alarms" if noise.extra_runs else ""
     rows.append(("It asks for", f"{asked}{more}"))

@@ -45,9 +45,9 @@ WORDS = {
 # What an administrator may tell a worker: state, word, what comes of it.
 DEEDS = (
     ("ok", "Resume", "It takes runs again"),
-    ("pause", "Pause", "It ends the run it is at and takes no other until it is resumed"),
-    ("drain", "Drain", "It ends the run it is at and leaves; what started it may start it again"),
-    ("quarantine", "Quarantine", "It takes no runs until somebody has looked at the machine and resumes it"),
+    ("pause", "Pause", "It finishes its current run and takes no other until it is resumed"),
+    ("drain", "Drain", "It finishes its current run and exits; whatever started it may start it again"),
+    ("quarantine", "Quarantine", "It takes no runs until someone has checked the machine and resumed it"),
 )
 
 

@@ -151,5 +151,5 @@ def test_a_series_is_held_against_a_commit_of_the_readers_choice(loom: Site, vis
     expect(page).not_to_have_url(re.compile("against"))
     page.get_by_label("Against").fill("<b>nothing</b>")
     page.get_by_label("Against").press("Enter")
-    expect(page.get_by_text("Nothing to hold it against:")).to_be_visible()
+    expect(page.get_by_text("Nothing to compare it with:")).to_be_visible()
     expect(page.locator("#trend .main-svg").first).to_be_visible(timeout=15_000)

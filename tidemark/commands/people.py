@@ -53,7 +53,7 @@ def member_add(
 ) -> None:
     """Give a person a role, or another one. Who has not signed in yet has it when they do.
 
-    A viewer sees; a submitter delivers results and asks for measurements, too; a triager decides about regressions,
+    A viewer sees; a submitter also delivers results and requests measurements; a triager decides about regressions,
     too; an admin changes policy, members and tokens and approves forks, too. An admin of every project administers
     the service.
     """

@@ -42,12 +42,12 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
         Reason.TOO_UNSTEADY: f"The series is too unsteady to see {gate}; it sees {sees} "
-        f"within {SOON} runs. It needs a quieter machine, more processes a run, or a larger smallest regression.",
-        Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learnt first, "
+        f"within {SOON} runs. It needs a quieter machine, more processes per run, or a larger smallest regression.",
+        Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learned first, "
         + (f"which needs {more_runs(j.needed_runs)}." if j.needed_runs else "which is done: its next run is judged."),
         Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
-        Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, in this run alone so far; "
-        "it must be sustained before anyone is told.",
+        Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, so far in this run alone; "
+        "it must be sustained before anyone is notified.",
         Reason.AWAITING_RUNS: _awaiting(j, since),
         Reason.IMPROVEMENT_PENDING: "It is clearly better; further runs must agree before the baseline moves.",
         Reason.SUSTAINED_STEP: f"The level rose by {percent(step)} at {since} and stayed there; "
@@ -57,13 +57,13 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.STILL_WORSE: "The regression begins here."
         if j.onset
         else f"It is part of the regression that began at {since}.",
-        Reason.RETURNING: f"It looks as before the regression that began at {since}; another such run ends it.",
+        Reason.RETURNING: f"It looks as it did before the regression that began at {since}; one more such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
         Reason.SUSTAINED_IMPROVEMENT: f"The level fell{by} at {since} and stayed; it is the baseline from now on.",
-        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but under the {gate} that count.",
+        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but below the {gate} that count.",
         Reason.KNOWN_MODE: f"The level rose{by}{at}, between two values that the series has left {SEEN} times or "
-        "more: a known mode, and told no more. "
-        f"Once the lower value has held for {LONG_HELD} runs, leaving it is told again.",
+        "more: a known mode, and no longer reported. "
+        f"Once the lower value has held for {LONG_HELD} runs, leaving it is reported again.",
         Reason.EXACT_SAME: "The counter has the same value as before.",
         Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; it is past the {gate} of its policy.",
         Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",
@@ -100,7 +100,7 @@ def _limits(j: Judgement, unit: str) -> str:
 def _event(event: ChangePoint, names: Mapping[int, str]) -> str:
     onset = names.get(event.onset_position, f"position {event.onset_position}")
     if event.state is ChangeState.WITHDRAWN:
-        return f"The suspect at {onset} is withdrawn: later runs do not bear it out."
+        return f"The suspect at {onset} is withdrawn: later runs do not confirm it."
     if event.state is ChangeState.FIXED:
         end = names.get(event.range_end, f"position {event.range_end}")
         return f"The regression that began at {onset} ended at {end}."

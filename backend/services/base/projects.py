@@ -130,7 +130,7 @@ def check_url(url: str, *, trusted: bool) -> None:
     if split.password is not None or (split.scheme == "https" and split.username is not None):
         # It would be shown on pages and sent to workers.
         raise BadRequest(
-            "repository_url: credentials do not belong into the address; leave them to git "
+            "repository_url: credentials do not belong in the address; leave them to git "
             "(an ssh key, or a credential helper of the account that runs this service and its workers)",
             field="repository_url",
         )

@@ -100,7 +100,7 @@ def time_range(
     """A range by name (`7d`), or from `since` to `until`; either end may be open."""
     if since is not None or until is not None:
         if since is not None and until is not None and since > until:
-            raise BadRequest.field("since", since.isoformat(), f"a moment before until ({until.isoformat()})")
+            raise BadRequest.field("since", since.isoformat(), f"a time before until ({until.isoformat()})")
         return TimeRange(since, until)
     name = name or default
     if name is None:

@@ -33,12 +33,12 @@ MAX_COMMENT = 65_536
 ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 WRITERS = frozenset({"admin", "maintain", "write"})
 
-HELP = """What can be said to Tidemark in a comment of a pull request, by people who may write to the repository:
+HELP = """Commands for Tidemark in a comment on a pull request, for people with write access to the repository:
 
-- `/tidemark run`: measure the head now, also where no file changed that a suite's `paths` name
+- `/tidemark run`: measure the head now, even if no file in a suite's `paths` changed
 - `/tidemark run SUITE …`: only these suites
 - `/tidemark rerun`: measure once more what was measured already
-- `/tidemark approve <full commit id>`: of a fork, let exactly this commit onto the workers
+- `/tidemark approve <full commit id>`: let exactly this commit of a fork run on the workers
 - `/tidemark help`: this"""
 
 
@@ -132,7 +132,7 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
     if row is None:
         return Answered(
             reaction=Reaction.PUZZLED,
-            text="This pull request is not known here yet; GitHub tells of it at its next push. "
+            text="This pull request is not known here yet; GitHub will report it at its next push. "
             "(The webhook needs the event *pull requests*.)",
         )
     scopes = IMPLIED[Scope.WRITE] | {Scope.APPROVE}
@@ -152,7 +152,7 @@ def not_so() -> Answered:
 
 def refused(author: str, permission: str) -> Answered:
     """Somebody who may not write asked for something."""
-    said = f"@{author} may {_word(permission) or 'read'} here; commands are for people who may write."
+    said = f"@{author} may {_word(permission) or 'read'} here; commands are for people with write access."
     return Answered(reaction=Reaction.REFUSED, text=said)
 
 

@@ -13,8 +13,8 @@ from backend.store.joint import pauses as store
 from backend.store.joint.pauses import Pause
 
 MOST_OF_WHY = 300
-EACH_BY_ITSELF = "Until then every series is judged by itself, and nothing of what arrives is lost."
-WHO_HELPS = "If it goes on, what is logged under “cannot be judged together” or “could not be read” says where."
+EACH_BY_ITSELF = "Until then every series is judged by itself, and no result is lost."
+WHO_HELPS = "If it persists, look in the log for “cannot be judged together” or “could not be read”."
 
 
 def joint_status(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:

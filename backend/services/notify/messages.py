@@ -51,7 +51,7 @@ class WrittenMessage:
 
 
 def of_test(project: str, rule: str, public_url: str) -> WrittenMessage:
-    lead = "This is a test: messages of this rule arrive here."
+    lead = "This is a test: messages from this rule arrive here."
     return _written(f"Tidemark: test of “{_line(rule)}”", lead, [("Project", project)], [], public_url, "Open Tidemark")
 
 
@@ -99,7 +99,7 @@ def of_events(project: str, several: Sequence[Told], public_url: str) -> Written
 
 def of_digest(project: str, period: str, sections: Sequence[MessageSection], public_url: str) -> WrittenMessage:
     told = [MessageSection(title=each.title, lines=_shortened(each.lines)) for each in sections if each.lines]
-    lead = "What changed, and what is still bad." if told else "Nothing changed, and nothing is bad."
+    lead = "What changed, and what is still bad." if told else "Nothing changed, and nothing is slower than it was."
     return _written(f"{_line(project)}: {period}", lead, [], told, _list_url(project, public_url), "Open the list")
 
 

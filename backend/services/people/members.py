@@ -135,4 +135,4 @@ def _account(c: Connection, login: str, provider: str | None, now: datetime) -> 
 
 def _keep_one(c: Connection) -> None:
     if store.administrators(c) <= 1:
-        raise Conflict("the service keeps one administrator at least; make somebody else one first")
+        raise Conflict("the service needs at least one administrator; make someone else one first")

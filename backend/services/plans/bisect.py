@@ -350,7 +350,7 @@ def _conclude(
     if not standing.sure:
         likely = [place.sha[:12] for place, p in zip(places, standing.probabilities, strict=True) if p > 0.01]
         skipped = sum(1 for step in store.steps_of(c, row["id"]) if step["state"] == "skipped")
-        why = f"{skipped} commits could not be measured" if skipped else "further measurements would not tell"
+        why = f"{skipped} commits could not be measured" if skipped else "further measurements would not help"
         reason = f"one of {len(likely)} commits, and {why}: {', '.join(likely[:10])}"
         _end(c, row, "gave_up", reason, now, culprit=culprit, confidence=standing.confidence)
         return

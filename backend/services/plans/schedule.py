@@ -128,7 +128,7 @@ def _serve(
     except Unavailable:
         raise  # nothing is wrong with the schedule: it is tried again
     except ServiceError as error:
-        outcome, runs, sessions = f"nothing was asked for: {error}", [], []
+        outcome, runs, sessions = f"nothing was requested: {error}", [], []
         log.warning("schedule %s of %s: %s", schedule.name, row["project"], error)
     store.end_slot(c, row["project_id"], schedule.name, slot_at, outcome=outcome, runs=runs, sessions=sessions)
 

@@ -233,7 +233,7 @@ def _which(row: QueueRow, ahead: Sequence[QueueRow]) -> str:
         f"{counted[kind]} {WORDS[kind]}" for kind in Kind if counted[kind] and PRIORITY[kind] > PRIORITY[Kind(row.kind)]
     ]
     own = sum(other.project_id == row.project_id and other.kind == row.kind for other in ahead)
-    earlier = [f"{own} asked for earlier"] if own else []
+    earlier = [f"{own} requested earlier"] if own else []
     return f": {', '.join([*urgent, *earlier])}" if urgent or earlier else ""
 
 

@@ -43,7 +43,7 @@ def remove(
     require_of(c, by, Scope.ADMIN, "project", slug)
     project = find_project(c, slug)
     if confirm != slug:
-        raise BadRequest.field("confirm", confirm, f"the project's name, {slug}: nothing brings it back")
+        raise BadRequest.field("confirm", confirm, f"the project's name, {slug}: this cannot be undone")
     if not store.lock(c, project.id):
         raise NotFound.of("project", slug)
     if busy := store.at_work(c, project.id):

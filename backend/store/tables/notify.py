@@ -28,7 +28,7 @@ unseen_event = Table(
     Column("event_id", ForeignKey("regression_event.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
 )
 
-# Who is told of what, and where.
+# Who is notified of what, and where.
 notify_rule = Table(
     "notify_rule",
     metadata,

@@ -39,7 +39,7 @@ def audit_page(visit: Visiting) -> Response:
         "audit.html",
         page="audit",
         title="Audit trail",
-        description="Who decided, changed or let in what.",
+        description="Who decided, changed or approved what.",
         project=project or visit.project(),
         path="/settings/audit",
         rows=[(row, details_of(row)) for row in rows],

@@ -14,9 +14,9 @@ router = APIRouter(include_in_schema=False)
 
 ROLES = (
     (MemberRole.VIEWER, "sees the project"),
-    (MemberRole.SUBMITTER, "delivers results and asks for measurements, too"),
-    (MemberRole.TRIAGER, "decides about regressions, too"),
-    (MemberRole.ADMIN, "changes policy, members and tokens, approves forks, too"),
+    (MemberRole.SUBMITTER, "also delivers results and requests measurements"),
+    (MemberRole.TRIAGER, "also decides about regressions"),
+    (MemberRole.ADMIN, "also changes policy, members and tokens, and approves forks"),
 )
 
 

@@ -71,7 +71,7 @@ def connect(
         if not BRANCH.match(asked.default_branch):
             raise BadRequest.field("default_branch", asked.default_branch, "the name of a branch, such as main")
         if any(each.slug == asked.project for each in visit.projects):
-            raise BadRequest.field("project", asked.project, "a name that no project has yet")
+            raise BadRequest.field("project", asked.project, "a name that no other project has")
         saved_projects.save(
             visit.c,
             visit.principal,

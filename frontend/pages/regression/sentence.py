@@ -28,7 +28,7 @@ VERBS = {
 
 DECIDED = {
     "expected": ", which was accepted as expected.",
-    "invalid": ", but somebody found that it is not real.",
+    "invalid": ", but someone marked it as not real.",
     "withdrawn": ", but later runs disagreed; it was withdrawn.",
 }
 
@@ -91,7 +91,7 @@ def ending(it: Regression) -> str:
     if it.state == "fixed":
         return f", until {it.fixed_by.sha[:7]} fixed it." if it.fixed_by else ", and is fixed."
     if it.state == "suspect" and not it.held_back:
-        return "; more runs will tell."
+        return "; more runs will decide."
     still_so = " and still is" if it.still_bad else ""
     if it.cause == "code":
         return f"{still_so}; the cause is code{whose(it)}."

@@ -97,5 +97,5 @@ def test_a_gate_that_moved_is_red_and_shows_where_the_step_grew() -> None:
 
 def test_two_commits_cost_the_same_only_where_every_gate_is_settled() -> None:
     assert "costs the same" in sentence_of(comparison(undecided=0))
-    unsettled = "No difference between 1804535 and cd8b6e1 could be told; 1 unchanged, 1 not settled."
+    unsettled = "No difference between 1804535 and cd8b6e1 could be found; 1 unchanged, 1 not settled."
     assert sentence_of(comparison(GATE)) == unsettled

@@ -25,7 +25,7 @@ def test_a_rule_is_added_tested_and_removed(own_site: Site, browser: Browser) ->
         ada.get_by_role("button", name="Test Performance team").click()
         expect(ada.locator("#messages")).to_contain_text("waiting")
         ada.get_by_role("button", name="Remove Performance team").click()
-        expect(ada.locator("#rules")).to_contain_text("Nobody is told yet")
+        expect(ada.locator("#rules")).to_contain_text("Nobody is notified yet")
 
 
 def test_a_size_is_a_percentage() -> None:

@@ -51,7 +51,7 @@ def test_a_known_mode_is_no_regression_and_says_why():
     assert (accepted.verdict, accepted.reason) == (Verdict.UNCHANGED, Reason.KNOWN_MODE)
     assert not any(j.red for j in judged[accepted.position : 200])
     said = explain(accepted, "step_ms", "ms")
-    assert "left 3 times or more" in said and f"has held for {LONG_HELD} runs, leaving it is told again" in said
+    assert "left 3 times or more" in said and f"has held for {LONG_HELD} runs, leaving it is reported again" in said
 
 
 @pytest.mark.parametrize(("seen", "known"), [(3, True), (2, False)])

@@ -114,7 +114,7 @@ def test_a_head_that_moved_on_is_not_approved(talk: Talk) -> None:
 def test_who_may_only_read_is_told_so_and_a_stranger_is_not_answered(talk: Talk) -> None:
     talk.hub.tell("opened", talk.hub.push(7, **{"src/a.py": "2"}))
     talk.say("/tidemark run", by="eve")
-    assert talk.reactions == ["-1"] and "people who may write" in talk.answers[0]
+    assert talk.reactions == ["-1"] and "people with write access" in talk.answers[0]
     said = talk.say("/tidemark run", by="mallory", association="CONTRIBUTOR")
     assert "does not belong to the repository" in said and talk.reactions == ["-1"]
     talk.say("/tidemark run", by="gone", association="MEMBER")

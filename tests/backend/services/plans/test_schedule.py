@@ -174,5 +174,5 @@ def test_a_slot_that_cannot_be_served_says_why_and_the_next_one_is_tried(
     serve(scheduled, service_config, datetime(2026, 11, 17, 3, 31, tzinfo=UTC))
     nightly = views(scheduled)["nightly"]
     assert nightly.last is not None
-    assert nightly.last.outcome.startswith("nothing was asked for") and "gone" in nightly.last.outcome
+    assert nightly.last.outcome.startswith("nothing was requested") and "gone" in nightly.last.outcome
     assert nightly.next_at.astimezone(UTC).day == 18

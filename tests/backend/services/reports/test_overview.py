@@ -158,8 +158,8 @@ def test_the_queue_is_in_the_order_in_which_runs_are_taken(history: Any) -> None
     assert [item.reason for item in items[1:]] == [
         "next in line; attempt 2, because the one before did not end",
         "1 before it: 1 confirming; attempt 2, because the one before did not end",
-        "2 before it: 1 confirming, 1 asked for earlier; attempt 2, because the one before did not end",
-        "3 before it: 1 confirming, 2 asked for earlier",
+        "2 before it: 1 confirming, 1 requested earlier; attempt 2, because the one before did not end",
+        "3 before it: 1 confirming, 2 requested earlier",
     ]
 
 

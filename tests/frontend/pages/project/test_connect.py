@@ -67,7 +67,7 @@ REFUSED = (
     ("northsea/gale", "https://user:secret@github.com/northsea/gale", "credentials do not belong"),
     ("northsea/gale", "git://github.com/northsea/gale", "https://"),
     ("northsea/gale", "file:///etc", "trusted"),
-    ("open/one", "https://github.com/northsea/gale", "no project has yet"),
+    ("open/one", "https://github.com/northsea/gale", "no other project has"),
 )
 
 
@@ -111,4 +111,4 @@ def test_a_page_that_shows_a_secret_once_is_kept_by_no_cache(own_site: Site) -> 
     with own_site.engine.begin() as c:
         projects.save_project(c, MINE, now=datetime.now(UTC))
     made = own_site.client.post("/connect/secret", data={"project": MINE})
-    assert "was made" in made.text and made.headers["cache-control"] == "no-store"
+    assert "was created" in made.text and made.headers["cache-control"] == "no-store"

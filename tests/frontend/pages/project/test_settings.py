@@ -25,7 +25,7 @@ def test_a_project_is_removed_by_its_name(site: Site, browser: Browser) -> None:
         expect(panel).to_contain_text("0 runs")
         panel.get_by_label("The project’s name").fill("something else")
         panel.get_by_role("button").click()
-        expect(ada.locator("main")).to_contain_text("nothing brings it back")
+        expect(ada.locator("main")).to_contain_text("this cannot be undone")
         ada.goto(f"{site.url}/settings?project={MINE}")
         panel.get_by_label("The project’s name").fill(MINE)
         panel.get_by_role("button").click()
