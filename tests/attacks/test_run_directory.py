@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.attacks.planting import PLANTING
 from worker.execution.results import take_artifacts
 from worker.isolation.owned import NotOfTheRun, copy_file, copy_tree, give_to, opened, read_file, remove
 from worker.isolation.processes import RunUser
@@ -21,31 +22,25 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 STRANGER = RunUser(name="stranger", uid=58_299, gid=58_299)
 
-# What every attack may use: `plant` clears a place by all means and puts something else there.
-TOOLS = """
-import json, os, shutil, sys
-VICTIM = {victim!r}
+# What every attack may use, beside VICTIM.
+TOOLS = (
+    PLANTING
+    + """
 ROOM = os.path.dirname(VICTIM)
-OUT = os.path.dirname(os.environ["TIDEMARK_RUN_JSON"])
-TOP = os.path.dirname(OUT)
-def plant(place, how):
-    for clear in (lambda: os.rename(place, place + ".away"), lambda: shutil.rmtree(place), lambda: os.unlink(place)):
-        try:
-            clear()
-        except OSError:
-            pass
-    try:
-        how(place)
-    except OSError as refusal:
-        print(refusal, file=sys.stderr)
 def link(place, to=VICTIM):
     plant(place, lambda place: os.symlink(to, place))
 def pipe(place):
     plant(place, os.mkfifo)
 def result():
     with open(os.environ["TIDEMARK_RUN_JSON"], "w") as file:
-        json.dump({{"schema": "tidemark.run/1", "status": "ok", "results": []}}, file)
+        json.dump({"schema": "tidemark.run/1", "status": "ok", "results": []}, file)
 """
+)
+
+
+def tools_against(victim: Path) -> str:
+    return f"VICTIM = {str(victim)!r}\n{TOOLS}"
+
 
 ATTACKS = {
     "its log is a link to a file of the worker's": "result(); link(TOP + '/worker.log.txt')",
@@ -113,7 +108,7 @@ def assert_untouched(victim: Path) -> None:
 def test_the_run_ends_and_nothing_outside_its_directory_was_touched_or_told(
     untrusted: Any, victim: Path, attack: str
 ) -> None:
-    run = untrusted(TOOLS.format(victim=str(victim)) + attack)
+    run = untrusted(tools_against(victim) + attack)
     service, config = untrusted.bench.service, untrusted.bench.config
     assert run["status"] in ("ok", "failed")
     assert_untouched(victim)
@@ -258,7 +253,7 @@ def test_planting_tools_do_what_they_say(tmp_path: Path) -> None:
     victim.parent.mkdir()
     victim.write_text("x")
     (tmp_path / "out").mkdir()
-    program = TOOLS.format(victim=str(victim)) + "link(TOP + '/a'); pipe(TOP + '/b'); link(OUT, ROOM)"
+    program = tools_against(victim) + "link(TOP + '/a'); pipe(TOP + '/b'); link(OUT, ROOM)"
     environment: dict[str, Any] = {**os.environ, "TIDEMARK_RUN_JSON": str(tmp_path / "out" / "run.json")}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert (tmp_path / "a").resolve() == victim and (tmp_path / "b").is_fifo() and (tmp_path / "out").is_symlink()

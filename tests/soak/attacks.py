@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.attacks.flood import Report, read_for
+from tests.attacks.planting import PLANTING
 
 SECRET = "nobody's business"
 FLOOD_S = 5.0
@@ -20,21 +21,6 @@ READERS = 150
 STREAMS = 150
 BODIES = 30
 
-_TOOLS = """
-import json, os, shutil
-OUT = os.path.dirname(os.environ["TIDEMARK_RUN_JSON"])
-TOP = os.path.dirname(OUT)
-def plant(place, how):
-    for clear in (lambda: os.rename(place, place + ".away"), lambda: shutil.rmtree(place), lambda: os.unlink(place)):
-        try:
-            clear()
-        except OSError:
-            pass
-    try:
-        how(place)
-    except OSError as refusal:
-        print(refusal)
-"""
 # What a commit does before it measures as the others do. GUARDED is a file that is none of its business.
 CODE = {
     "links in place of logs, home and results": """
@@ -84,7 +70,7 @@ MANIFESTS = {
 
 def program(name: str, guarded: Path, honest: str) -> str:
     """bench.py of a hostile commit."""
-    return f"GUARDED = {str(guarded)!r}\n{_TOOLS}{CODE[name]}\n{honest}"
+    return f"GUARDED = {str(guarded)!r}\n{PLANTING}{CODE[name]}\n{honest}"
 
 
 def guard(directory: Path) -> Path:

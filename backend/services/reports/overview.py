@@ -26,7 +26,6 @@ class FirstRun:
     """How far a project has come on its way to the first result; each step is done or has what holds it up."""
 
     project: str
-    has_repository: bool
     worker: str | None  # one that is alive, of a wanted testbed where runs wait
     commits: int
     newest_sha: str | None
@@ -39,7 +38,6 @@ class FirstRun:
     running_id: str | None
     progress: Mapping[str, Any]
     failed: int
-    failed_id: str | None
     failed_error: str | None
     first_result_id: str | None
     first_result_at: datetime | None
@@ -174,7 +172,6 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
             "progress": row.progress or {},
         },
         project=found.slug,
-        has_repository=found.repository_url is not None,
         worker=live[0].name if live else None,
         sync_error=summary.sync_error,
     )

@@ -40,7 +40,6 @@ class FirstRunRow(NamedTuple):
     running_id: str | None
     progress: dict[str, Any] | None
     failed: int
-    failed_id: str | None
     failed_error: str | None
     first_result_id: str | None
     first_result_at: datetime | None
@@ -122,11 +121,11 @@ _FIRST_RUN = text(
           WHERE r.project_id = :project AND r.state = 'queued'),
          running.id, running.progress,
          (SELECT count(*) FROM run WHERE project_id = :project AND state = 'failed'),
-         failed.id, failed.error, first.id, first.received_at
+         failed.error, first.id, first.received_at
        FROM (SELECT) AS one
        LEFT JOIN LATERAL (SELECT id, progress FROM run WHERE project_id = :project AND state IN ('leased', 'running')
                           ORDER BY leased_at LIMIT 1) AS running ON true
-       LEFT JOIN LATERAL (SELECT id, error FROM run WHERE project_id = :project AND state = 'failed'
+       LEFT JOIN LATERAL (SELECT error FROM run WHERE project_id = :project AND state = 'failed'
                           ORDER BY received_at DESC NULLS LAST LIMIT 1) AS failed ON true
        LEFT JOIN LATERAL (SELECT id, received_at FROM run WHERE project_id = :project AND status = 'ok'
                           ORDER BY received_at, started_at LIMIT 1) AS first ON true"""
