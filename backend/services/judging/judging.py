@@ -36,6 +36,7 @@ from backend.services.judging.outcome import (
 from backend.services.judging.rejudging import judge_again, publish_waiting, row_of
 from backend.services.judging.replay import (
     POINTS_BEFORE,
+    Replay,
     not_judgeable,
     points_to_replay,
     replay,
@@ -187,9 +188,18 @@ def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], f
     place = arrival.position
     before = series_store.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
     decisions = regression_store.decisions(c, ids)
-    for item in late:
-        stored = _with_arrival(before[item.series.id], arrival, item.values)
-        point, judgement = replay(item.series, stored, arrival.policy_of(item.series), decisions)[0][-1]
+    replays = [
+        Replay.of(
+            item.series,
+            _with_arrival(before[item.series.id], arrival, item.values),
+            arrival.policy_of(item.series),
+            decisions,
+        )
+        for item in late
+    ]
+    replay(replays)
+    for item, replayed in zip(late, replays, strict=True):
+        point, judgement = replayed.judged[-1]
         judgement = replace(judgement, onset=False, events=())
         found.rows.append(row_of(item.series, point, judgement))
         found.rejudged.append((item.series.id, point.measured_at))
@@ -259,6 +269,7 @@ def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
         ids = [s.id for s in ahead]
         points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
         decisions = regression_store.decisions(c, ids)
-        for s in ahead:
-            states[s.id] = replay(s, points[s.id], arrival.policy_of(s), decisions)[1]
+        replays = [Replay.of(s, points[s.id], arrival.policy_of(s), decisions) for s in ahead]
+        replay(replays)
+        states |= {replayed.series.id: replayed.state for replayed in replays}
     return states

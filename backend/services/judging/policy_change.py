@@ -7,9 +7,10 @@ API; the later ones win. Every change is judged again in the background, series 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import psycopg
@@ -38,7 +39,7 @@ log = logging.getLogger("tidemark.policies")
 PREVIEW_DAYS = 90
 LOAD_DAYS = 7
 AT_A_TIME = 20
-"""Series that are looked up at once while judging again."""
+"""Series that are judged again in one transaction: a result that arrives for one of them waits for all."""
 
 Table = Mapping[str, Any]
 
@@ -144,7 +145,7 @@ def request_rejudging(c: Connection, project_id: int, now: datetime, days: int =
 def rejudge_due(
     engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
 ) -> list[int]:
-    """Judge again what waits for it, each series in a transaction of its own. Returns the series judged."""
+    """Judge again what waits for it, some series in each transaction. Returns the series judged."""
     done = _rejudge_late(engine, now, is_stopping)
     with engine.connect() as c:
         waiting = store.to_rejudge(c)
@@ -156,10 +157,10 @@ def rejudge_due(
                     _finish(c, project_id, requested_at, now())
                 break
             runs = StoredRuns(now())
-            for w in batch:
+            for together in _from_one_position(batch):
                 if is_stopping():
                     return done
-                done += _rejudge(engine, project_id, requested_at, w, runs, now())
+                done += _rejudge(engine, project_id, requested_at, together, runs, now())
     return done
 
 
@@ -185,23 +186,33 @@ def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
         return asked["requested_at"], store.watched_since(c, project_id, since, after=asked["after"], limit=AT_A_TIME)
 
 
+def _from_one_position(batch: Sequence[Watched]) -> Iterator[list[Watched]]:
+    """Series that follow each other and are judged again from the same position."""
+    for _, together in groupby(batch, key=lambda w: w.first_position):
+        yield list(together)
+
+
 def _rejudge(
-    engine: Engine, project_id: int, requested_at: str, w: Watched, runs: StoredRuns, now: datetime
+    engine: Engine, project_id: int, requested_at: str, together: Sequence[Watched], runs: StoredRuns, now: datetime
 ) -> list[int]:
-    """One series; one that cannot be judged again keeps its verdicts, and does not keep the others waiting."""
+    """Series in one transaction; where one of several cannot be judged again, each by itself. That one keeps its
+    verdicts, and does not keep the others waiting."""
+    ids = [w.series.id for w in together]
     judged = []
     try:
         with engine.begin() as c:
-            rejudging.rejudge_series(c, w.series.id, w.first_position, now=now, runs=runs)
-        judged = [w.series.id]
+            rejudging.rejudge_side_by_side(c, ids, together[0].first_position, runs=runs, now=now)
+        judged = ids
     except (psycopg.Error, SQLAlchemyError):
         raise
     except Exception:
-        log.exception("series %d could not be judged again", w.series.id)
+        if len(ids) > 1:
+            return [found for w in together for found in _rejudge(engine, project_id, requested_at, [w], runs, now)]
+        log.exception("series %d could not be judged again", ids[0])
     with engine.begin() as c:
         asked = _asked(c, project_id, lock=True)
         if asked is not None and asked["requested_at"] == requested_at:
-            _save_progress(c, project_id, {**asked, "after": w.series.id, "done": asked["done"] + 1})
+            _save_progress(c, project_id, {**asked, "after": ids[-1], "done": asked["done"] + len(ids)})
     return judged
 
 

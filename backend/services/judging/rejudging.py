@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -13,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from backend.regression.terms import ChangeState, Judgement
 from backend.services.base import live
 from backend.services.judging.outcome import Outcome, apply_changes, events_of, state_statements, write_down
-from backend.services.judging.replay import difference, points_to_replay, replay
+from backend.services.judging.replay import Replay, difference, points_to_replay, replay
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.regressions import apply
 from backend.services.regressions.ledger import AlarmContext
@@ -41,8 +42,10 @@ def judge_again(
     ids = [series.id for series in wanted]
     decisions = regression_store.decisions(c, ids)
     recorded = point_store.of_series(c, ids)
-    for series in wanted:
-        judged, state = replay(series, stored[series.id], context.policy_of(series), decisions)
+    replays = [Replay.of(series, stored[series.id], context.policy_of(series), decisions) for series in wanted]
+    replay(replays)
+    for replayed in replays:
+        series, judged = replayed.series, replayed.judged
         for point, judgement in judged:
             if point.position < start:
                 continue
@@ -51,7 +54,7 @@ def judge_again(
             found.rejudged.append((series.id, point.measured_at))
             if point.position == context.position:
                 found.said.append((series, judgement))
-        found.after.append((series, state, judged[-1][1]))
+        found.after.append((series, replayed.state, judged[-1][1]))
         first = stored[series.id][0].position
         known = [p for p in recorded if p.series_id == series.id and p.onset_position > first]
         events = difference(series.id, known, [judgement for _, judgement in judged])
@@ -104,18 +107,29 @@ def rejudge_series(
 ) -> None:
     """Judge a series again from a position on: a decision was taken back, its policy changed, or commits moved. `runs`:
     of series that are judged again one after the other, each its own transaction."""
-    # Locked before its points are read: a result that is just arriving would be missing among them, and be lost.
-    (series,) = series_store.lock_by_id(c, [series_id])
-    points = points_to_replay(c, [series_id], from_position)[series_id]
-    if not points:
-        _withdraw_all(c, series, now)
-        return
-    context = (runs or StoredRuns(now)).of(c, points[-1])
-    found = Outcome()
-    judge_again(c, context, [series], {series_id: points}, from_position, found)
-    known = apply_changes(c, context, found)
-    write_down(c, now, found, known)
-    wire.send(c, *found.statements, *state_statements(points[-1].measured_at, found))
+    rejudge_side_by_side(c, [series_id], from_position, runs=runs or StoredRuns(now), now=now)
+
+
+def rejudge_side_by_side(
+    c: Connection, series_ids: Sequence[int], from_position: int, *, runs: StoredRuns, now: datetime
+) -> None:
+    """Judge several series of a project again from a position on, those whose newest run is the same together."""
+    # Locked before their points are read: a result that is just arriving would be missing among them, and be lost.
+    locked = series_store.lock_by_id(c, series_ids)
+    stored = points_to_replay(c, series_ids, from_position)
+    last: dict[tuple[str, int], list[SeriesRow]] = defaultdict(list)
+    for series in locked:
+        if points := stored[series.id]:
+            last[points[-1].run_id, points[-1].position].append(series)
+        else:
+            _withdraw_all(c, series, now)
+    for together in last.values():
+        newest = stored[together[0].id][-1]
+        found = Outcome()
+        judge_again(c, runs.of(c, newest), together, stored, from_position, found)
+        known = apply_changes(c, runs.of(c, newest), found)
+        write_down(c, now, found, known)
+        wire.send(c, *found.statements, *state_statements(newest.measured_at, found))
 
 
 def _withdraw_all(c: Connection, series: SeriesRow, now: datetime) -> None:

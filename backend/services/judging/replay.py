@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from sqlalchemy import Connection
@@ -13,7 +13,7 @@ from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.policy import Policy
 from backend.regression.regression_state import DECIDED
-from backend.regression.series.judge import judge_history
+from backend.regression.series.judge import judge_histories
 from backend.regression.series.lifecycle import Confirmation, accept_change, apply_confirmation, dismiss_change
 from backend.regression.series.state import Record, SeriesState
 from backend.regression.terms import (
@@ -54,38 +54,79 @@ def not_judgeable(point: Point, policy: Policy) -> Judgement:
 
 
 def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
-    """The points from far enough before the position, and before anything still open, for a sound state there."""
-    opened = [point.onset_position for point in point_store.open_in_series(c, series_ids)]
-    start = min([position, *opened])
-    return series_store.load_points(c, series_ids, around=start, before=POINTS_BEFORE)
+    """Of each series the points from far enough before the position, and before anything still open in it, for a sound
+    state there."""
+    starts = dict.fromkeys(series_ids, position)
+    for point in point_store.open_in_series(c, series_ids):
+        starts[point.series_id] = min(starts[point.series_id], point.onset_position)
+    stretches = {series_id: (start, series_store.NO_LIMIT) for series_id, start in starts.items()}
+    return series_store.load_stretches(c, stretches, before=POINTS_BEFORE)
 
 
 # --- the history
 
 
-def replay(
-    series: SeriesRow, stored: Sequence[StoredPoint], policy: Policy, decisions: Iterable[regression_store.DecisionRow]
-) -> tuple[list[tuple[StoredPoint, Judgement]], SeriesState]:
-    """Judge points in order from nothing, with what people and sessions decided at the place where they decided it.
+@dataclass(slots=True)
+class Replay:
+    """A series that is judged again: the parts of its points that are still to be judged, and what was judged so far.
 
     Of what lies before the first of the points only false alarms are known: they still make the series ask for more.
     """
-    mine = [decision for decision in decisions if decision.series_id == series.id]
-    before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
-    state = replace(SeriesState.new(series.kind), record=Record(confirmed=before, disproved=before))
-    judged: list[tuple[StoredPoint, Judgement]] = []
-    for part in _up_to_each(stored, {decision.position for decision in mine}):
-        judgements, state = _judge_part(series, part, policy, state)
-        for decision in mine:
+
+    series: SeriesRow
+    policy: Policy
+    decisions: Sequence[regression_store.DecisionRow]
+    state: SeriesState
+    parts: list[Sequence[StoredPoint]]
+    """The next one last; nobody decided anything within one."""
+    judged: list[tuple[StoredPoint, Judgement]] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        series: SeriesRow,
+        stored: Sequence[StoredPoint],
+        policy: Policy,
+        decisions: Iterable[regression_store.DecisionRow],
+    ) -> Replay:
+        mine = [decision for decision in decisions if decision.series_id == series.id]
+        before = sum(decision.false_alarm for decision in mine if stored and decision.position < stored[0].position)
+        state = replace(SeriesState.new(series.kind), record=Record(confirmed=before, disproved=before))
+        parts = list(_up_to_each(stored, {decision.position for decision in mine}))
+        return cls(series, policy, mine, state, parts[::-1])
+
+    def next_points(self) -> list[Point]:
+        """The points of the next part."""
+        return [point.as_point(self.series.suite_version) for point in self.parts[-1]]
+
+    def take(self, points: Sequence[Point], said: Sequence[Judgement], state: SeriesState) -> None:
+        """The verdicts on those points that can be judged, then what was decided at the end of their part."""
+        part = self.parts.pop()
+        found = {judgement.position: judgement for judgement in said}
+        judgements = [found.get(point.position) or not_judgeable(point, self.policy) for point in points]
+        for decision in self.decisions:
             if decision.position != part[-1].position:
                 continue
             if decision.state in DECIDED:
                 state = decide(state, decision.onset_position, decision.state)
                 continue
-            events, state = conclude(state, decision.onset_position, Outcome(decision.state), policy)
+            events, state = conclude(state, decision.onset_position, Outcome(decision.state), self.policy)
             judgements[-1] = replace(judgements[-1], events=(*judgements[-1].events, *events))
-        judged += zip(part, judgements, strict=True)
-    return judged, state
+        self.state = state
+        self.judged += zip(part, judgements, strict=True)
+
+
+def replay(replays: Sequence[Replay]) -> None:
+    """Judge the points of each series in order from nothing, all series side by side, with what people and sessions
+    decided at the place where they decided it."""
+    while waiting := [each for each in replays if each.parts]:
+        points = [each.next_points() for each in waiting]
+        sound = [
+            (each.state, [point for point in mine if each.series.can_judge(point)], each.policy)
+            for each, mine in zip(waiting, points, strict=True)
+        ]
+        for each, mine, (said, state) in zip(waiting, points, judge_histories(sound), strict=True):
+            each.take(mine, said, state)
 
 
 def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> Iterator[Sequence[StoredPoint]]:
@@ -95,19 +136,6 @@ def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> It
         if point.position in positions or end == len(stored):
             yield stored[start:end]
             start = end
-
-
-def _judge_part(
-    series: SeriesRow, part: Sequence[StoredPoint], policy: Policy, state: SeriesState
-) -> tuple[list[Judgement], SeriesState]:
-    """The verdicts of points between which nobody decided anything."""
-    points = [stored_point.as_point(series.suite_version) for stored_point in part]
-    sound = [point for point in points if series.can_judge(point)]
-    said, state = judge_history(sound, series.kind, policy, state)
-    if len(sound) == len(points):
-        return said, state
-    found = {judgement.position: judgement for judgement in said}
-    return [found.get(point.position) or not_judgeable(point, policy) for point in points], state
 
 
 def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:

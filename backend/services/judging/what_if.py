@@ -23,7 +23,7 @@ from backend.services.base import projects
 from backend.services.base.errors import Unavailable
 from backend.services.judging.entered_histories import HISTORIES
 from backend.services.judging.policy_change import PREVIEW_DAYS, Table, changed_table
-from backend.services.judging.replay import POINTS_BEFORE, replay
+from backend.services.judging.replay import POINTS_BEFORE, Replay, replay
 from backend.services.policy.resolve import book_of
 from backend.store.base.projects import ProjectRow
 from backend.store.judging import series as series_store
@@ -267,8 +267,9 @@ def _told_by_each(
     if not decisions:
         return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
     stored = _points(c, w)
-    judged = [replay(w.series, stored, policy, decisions)[0] for policy in asked]
-    return [_confirmed(w, [event for _, said in of_one for event in said.events]) for of_one in judged]
+    replays = [Replay.of(w.series, stored, policy, decisions) for policy in asked]
+    replay(replays)
+    return [_confirmed(w, [event for _, said in each.judged for event in said.events]) for each in replays]
 
 
 def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
