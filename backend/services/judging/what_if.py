@@ -6,7 +6,7 @@ is, whatever people, sessions and incidents have made of it. So no change of pol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -240,20 +240,23 @@ def _histories(
         missing = [series_id for series_id in batch if series_id not in known]
         since = now - timedelta(days=days)
         watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=missing)} if missing else {}
+        stored = _points(c, watched.values())
         for series_id in batch:
             if series_id in watched:
-                known[series_id] = watched[series_id], _entered(c, watched[series_id])
+                known[series_id] = watched[series_id], _entered(watched[series_id], stored[series_id])
             if series_id in known:
                 yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
 
 
-def _entered(c: Connection, w: Watched) -> History:
-    points = [point.as_point(w.series.suite_version) for point in _points(c, w)]
+def _entered(w: Watched, stored: Sequence[series_store.StoredPoint]) -> History:
+    points = [point.as_point(w.series.suite_version) for point in stored]
     return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
 
 
-def _points(c: Connection, w: Watched) -> Sequence[series_store.StoredPoint]:
-    return series_store.load_points(c, [w.series.id], around=w.first_position, before=POINTS_BEFORE)[w.series.id]
+def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_store.StoredPoint]]:
+    """Of each series the points of the stretch, and enough of those before it."""
+    stretches = {w.series.id: (w.first_position, series_store.NO_LIMIT) for w in watched}
+    return series_store.load_stretches(c, stretches, before=POINTS_BEFORE) if stretches else {}
 
 
 def _policy_of(it: Gate, book: PolicyBook) -> Policy:
@@ -266,7 +269,7 @@ def _told_by_each(
     """The regressions of the stretch that each of these policies confirms."""
     if not decisions:
         return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
-    stored = _points(c, w)
+    stored = _points(c, [w])[w.series.id]
     replays = [Replay.of(w.series, stored, policy, decisions) for policy in asked]
     replay(replays)
     return [_confirmed(w, [event for _, said in each.judged for event in said.events]) for each in replays]
