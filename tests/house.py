@@ -12,6 +12,13 @@ from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
+COUNTED = (
+    *(f"backend/{room}" for room in ("regression", "store", "services", "api", "importers")),
+    "frontend",
+    "worker",
+    "benchmarks",
+    "tidemark",
+)
 LONG_FILE, LONG_FUNCTION, MANY_PARAMETERS = 400, 50, 6
 FRAMEWORK = ("get", "post", "put", "patch", "delete", "command", "callback")
 MOST_MODULES = 16
@@ -95,6 +102,7 @@ def figures_of(root: Path) -> dict[str, object]:
     return {
         "modules": len(lines),
         "lines": sum(lines.values()),
+        **{f"… of {room}": sum(lines[each] for each in lines if each.is_relative_to(room)) for room in COUNTED},
         f"files over {LONG_FILE} lines": sum(count > LONG_FILE for count in lines.values()),
         "longest file": f"{longest} ({lines[longest]})",
         f"functions over {LONG_FUNCTION} lines": sum(lines_of(node) > LONG_FUNCTION for node in functions),
