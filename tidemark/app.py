@@ -108,6 +108,7 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
 def beat(settings: Settings) -> None:
     """Runs the housekeeping loop until told to stop."""
     config = service_config(settings)
+    from backend.api.edge.memory import settle_memory
     from backend.services import housekeeping
     from tidemark.monitoring.logs import log_to_stdout
 
@@ -115,7 +116,9 @@ def beat(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    housekeeping.run(config, make_engine(config, connections=3), stop)
+    engine = make_engine(config, connections=3)
+    settle_memory()
+    housekeeping.run(config, engine, stop)
 
 
 def worker_config(

@@ -12,6 +12,7 @@ from itertools import islice
 
 import orjson
 
+from backend.api.edge.memory import settle_memory
 from backend.contract import parse_run
 from backend.importers import Context
 from backend.services.base.principal import Principal, Scope, Via
@@ -35,6 +36,7 @@ DRAGGED = (0.06, 0.07, 0.04)
 def judged_again(stage: Stage) -> Iterable[Figure]:
     """500 runs of 200 series through ingest; previews of other policies; one is chosen, and all is judged again."""
     series = RESULTS * METRICS
+    settle_memory()  # as the processes are that do this
     stage.say(f"delivering {POINTS} runs of {series} series …")
     for delivery in islice(bodies("bench/again", results=RESULTS, metrics=METRICS), POINTS):
         with stage.engine.begin() as c:

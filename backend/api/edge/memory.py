@@ -17,9 +17,9 @@ M_ARENA_MAX = -8
 def settle_memory() -> None:
     """For a process that does nothing but serve: what it is made of stays, and need not be searched for garbage.
 
-    A delivery makes tens of thousands of objects and no cycles; with the usual thresholds the collector went through
-    all of them, and through every module, several times for each. The threads share two heaps: one each would keep
-    what was free in forty of them.
+    A delivery, or a history that is judged again, makes tens of thousands of objects and no cycles. With the usual
+    thresholds the collector went through all of them, and through every module, several times for each. The threads
+    share two heaps: one each would keep what was free in forty of them.
     """
     gc.collect()
     gc.freeze()

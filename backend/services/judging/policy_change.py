@@ -39,7 +39,9 @@ log = logging.getLogger("tidemark.policies")
 PREVIEW_DAYS = 90
 LOAD_DAYS = 7
 AT_A_TIME = 20
-"""Series that are judged again in one transaction: a result that arrives for one of them waits for all."""
+POINTS_AT_A_TIME = 10_000
+"""Series and points that are judged again in one transaction, at most, unless one series has more: a result that
+arrives for one of the series waits for all of them."""
 
 Table = Mapping[str, Any]
 
@@ -157,7 +159,7 @@ def rejudge_due(
                     _finish(c, project_id, requested_at, now())
                 break
             runs = StoredRuns(now())
-            for together in _from_one_position(batch):
+            for together in judged_together(batch):
                 if is_stopping():
                     return done
                 done += _rejudge(engine, project_id, requested_at, together, runs, now())
@@ -186,10 +188,14 @@ def _next_batch(engine: Engine, project_id: int) -> tuple[str, list[Watched]]:
         return asked["requested_at"], store.watched_since(c, project_id, since, after=asked["after"], limit=AT_A_TIME)
 
 
-def _from_one_position(batch: Sequence[Watched]) -> Iterator[list[Watched]]:
-    """Series that follow each other and are judged again from the same position."""
-    for _, together in groupby(batch, key=lambda w: w.first_position):
-        yield list(together)
+def judged_together(batch: Sequence[Watched]) -> Iterator[list[Watched]]:
+    """The series of each transaction: they follow each other, and are judged again from the same position."""
+    for first, found in groupby(batch, key=lambda w: w.first_position):
+        series = list(found)
+        points = max((w.series.state_position or first) - first for w in series) + 1
+        size = max(1, POINTS_AT_A_TIME // points)
+        for at in range(0, len(series), size):
+            yield series[at : at + size]
 
 
 def _rejudge(

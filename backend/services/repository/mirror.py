@@ -28,7 +28,7 @@ MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
 MORE_PATHS = "…"
 """The last of a list of changed paths that does not name them all: what else changed may be anything."""
-MAX_MEMORY_BYTES = 512 << 20  # of git, for listing what commits changed: some two million files
+MAX_MEMORY_BYTES = 512 << 20  # of git, for listing what commits changed: some two million files; and for tags
 MAX_COMMIT_BYTES = 1 << 20  # of a commit's own text; with more of it, git stores what nobody will read
 MAX_READ_BYTES = 32 << 20  # of objects at a time
 MAX_PARENTS = 100
@@ -153,7 +153,9 @@ class Mirror:
     def tags(self) -> dict[str, str]:
         """Tag -> what it points at, as the origin has them now. Only asked: a tag's commits may be on no branch."""
         listed: dict[str, str] = {}
-        for line in _text(self._ask_origin("ls-remote", "--quiet", "--tags", "origin")).splitlines():
+        for line in _text(
+            self._ask_origin("ls-remote", "--quiet", "--tags", "origin", memory_bytes=MAX_MEMORY_BYTES)
+        ).splitlines():
             sha, _, reference = line.partition("\t")
             # An annotated tag is listed twice, the second time with what it points at.
             listed[reference.removeprefix("refs/tags/").removesuffix("^{}")] = sha
@@ -272,13 +274,14 @@ class Mirror:
     def _fetch_refs(self, *arguments: str) -> None:
         self._ask_origin("fetch", "--force", "--no-tags", "--quiet", "--no-write-fetch-head", *arguments)
 
-    def _ask_origin(self, verb: str, *arguments: str) -> bytes:
+    def _ask_origin(self, verb: str, *arguments: str, memory_bytes: int | None = None) -> bytes:
         """The one way to the network: to the repository's own address, if that may be reached."""
         try:
             way = way_to(self.url, self._private_hosts)
         except AddressRefused as refused:
             raise GitFailure(f"git {verb}: {refused}") from None
-        return self._git(*way.options(), verb, *arguments, environment={"GIT_SSH_COMMAND": way.ssh_command(SSH)})
+        environment = {"GIT_SSH_COMMAND": way.ssh_command(SSH)}
+        return self._git(*way.options(), verb, *arguments, memory_bytes=memory_bytes, environment=environment)
 
     def _git(
         self,

@@ -24,13 +24,13 @@ def slower(connection: Connection) -> Loom:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The series whose points are read."""
     found: list[int] = []
-    load = series_store.load_points
+    load = series_store.load_stretches
 
-    def counted(c, series_ids, **more):
-        found.extend(series_ids)
-        return load(c, series_ids, **more)
+    def counted(c, stretches, **more):
+        found.extend(stretches)
+        return load(c, stretches, **more)
 
-    monkeypatch.setattr(series_store, "load_points", counted)
+    monkeypatch.setattr(series_store, "load_stretches", counted)
     return found
 
 

@@ -11,6 +11,8 @@ from backend.services.base.errors import BadRequest, Forbidden
 from backend.services.base.principal import Principal, Scope, Via
 from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
+from backend.store.judging.series import SeriesRow
+from backend.store.policy.policies import Watched
 from tidemark.machine.processes import wait_until
 
 ADMIN = Principal(name="Ada", via=Via.TOKEN, scopes=frozenset(Scope))
@@ -121,6 +123,53 @@ def test_a_change_that_is_just_being_made_is_not_lost_to_the_progress_of_the_one
         assert len(judging.result(timeout=60)) == 2, "by the change before, and by the last one"
     with committing_engine.connect() as c:
         assert ("regression",) in c.execute(text("SELECT verdict FROM judgement WHERE superseded_at IS NULL")).all()
+
+
+METRICS = [f"part_{number}_ms" for number in range(6)]
+
+
+def deliver_parts(loom, levels):
+    for position, level in enumerate(levels):
+        loom.deliver(loom.run_of(position, [loom.measurement(name, level, seed=position) for name in METRICS]))
+
+
+def test_one_series_that_cannot_be_judged_again_keeps_its_verdicts_and_no_other_waits(committing_engine, loom_of):
+    with committing_engine.begin() as c:
+        loom = loom_of(c)
+        deliver_parts(loom, [10.0] * 20 + [10.4] * 14)
+        broken = loom.value("SELECT id FROM series WHERE metric = :name", name=METRICS[2])
+        c.execute(
+            text("UPDATE measurement SET processes = '{Infinity,1,1,1,1}' WHERE series_id = :id AND run_id = :run"),
+            {"id": broken, "run": "RUN-000030"},
+        )
+        policies.change(c, PROJECT, {"min_change": 0.03}, by=ADMIN, now=loom.now)
+    judged = policies.rejudge_due(committing_engine, lambda: loom.now)
+    with committing_engine.connect() as c:
+        loom, done = loom_of(c), policies.policy_of(c, PROJECT).rejudging
+        assert broken not in judged and len(judged) == 5
+        assert done is not None and (done.done, done.total) == (6, 6)
+        assert [bool(loom.red(name)) for name in METRICS] == [True, True, False, True, True, True]
+
+
+@pytest.mark.parametrize(("points", "together"), [(400, 20), (4_000, 2), (40_000, 1)])
+def test_the_longer_histories_are_the_fewer_are_judged_again_in_one_transaction(points, together):
+    rows = [watched(number, first_position=7, newest=7 + points) for number in range(20)]
+    parts = list(policies.judged_together(rows))
+    assert [w for part in parts for w in part] == rows and len(parts[0]) == together
+
+
+def test_series_that_begin_elsewhere_are_judged_again_apart():
+    rows = [watched(1, 7, 90), watched(2, 7, 90), watched(3, 8, 90)]
+    assert [[w.series.id for w in part] for part in policies.judged_together(rows)] == [[1, 2], [3]]
+
+
+def watched(number, first_position, newest):
+    series = SeriesRow(
+        id=number, suite="gpt", suite_version="1.0.0", benchmark="gpt.train", variant_key="", preset="full",
+        metric="step_ms", unit="ms", direction="lower", role="gate", exact=False, state=None, state_tail=None,
+        state_position=newest,
+    )  # fmt: skip
+    return Watched(series, "cpu", first_position)
 
 
 def test_judging_again_that_was_stopped_goes_on_where_it_was(committing_engine, loom_of):
