@@ -114,8 +114,7 @@ class Cluster:
         self.configure(self.primary, "wal_keep_size", "256MB")
         self._copy_primary()
         self._start_server("replica", self.replica)
-        self._await(self.is_streaming, "the replica does not follow the primary")
-        self.configure(self.primary, SYNCHRONOUS, "*")
+        self.await_replica()
         if self.pgbouncer is not None:
             self._lead_pool_to(self.primary)
             self._add("pgbouncer", self._start_pool)
@@ -240,10 +239,11 @@ class Cluster:
     def is_synchronous(self) -> bool:
         return bool(ask(self.primary.url, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
 
-    def keeps_house(self) -> list[int]:
-        """Connections that hold the lock of the housekeeping loop."""
+    def keeps_house(self) -> set[int]:
+        """The ports from which the lock of the housekeeping loop is held."""
         now = self.replica if self.promoted else self.primary
-        return [pid for (pid,) in ask(now.url, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1")]
+        holders = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+        return {port for (port,) in ask(now.url, f"SELECT client_port FROM pg_stat_activity WHERE pid IN ({holders})")}
 
     def configure(self, server: EmbeddedPostgres, name: str, value: str) -> None:
         ask(server.url, f"ALTER SYSTEM SET {name} = '{value}'")
@@ -281,10 +281,12 @@ class Cluster:
         self.configure(self.primary, SYNCHRONOUS, "")
 
     def await_replica(self) -> None:
-        """It is back, and commits wait for it again."""
-        self._await(self.is_streaming, "the replica does not come back")
+        """It follows the primary, and commits wait for it."""
+        self._await(self.is_streaming, "the replica does not follow the primary")
         self.configure(self.primary, SYNCHRONOUS, "*")
         self._await(self.is_synchronous, "commits do not wait for the replica")
+        # They wait only once the checkpointer has read the setting as well, which it does after what it is writing.
+        ask(self.primary.url, "CHECKPOINT")
 
     def fail_over(self) -> None:
         """The primary is gone for good; the replica takes its place."""
