@@ -79,7 +79,7 @@ class ResultFile:
         if not isinstance(whole, Unreadable):
             return list(_each(self.name, whole))
         found: list[tuple[str, Any]] = []
-        for number, line in enumerate(self.text.splitlines(), 1):
+        for number, line in enumerate(self.text.split("\n"), 1):  # a text in JSON may hold other ends of lines
             if line.strip():
                 try:
                     found += _each(f"{self.name}:{number}", json.loads(line))

@@ -39,7 +39,11 @@ class Policy:
     """Thresholds for one series. Fractions are of the baseline: 0.05 is 5 %."""
 
     min_change: float = _threshold(
-        0.05, 0.0003, 10.0, "Smallest regression", "A cost change smaller than this is never red, however clear it is."
+        0.05,
+        0.0003,
+        1.0,
+        "Smallest regression",
+        "A cost change smaller than this is never red, however clear it is; 0.05 is 5 %, 1 is twice the cost.",
     )
     sustained_runs: int = _threshold(
         3,

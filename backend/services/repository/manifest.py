@@ -87,7 +87,7 @@ class DeclaredSuite(ManifestTable):
     benchmarks: Annotated[Unique[BenchmarkPattern], accepts("a list of benchmark ids or patterns, like gpt.*")] = ()
     preset: Annotated[Literal["cpu", "smoke", "full"], accepts("cpu, smoke, full")] = "full"
     implementation: Annotated[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
+        Annotated[Text, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
         | None,
         accepts("module:attribute, like loom.moe:layer"),
     ] = None

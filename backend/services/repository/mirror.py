@@ -147,15 +147,15 @@ class Mirror:
         output = self._git(
             "for-each-ref", "--sort=-committerdate", "--format=%(objectname) %(refname:strip=2)", "refs/heads"
         )
-        lines = (line.split(" ", 1) for line in _text(output).splitlines())
+        lines = (line.split(" ", 1) for line in _lines(output))
         return {name: sha for sha, name in lines}
 
     def tags(self) -> dict[str, str]:
         """Tag -> what it points at, as the origin has them now. Only asked: a tag's commits may be on no branch."""
         listed: dict[str, str] = {}
-        for line in _text(
+        for line in _lines(
             self._ask_origin("ls-remote", "--quiet", "--tags", "origin", memory_bytes=MAX_MEMORY_BYTES)
-        ).splitlines():
+        ):
             sha, _, reference = line.partition("\t")
             # An annotated tag is listed twice, the second time with what it points at.
             listed[reference.removeprefix("refs/tags/").removesuffix("^{}")] = sha
@@ -201,7 +201,7 @@ class Mirror:
     def _sizes(self, names: Sequence[str]) -> dict[str, int]:
         """How many bytes these objects have."""
         asked = "".join(f"{_checked(name)}\n" for name in names).encode()
-        lines = _text(self._git("cat-file", "--batch-check", stdin=asked)).splitlines()
+        lines = _lines(self._git("cat-file", "--batch-check", stdin=asked))
         return {name: _size_in(name, line.split()) for name, line in zip(names, lines, strict=True)}
 
     def _objects(self, names: Sequence[str]) -> Iterator[bytes]:
@@ -260,7 +260,7 @@ class Mirror:
     def blobs_at(self, shas: Sequence[str], path: str) -> dict[str, Blob | None]:
         """The file of this name in each commit. None: it has none."""
         asked = "".join(f"{_checked(sha)}:{path}\n" for sha in shas).encode()
-        lines = _text(self._git("cat-file", "--batch-check", stdin=asked)).splitlines()
+        lines = _lines(self._git("cat-file", "--batch-check", stdin=asked))
         found: dict[str, Blob | None] = {}
         for sha, line in zip(shas, lines, strict=True):
             parts = line.split(" ")
@@ -451,6 +451,11 @@ def _up_to(most: int, sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 def _text(output: bytes) -> str:
     return output.decode("utf-8", "replace")
+
+
+def _lines(output: bytes) -> list[str]:
+    """Only a newline ends a line: the name of a branch may hold what Python also takes for the end of one."""
+    return [line for line in _text(output).split("\n") if line]
 
 
 def batches(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:

@@ -32,12 +32,12 @@ class Schedule(ManifestTable):
     """One `[[schedule]]`. With `against` it is a comparison of two environments of the same commit: as the suite is
     declared, and with that on top; without, the suites are run."""
 
-    name: Name
+    name: Name = Field(default="", validate_default=True)  # so that one that is missing is told like a wrong one
     at: Annotated[
         str,
         StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"),
         accepts('a time of day in UTC, like "03:30"'),
-    ]
+    ] = Field(default="", validate_default=True)
     days: Annotated[tuple[Day, ...], AfterValidator(_in_order), accepts(", ".join(DAYS))] = DAYS
     branch: Annotated[Annotated[Text, Field(max_length=255)] | None, accepts("text")] = None
     commit: Annotated[Annotated[Text, Field(max_length=255)] | None, accepts("text")] = None

@@ -113,6 +113,12 @@ def test_a_line_may_hold_a_list_of_records() -> None:
     assert read("records.json", lines).read == 3
 
 
+def test_a_text_in_a_line_may_hold_what_python_takes_for_the_end_of_one() -> None:
+    record = {"benchmark": {"name": "b"}, "model": {"name": "a\u2028b"}, "metric": {"name": "x", "benchmark_values": [1]}}
+    lines = "\r\n".join(json.dumps(record, ensure_ascii=False) for _ in range(2)).encode()
+    assert read("records.json", lines).read == 2
+
+
 def test_what_windows_redirected_is_read() -> None:
     table = "benchmark,metric,value,unit\nroute,step,1.5,ms\n"
     assert read("table.csv", table.encode("utf-16")).read == 1

@@ -56,7 +56,8 @@ def test_any_more_graph_breaks_or_host_syncs_are_past_the_gate():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"min_change": "5 %"}, r"policy.min_change is '5 %'; a number from 0.0003 to 10 is accepted"),
+        ({"min_change": "5 %"}, r"policy.min_change is '5 %'; a number from 0.0003 to 1 is accepted"),
+        ({"min_change": 3}, r"policy.min_change is 3; a number from 0.0003 to 1 is accepted"),
         ({"min_change": -0.1}, r"policy.min_change is -0.1; a number"),
         ({"sustained_runs": 2.5}, r"policy.sustained_runs is 2.5; a whole number from 1 to 20"),
         ({"sustained_runs": True}, r"policy.sustained_runs is True"),
@@ -106,7 +107,7 @@ def test_a_quiet_project_is_told_of_one_regression_a_week_at_most(noise):
 
 def test_the_smallest_regression_is_no_smaller_than_the_noise_that_every_series_is_believed_to_have():
     """A change of nothing would need no end of runs: comparing and judging divide by it."""
-    with pytest.raises(PolicyError, match=r"min_change is 0; a number from 0\.0003 to 10 is accepted"):
+    with pytest.raises(PolicyError, match=r"min_change is 0; a number from 0\.0003 to 1 is accepted"):
         Policy().with_values(min_change=0)
     smallest = Policy(min_change=0.0003)
     judged = judge_all(points([10.0] * 20 + [12.0] * 5), SeriesKind(Direction.LOWER), smallest)

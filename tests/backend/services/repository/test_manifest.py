@@ -81,6 +81,7 @@ def test_branches_are_patterns() -> None:
         ("[suite.x]\nbenchmarks=['a']\npreset='big'", "suite.x.preset is 'big'; accepted: cpu, smoke, full"),
         ("[suite.x]\nbenchmarks=['a;rm']", "suite.x.benchmarks is 'a;rm'"),
         ("[suite.x]\nbenchmarks=['a']\nimplementation='x'", "accepted: module:attribute, like loom.moe:layer"),
+        (f"[suite.x]\nbenchmarks=['a']\nimplementation='{'x' * 10_000}:y'", "suite.x.implementation is 'xxx"),
         ("[suite.x]\nbenchmarks=['a']\nvariants=['x']", "suite.x.variants is 'x'; accepted: a list of parameter=value"),
         ("[suite.x]\ncommand='a'\ntestbeds=[]", "suite.x.testbeds is []; accepted: a list of at least one"),
         ("[suite.x]\ncommand='a'\npaths='src/**'", "suite.x.paths is 'src/**'; accepted: a list"),

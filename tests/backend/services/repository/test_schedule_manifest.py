@@ -38,6 +38,17 @@ def test_what_is_wrong_is_named(line: str, told: str) -> None:
     assert told in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("left_out", "accepted"), [("name", "a name of letters"), ("at", 'a time of day in UTC, like "03:30"')]
+)
+def test_a_key_that_is_missing_is_named_with_what_it_accepts(left_out: str, accepted: str) -> None:
+    lines = "\n".join(line for line in ('name = "n"', 'at = "03:30"') if not line.startswith(left_out))
+    with pytest.raises(ManifestInvalid) as refused:
+        parse(f"[[schedule]]\n{lines}\n")
+    (told,) = refused.value.problems
+    assert told.startswith(f"tidemark.toml: schedule[0].{left_out} is ''; accepted: {accepted}")
+
+
 def test_two_schedules_of_one_name_are_refused() -> None:
     with pytest.raises(ManifestInvalid, match="no other schedule has"):
         parse('[[schedule]]\nname = "a"\nat = "01:00"\n[[schedule]]\nname = "a"\nat = "02:00"\n')
