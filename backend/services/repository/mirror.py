@@ -153,9 +153,7 @@ class Mirror:
     def tags(self) -> dict[str, str]:
         """Tag -> what it points at, as the origin has them now. Only asked: a tag's commits may be on no branch."""
         listed: dict[str, str] = {}
-        for line in _lines(
-            self._ask_origin("ls-remote", "--quiet", "--tags", "origin", memory_bytes=MAX_MEMORY_BYTES)
-        ):
+        for line in _lines(self._ask_origin("ls-remote", "--quiet", "--tags", "origin", memory_bytes=MAX_MEMORY_BYTES)):
             sha, _, reference = line.partition("\t")
             # An annotated tag is listed twice, the second time with what it points at.
             listed[reference.removeprefix("refs/tags/").removesuffix("^{}")] = sha

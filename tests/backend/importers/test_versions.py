@@ -114,7 +114,8 @@ def test_a_line_may_hold_a_list_of_records() -> None:
 
 
 def test_a_text_in_a_line_may_hold_what_python_takes_for_the_end_of_one() -> None:
-    record = {"benchmark": {"name": "b"}, "model": {"name": "a\u2028b"}, "metric": {"name": "x", "benchmark_values": [1]}}
+    metric = {"name": "x", "benchmark_values": [1]}
+    record = {"benchmark": {"name": "b"}, "model": {"name": "a\u2028b"}, "metric": metric}
     lines = "\r\n".join(json.dumps(record, ensure_ascii=False) for _ in range(2)).encode()
     assert read("records.json", lines).read == 2
 

@@ -11,9 +11,7 @@ from tests.backend.services.repository.test_sync import Repository
 
 
 @pytest.mark.parametrize("end_of_line", ["\u2028", "\u0085"])
-def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(
-    tmp_path: Path, end_of_line: str
-) -> None:
+def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path: Path, end_of_line: str) -> None:
     repository = Repository(tmp_path / "origin")
     sha = repository.commit("One")
     odd = f"v1{end_of_line}odd"
