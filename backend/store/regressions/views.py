@@ -16,7 +16,7 @@ from backend.store.regressions.suspects import touching
 _COMMIT_COLUMNS = (
     "{0}.sha AS {1}_sha, {0}.message AS {1}_message, {0}.author_name AS {1}_author, {0}.committed_at AS {1}_at"
 )
-_LISTED = f"""
+_COLUMNS = f"""
 SELECT g.id, p.slug AS project, p.id AS project_id, t.name AS testbed, t.id AS testbed_id, g.state, g.kind, g.cause,
        g.evidence, g.first_bad_position, g.last_good_position, g.lead_series_id, g.lead_change, g.lead_change_low,
        g.lead_change_high, g.still_bad, g.owner, g.reason, g.opened_at, g.confirmed_at, g.closed_at, g.updated_at,
@@ -25,8 +25,8 @@ SELECT g.id, p.slug AS project, p.id AS project_id, t.name AS testbed, t.id AS t
        {_COMMIT_COLUMNS.format("fix", "fix")}, b.id AS branch_id,
        (SELECT position FROM branch_commit WHERE branch_id = b.id AND commit_id = g.fixed_commit_id) AS fix_position,
        lead.before, lead.after, members.series, g.held_back,
-       coalesce(members.testbeds, ARRAY[t.name]) AS testbeds, nullif(touching.commits, 0) AS suspects
-FROM regression g
+       coalesce(members.testbeds, ARRAY[t.name]) AS testbeds, nullif(touching.commits, 0) AS suspects"""
+_JOINED = f"""
 JOIN project p ON p.id = g.project_id
 JOIN testbed t ON t.id = g.testbed_id
 LEFT JOIN series s ON s.id = g.lead_series_id
@@ -41,8 +41,7 @@ CROSS JOIN LATERAL (SELECT count(DISTINCT series_id) AS series,
                            (SELECT array_agg(DISTINCT bed.name ORDER BY bed.name)
                             FROM change_point x JOIN series y ON y.id = x.series_id
                             JOIN testbed bed ON bed.id = y.testbed_id WHERE x.regression_id = g.id) AS testbeds
-                    FROM change_point WHERE regression_id = g.id) AS members
-"""
+                    FROM change_point WHERE regression_id = g.id) AS members"""
 # Of any series that the regression is about, not of the leading one alone.
 _OF_SERIES = """EXISTS (SELECT FROM change_point x JOIN series y ON y.id = x.series_id
                         WHERE x.regression_id = g.id AND y.{0} = :{0})"""
@@ -69,13 +68,21 @@ CONDITIONS: Mapping[str, str] = {
 
 def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMapping]:
     """Regressions that pass every filter given (keys of `CONDITIONS`), the newest first."""
-    return list(c.execute(text(listing(filters)), {**filters, "limit": limit}).mappings())
+    return list(c.execute(text(listing(filters, limit)), dict(filters)).mappings())
 
 
-def listing(filters: Iterable[str]) -> str:
-    """The statement of `listed`."""
+def listing(filters: Iterable[str], limit: int) -> str:
+    """The statement of `listed`. What is to be listed is chosen first: joined with the rest before it is limited, it
+    would be planned anew each time it is asked for, which took longer than to answer it."""
     where = " AND ".join(CONDITIONS[name] for name in filters) or "true"
-    return f"{_LISTED} WHERE {where} ORDER BY g.id DESC LIMIT :limit"
+    return _shown(
+        f"SELECT g.* FROM regression g JOIN testbed t ON t.id = g.testbed_id WHERE {where} "
+        f"ORDER BY g.id DESC LIMIT {limit:d}"
+    )
+
+
+def _shown(chosen: str) -> str:
+    return f"{_COLUMNS} FROM ({chosen}) AS g {_JOINED} ORDER BY g.id DESC"
 
 
 def count_by_state(c: Connection, project_id: int) -> dict[str, int]:
@@ -86,8 +93,11 @@ def count_by_state(c: Connection, project_id: int) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+_ONE = text(_shown("SELECT * FROM regression WHERE id = :id"))
+
+
 def one(c: Connection, regression_id: int) -> RowMapping | None:
-    return c.execute(text(f"{_LISTED} WHERE g.id = :id"), {"id": regression_id}).mappings().one_or_none()
+    return c.execute(_ONE, {"id": regression_id}).mappings().one_or_none()
 
 
 _MEMBERS = text(

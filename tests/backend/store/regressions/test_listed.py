@@ -45,4 +45,4 @@ def test_the_newest_of_a_project_are_found_without_those_of_others(connection: C
     assert len(newest) == 50 and newest == sorted(newest, reverse=True)
     for filters in ({}, {"min_change": 0.01}, {"still_bad": False}):
         values = {"project": "ours/first", **filters}
-        assert rows_walked(connection, listing(values), {**values, "limit": 50}) <= 60
+        assert rows_walked(connection, listing(values, 50), values) <= 60
