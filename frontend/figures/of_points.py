@@ -31,7 +31,6 @@ def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend
     return Trend(
         unit=series.unit,
         metric=series.metric,
-        lower_is_better=lower,
         x=np.asarray(points.position, dtype=float).tolist() if by_commit else moments,
         value=np.asarray(points.value, dtype=float).tolist(),
         ticks=ticks_of(points, moments),

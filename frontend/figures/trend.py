@@ -57,7 +57,6 @@ class Trend:
 
     unit: str
     metric: str
-    lower_is_better: bool
     x: Sequence[float | datetime]
     value: Sequence[float]
     ticks: Sequence[str]

@@ -89,7 +89,6 @@ class ResultRow(NamedTuple):
     preset: str
     status: str
     error: str | None
-    correctness_state: str | None
 
 
 class ArtifactRow(NamedTuple):
@@ -157,7 +156,7 @@ _MEASURED = text(
        WHERE run_id = :run AND measured_at = :measured_at"""
 )
 _RESULTS = text(
-    """SELECT index, benchmark, variant, variant_key, preset, status, error, correctness_state FROM result
+    """SELECT index, benchmark, variant, variant_key, preset, status, error FROM result
        WHERE run_id = :run ORDER BY index"""
 )
 _ARTIFACTS = text(

@@ -14,7 +14,6 @@ def trend(**changes: object) -> Trend:
     shape: dict[str, object] = {
         "unit": "ms",
         "metric": "step_ms",
-        "lower_is_better": True,
         "x": [float(i) for i in range(count)],
         "value": [100.0] * 4 + [120.0] * 4,
         "ticks": [f"sha{i}" for i in range(count)],
