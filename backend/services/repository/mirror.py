@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from backend.contract_rules import Moment
 from backend.outgoing import AddressRefused, way_to
 
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=15"
@@ -418,6 +419,8 @@ def _person(line: str) -> tuple[str, str, datetime | None]:
     try:
         when = datetime.fromtimestamp(int(match["seconds"]), UTC)
     except (ValueError, OverflowError, OSError):
+        when = None
+    if when is not None and when.year not in Moment.years:  # what a page adds a day to must stay a date
         when = None
     return match["name"][:200], match["email"][:200], when
 
