@@ -1,8 +1,16 @@
 """Patterns for text in requests: each pattern with the words that say so where it is refused."""
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from backend.services.base.projects import A_SLUG, SLUG
+from backend.services.base.scope import in_zone
+
+ZonedMoment = Annotated[datetime, AfterValidator(in_zone)]
+"""One that names no zone is in UTC."""
 
 # Postgres cannot keep NUL in text; nothing named here needs control characters.
 PLAIN = r"^[^\x00-\x1f\x7f]*$"

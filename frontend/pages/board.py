@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from backend.services.base.errors import BadRequest
 from backend.services.base.projects import DEMO
+from backend.services.base.scope import in_zone
 from backend.services.board import board as boards
 from backend.services.board.cells import CODE_OF, STATES, CellState
 from backend.services.board.model import Board, BoardQuery
@@ -80,10 +81,10 @@ def moment(text: str, name: str, *, end: bool = False) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        found = in_zone(datetime.fromisoformat(text))
     except ValueError:
-        raise BadRequest.field(name, text, "a date like 2026-11-20 or a moment like 2026-11-20T10:00Z") from None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        accepted = "a date like 2026-11-20 or a moment like 2026-11-20T10:00Z, from the year 1970 to 9000"
+        raise BadRequest.field(name, text, accepted) from None
     return found + timedelta(days=1) if end and len(text) == len("2026-11-20") else found
 
 

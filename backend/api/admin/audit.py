@@ -1,6 +1,5 @@
 """The audit trail: read and exported by who administers the project, or the service."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -10,7 +9,7 @@ from backend.api.bodies import Slug
 from backend.api.dependencies import ProjectAdmin, Transaction
 from backend.api.described import schema_of
 from backend.api.responses import Json
-from backend.api.shapes import PLAIN
+from backend.api.shapes import PLAIN, ZonedMoment
 from backend.services.people import audit
 from backend.services.triage.views import Page
 from backend.store.base.audit import AuditFilter, AuditRow
@@ -40,8 +39,8 @@ def trail(
     project: Annotated[Slug | None, Query()] = None,
     actor: Word = None,
     action: Annotated[str | None, Query(max_length=200, pattern=PLAIN, description="or how it begins: token.")] = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: ZonedMoment | None = None,
+    until: ZonedMoment | None = None,
     format: Literal["json", "jsonl", "csv"] = "json",
     limit: Annotated[int, Query(ge=1, le=audit.MOST)] = 100,
     cursor: Annotated[int | None, Query(ge=1, le=2**62)] = None,

@@ -1,6 +1,5 @@
 """The board, and one word for one commit."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -10,7 +9,7 @@ from backend.api.bodies import Slug
 from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.api.shapes import PLAIN
+from backend.api.shapes import PLAIN, ZonedMoment
 from backend.services.board.board import Board, BoardQuery, CellState, load_board
 from backend.services.reports.commit_verdict import CommitAnswer, commit_verdict
 
@@ -34,8 +33,8 @@ def board(
     metric: Word = None,
     only_changed: bool = False,
     range: Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="24h, 7d, 30d, 90d, 1y, all")] = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: ZonedMoment | None = None,
+    until: ZonedMoment | None = None,
     last: Annotated[int | None, Query(ge=1, le=10_000)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Word = None,

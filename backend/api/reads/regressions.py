@@ -1,6 +1,5 @@
 """Regressions: listed for scripts, read whole, acted upon; and two commits compared."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -10,7 +9,7 @@ from backend.api.bodies import MergeBody, RowId, Slug, SplitBody, TriageBody
 from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
-from backend.api.shapes import PLAIN
+from backend.api.shapes import PLAIN, ZonedMoment
 from backend.services.github import upstream_report
 from backend.services.people.members import name_of_assignee
 from backend.services.reports import comparison
@@ -44,8 +43,8 @@ def list_regressions(
     commits: Annotated[
         str | None, Query(max_length=255, pattern=PLAIN, description="base..head: onsets after base, up to head")
     ] = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: ZonedMoment | None = None,
+    until: ZonedMoment | None = None,
     still_bad: bool | None = None,
     min_change: Annotated[float | None, Query(ge=0, le=1000, description="of cost, as a fraction")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,

@@ -1,6 +1,5 @@
 """Series: found, drawn, explained."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,7 +9,7 @@ from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
-from backend.api.shapes import PLAIN
+from backend.api.shapes import PLAIN, ZonedMoment
 from backend.services.base.tables import table_format
 from backend.services.reports import explanations, exports, history
 from backend.services.reports.explanations import Explanation, Sampled
@@ -71,8 +70,8 @@ def points(
     granularity: Annotated[
         str, Query(max_length=20, pattern=PLAIN, description="commit, hour, day or week")
     ] = "commit",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: ZonedMoment | None = None,
+    until: ZonedMoment | None = None,
     range: Annotated[str | None, Query(max_length=20, pattern=PLAIN, description="24h, 7d, 30d, 90d, 1y, all")] = None,
     last: Annotated[int | None, Query(ge=1, le=20_000, description="only the newest points")] = None,
     format: FormatName = None,

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
+from backend.contract_rules import Moment
 from backend.services.base.errors import BadRequest, NotFound, shown
 from backend.store.base import lookup
 from backend.store.base.lookup import BranchRow, CommitRow, NamedProject, TestbedRow
@@ -92,6 +93,13 @@ def find_testbed(testbeds: Sequence[TestbedRow], name: str | None) -> TestbedRow
         if testbed.name == name:
             return testbed
     raise NotFound.of("testbed", name, [testbed.name for testbed in testbeds])
+
+
+def in_zone(moment: datetime) -> datetime:
+    """The moment, in UTC where it names no zone. Raises ValueError for a year to which no day can be added or taken."""
+    if moment.year not in Moment.years:
+        raise ValueError(f"the year is {moment.year}; accepted: {Moment.years.start} to {Moment.years.stop - 1}")
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def time_range(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest
-from backend.services.base.scope import QueryScope, find_commit, find_scope, time_range
+from backend.services.base.scope import QueryScope, find_commit, find_scope, in_zone, time_range
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.facets import passes
 from backend.services.reports.trend_grid import (
@@ -281,13 +281,12 @@ def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: d
     if name in BASES:
         return now - BASES[name]
     try:
-        found = datetime.fromisoformat(name)
+        return in_zone(datetime.fromisoformat(name))
     except ValueError:
         commit = find_commit(c, scope, name)
         if commit.committed_at is None:
             raise BadRequest.field(field_name, name, "a commit with a date") from None
         return commit.committed_at
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _micros(moment: datetime) -> int:

@@ -127,6 +127,8 @@ def test_what_a_route_answers_is_what_openapi_says(
         ("/api/v1/board", {**PROJECT, "range": "1h"}, 400, "range: '1h'"),
         ("/api/v1/board", {**PROJECT, "state": "purple"}, 422, "query.state"),
         ("/api/v1/board", {**PROJECT, "limit": 0}, 422, "query.limit"),
+        ("/api/v1/board", {**PROJECT, "since": "0001-01-01T00:00:00Z"}, 422, "accepted: 1970 to 9000"),
+        ("/api/v1/regressions", {"until": "9999-12-31T00:00:00Z"}, 422, "accepted: 1970 to 9000"),
         ("/api/v1/series", {**PROJECT, "role": "king"}, 400, "role: 'king'"),
         ("/api/v1/series", {**PROJECT, "cursor": "x"}, 400, "cursor: 'x'"),
         ("/api/v1/series/{step}/points", {"granularity": "year"}, 400, "granularity: 'year'"),
@@ -155,6 +157,17 @@ def test_what_a_route_refuses_names_the_field_the_value_or_what_is_known(
     answer = client.get(path.format(step=step_ms), params=query)
     assert answer.status_code == status and told in answer.json()["detail"], answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/api/v1/board", PROJECT), ("/api/v1/series/{step}/points", {}), ("/api/v1/regressions", PROJECT)],
+)
+def test_ends_of_a_range_may_name_a_zone_or_none(
+    client: httpx.Client, step_ms: int, path: str, query: dict[str, Any]
+) -> None:
+    ends = {"since": "2026-11-01T12:00:00", "until": "2026-11-03T00:00:00Z"}
+    assert client.get(path.format(step=step_ms), params={**query, **ends}).status_code == 200
 
 
 def test_the_history_shows_the_regression_everywhere(client: httpx.Client, step_ms: int) -> None:

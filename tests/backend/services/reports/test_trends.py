@@ -3,6 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from backend.services.base.errors import NotFound
 from backend.services.reports.trends import PassRate, TrendQuery, load_trends
 from tests.backend.services.loom import Loom
 
@@ -28,3 +31,9 @@ def test_the_pass_rate_is_that_of_the_newest_run_also_where_it_was_not_noted_wit
     assert (noted.applicable, noted.passed) == (2, 1)
     loom.rows("UPDATE run SET applicable = NULL, passed = NULL RETURNING id")
     assert pass_rate(loom) == noted
+
+
+def test_a_base_before_any_date_that_a_result_may_have_is_no_moment(loom: Loom) -> None:
+    loom.history([100.0] * 3)
+    with pytest.raises(NotFound, match="'0001-01-01' is no commit"):
+        load_trends(loom.connection, TrendQuery(project="northsea/loom", base="0001-01-01"), now=loom.now)
