@@ -4,8 +4,6 @@ Standard library only, because workers and strangers' machines import it. A run 
 arm of an interleaved session. Fields nobody described are kept in `extra` and written back.
 """
 
-# ruff: noqa: RUF009 -- `rule(...)` is a dataclass field that carries its rule along.
-
 from __future__ import annotations
 
 import hashlib
@@ -40,6 +38,7 @@ from backend.contract_rules import (
     written,
 )
 from backend.contract_weight import check_weight
+from backend.records import record
 
 __all__ = [
     "Arm",
@@ -144,7 +143,7 @@ _LINE: Final = Text("text", 200, 0)
 _LONG_TEXT: Final = Text("text", 100_000, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CodeUnderTest(Part):
     """How the suite reached the team's code."""
 
@@ -152,7 +151,7 @@ class CodeUnderTest(Part):
     entry: str | None = rule(Nullable(Text("what was called", 500)), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Session(Part):
     """The interleaved run of base and head on one worker that this run is an arm of."""
 
@@ -162,7 +161,7 @@ class Session(Part):
     order: str | None = rule(Nullable(Text("such as ABBA", 100)), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CommitInfo(Part):
     """A commit as an imported history describes it, for a project whose repository is not connected."""
 
@@ -171,7 +170,7 @@ class CommitInfo(Part):
     message: str | None = rule(Nullable(_LONG_TEXT), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CanaryReading(Part):
     """A fixed workload that no commit can change, read before and after: did the machine move?"""
 
@@ -183,7 +182,7 @@ class CanaryReading(Part):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Check(Part):
     """One comparison with a reference: passed when the value is at most the limit."""
 
@@ -192,7 +191,7 @@ class Check(Part):
     limit: float | None = rule(Nullable(Number()), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Correctness(Part):
     """Whether what was timed computes the right thing."""
 
@@ -201,7 +200,7 @@ class Correctness(Part):
     checks: tuple[Check, ...] = rule(ListOf(Object(Check), 1_000, "checks"), default=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Measurement(Part):
     """One metric of a result."""
 
@@ -275,7 +274,7 @@ class Measurement(Part):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Result(Part):
     """One variant of a benchmark in a run, with a status."""
 
@@ -311,7 +310,7 @@ class Result(Part):
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Run(Part):
     """One suite x commit x testbed, or one arm of an interleaved session."""
 

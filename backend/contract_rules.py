@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol
 
 from backend.contract_problems import REFUSED, Path, Problems, Unquoted, storable
+from backend.records import record
 
 MAX_FREE_TEXT: Final = 100_000
 LARGEST_FREE_NUMBER: Final = 2**63
@@ -293,7 +294,7 @@ def _entry_is_sound(key: str | int, entry: Any, path: Path, problems: Problems, 
     return free_is_sound(entry, (path, key), problems, depth=depth + 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Part:
     """Base of every described object of the contract; unknown fields live on in `extra`."""
 

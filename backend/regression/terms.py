@@ -10,6 +10,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backend.records import record
+
 
 class Direction(enum.StrEnum):
     """Which way of the metric is better."""
@@ -83,7 +85,7 @@ class Reason(enum.StrEnum):
     EXACT_IMPROVED = "exact_improved"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class SeriesKind:
     """Properties of a series that the judge needs beyond its points."""
 
@@ -92,7 +94,7 @@ class SeriesKind:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Point:
     """One result of one series: the medians of its fresh processes (or the single value of a derived metric)."""
 
@@ -129,7 +131,7 @@ class ChangePoint:
     """For `relocated`: where the onset was thought to be before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Judgement:
     """The judgement of one point, with everything it was judged by."""
 

@@ -7,15 +7,15 @@ deviations of any run: a spike moves it by less than half a standard deviation, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from backend.records import record
 from backend.regression.detector.density import Floats, middle
 
 GAIN = 0.15
 CLIP = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Smooth:
     """The smoothed log cost and the number of runs in it."""
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from backend.records import record
 from backend.regression.detector.codec import pack_detector, unpack_detector
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.smoothing import Smooth
@@ -50,7 +51,7 @@ class Record:
     """Confirmed regressions that a session or a person found to be none: false alarms."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SeriesState:
     """Everything the judge remembers of one series: a few kB."""
 

@@ -13,6 +13,7 @@ from statistics import median
 
 from sqlalchemy import Connection
 
+from backend.records import record
 from backend.regression.change_points import KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_many
@@ -57,7 +58,7 @@ MANY = 16
 """From so many measurements on it pays to let the server begin early, for one round trip more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Measured:
     """One measurement of the run, with its series."""
 

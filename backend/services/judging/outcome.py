@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.contract import Run
+from backend.records import record
 from backend.regression.change_points import ChangeEvent, KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.restatements import of_events, verdict_now
@@ -63,7 +64,7 @@ class Arrival:
         return self.run.worker or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SeriesVerdict:
     """The verdict on one measurement of a run."""
 
@@ -221,7 +222,7 @@ def explanation(said: Judgement, metric: str, unit: str, names: Mapping[int, str
     if said.numbers.get("not_positive"):
         return f"{metric} is {said.value:g} {unit} here: not judged, as a change is a ratio and needs values above 0."
     # Of its events the regressions tell; a point says the same whenever it is asked.
-    return explain(replace(said, events=()), metric, unit, names)
+    return explain(replace(said, events=()) if said.events else said, metric, unit, names)
 
 
 def names_in(c: Connection, arrival: Arrival, rows: Sequence[JudgementRow]) -> dict[int, str]:

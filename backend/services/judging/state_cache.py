@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 
 from sqlalchemy import Connection
 
+from backend.records import record
 from backend.regression.series import tail as tails
 from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement
@@ -24,7 +25,7 @@ from backend.store.judging.series import NewState, SeriesRow
 MOST = 4096  # of some ten kilobytes each
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class StoredState:
     """The parts of a state that are to be written."""
 
@@ -34,7 +35,7 @@ class StoredState:
     """None: the whole says everything."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Remembered:
     stored: bytes
     """The tail, or the whole where there is none."""

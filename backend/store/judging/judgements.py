@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
 from sqlalchemy import Connection
 
+from backend.records import record
 from backend.regression.restatements import Restatement
 from backend.regression.terms import Judgement, Reason, Verdict
 from backend.store.base import wire
@@ -18,7 +18,7 @@ from backend.store.base.spans import period_of_runs
 INT2_MAX = 32_767
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class JudgementRow:
     """One judgement and the point it is about."""
 

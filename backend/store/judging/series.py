@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,11 +11,12 @@ import orjson
 from sqlalchemy import Connection, text
 
 from backend.contract import SeriesKey
+from backend.records import record
 from backend.regression.terms import Direction, Judgement, Point, Role, SeriesKind
 from backend.store.base import wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SeriesRow:
     """A series with what its judge remembers."""
 
@@ -44,7 +45,7 @@ class SeriesRow:
         return self.exact or min(point.values) > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SeriesWanted:
     """A series that a run has a measurement of."""
 
@@ -56,7 +57,7 @@ class SeriesWanted:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class NewState:
     series_id: int
     state: bytes | None
@@ -67,7 +68,7 @@ class NewState:
     """None: as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class StoredPoint:
     """A point that stands in a series: where, of which runs, and what they measured."""
 

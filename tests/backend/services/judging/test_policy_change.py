@@ -56,7 +56,7 @@ def test_a_regression_that_a_threshold_took_away_is_told_again_when_the_threshol
 
 
 def test_a_threshold_that_cannot_be_is_refused_with_what_is_accepted(slower):
-    with pytest.raises(BadRequest, match=r"min_change is 'much'; a number from 0\.0003 to 10 is accepted"):
+    with pytest.raises(BadRequest, match=r"min_change is 'much'; a number from 0\.0003 to 1 is accepted"):
         policies.change(slower.connection, PROJECT, {"min_change": "much"}, by=ADMIN, now=slower.now)
 
 
