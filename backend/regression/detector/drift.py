@@ -27,6 +27,7 @@ GRAIN, TRIM = 8, 1
 """Runs that become one mean, and how many of them are left out at either end."""
 FEWEST, EVERY = 16, 20
 """A line needs so many means, and is drawn again after so many runs."""
+TINY = 1e-300
 CHANCE = 1e-5
 """A line may rise by chance so often, at the usual `drift_z`; more standard errors make it as much rarer."""
 
@@ -87,7 +88,7 @@ def _sloping(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
     if now - first < gate or slope * count < gate:
         return None
     left = coarse - coarse.mean() - slope * time
-    spread = float(left.dot(left))
+    spread = max(float(left.dot(left)), TINY)  # an exact line has none
     correlation = max(0.0, float(left[1:].dot(left[:-1])) / spread)
     error = math.sqrt(spread / (count - 2) * inflation_of(correlation, count) / square)
     if slope < _beyond_chance(count - 2, policy.drift_z) * error:

@@ -92,3 +92,8 @@ def test_which_lengths_are_worth_asking_about_does_not_depend_on_what_came_after
     alone = [n for n in lengths.tolist() if worth_asking(x[:n], np.array([n]), 0.05, POLICY)]
     assert together == alone
     assert 0 < len(together) < len(lengths)
+
+
+def test_a_line_without_any_noise_is_a_drift_like_another():
+    exact = np.repeat(np.arange(20) / 64, 8)  # sums of powers of two: not even rounding leaves anything over
+    assert sloping(exact) is not None
