@@ -34,7 +34,7 @@ from backend.store.base import access, live, projects, schema
 from backend.store.github import deliveries
 from backend.store.github import outbox as github_outbox
 from backend.store.notify import outbox as notify_outbox
-from backend.store.queue import queue
+from backend.store.queue import events as event_store
 
 log = logging.getLogger("tidemark.housekeeping")
 
@@ -269,7 +269,7 @@ def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
     with _reported("pruning"), engine.begin() as c:
         access.prune(c, now)
         live.prune(c, now - timedelta(days=config.live_event_days))
-        queue.prune_run_events(c, now - timedelta(days=config.run_event_days))
+        event_store.prune_run_events(c, now - timedelta(days=config.run_event_days))
         github_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
         notify_outbox.prune(c, now - timedelta(days=config.github_outbox_days))
         deliveries.prune(c, now - timedelta(days=config.webhook_delivery_days))

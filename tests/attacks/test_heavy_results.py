@@ -10,7 +10,7 @@ import pytest
 
 from backend.contract import Invalid, parse_run
 from backend.contract_weight import MAX_CONTAINERS, MAX_VALUES
-from backend.services.ingest.session_round import parse_round
+from backend.services.ingest.round_body import parse_round
 
 HEAVY = {
     "lists": b'{"schema": "tidemark.run/1", "more": [' + b"[]," * (MAX_CONTAINERS + 1) + b"[]]}",

@@ -14,6 +14,7 @@ from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardP
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice
 from backend.store.board import board as store
+from backend.store.board import summary as summary_store
 
 __all__ = [
     "Board",
@@ -95,7 +96,7 @@ def _summary(c: Connection, scope: QueryScope, now: datetime) -> tuple[tuple[str
     """The suites that there are, and the summary strip."""
     if scope.testbed is None:
         return (), Summary()
-    row = store.summary(
+    row = summary_store.summary(
         c, scope.project.id, scope.testbed.id, alarms_since=now - ALARM_SCORE, failed_since=now - FAILED_RUNS
     )
     said = row._asdict()

@@ -13,7 +13,8 @@ from backend.services.board.model import BoardPage, BoardQuery, BoardRow, Span
 from backend.services.reports.columns import columns_of
 from backend.store.base.lookup import CommitRow
 from backend.store.board import board as store
-from backend.store.board.board import BucketRow
+from backend.store.board import buckets as bucket_store
+from backend.store.board.buckets import BucketRow
 
 
 def bucket_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> BoardPage:
@@ -23,11 +24,13 @@ def bucket_page(c: Connection, scope: QueryScope, query: BoardQuery, span: Span)
     gates = store.gate_series(c, scope.project.id, scope.testbed.id, None)
     series = wanted_series(gates, query)
     ids = [row.id for row in series]
-    found = store.bucket_rows(c, scope.project.id, ids, query.granularity, span.first, span.start, span.limit + 1)
+    found = bucket_store.bucket_rows(
+        c, scope.project.id, ids, query.granularity, span.first, span.start, span.limit + 1
+    )
     buckets = found[: span.limit]
     if not buckets:
         return BoardPage(metrics=metric_names(gates))
-    worst = store.bucket_cells(c, ids, query.granularity, [bucket for bucket, _ in buckets])
+    worst = bucket_store.bucket_cells(c, ids, query.granularity, [bucket for bucket, _ in buckets])
     seen = {row.series_id for row in worst}
     columns = columns_of(tuple(row for row in series if row.id in seen), (), (), among=tuple(gates))
     row_of_bucket = {bucket: row for row, (bucket, _) in enumerate(buckets)}

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection, RowMapping
 
-from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
 from backend.contract import Measurement as Measured
-from backend.contract_weight import check_weight
+from backend.contract import Result, ResultStatus, Run, parse_run, variant_key
 from backend.regression.change_points import ChangeEvent
 from backend.regression.confirmation import Decision, SessionStatus, next_step, process_spread
 from backend.regression.policy import Policy
@@ -26,10 +24,10 @@ from backend.regression.regression_events import SessionDecided
 from backend.regression.restatements import of_events
 from backend.regression.terms import Direction
 from backend.services.base.confine import confine, require_deliverer, scope_of_deliverer
-from backend.services.base.errors import BadRequest, Conflict, NotFound
+from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal, require_no_workflow
 from backend.services.ingest.claims import check_worker_name
-from backend.services.ingest.requested import check_size
+from backend.services.ingest.round_body import Round, parse_round
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.state_cache import save_states, states_of
 from backend.services.judging.stored_runs import StoredRuns
@@ -39,32 +37,16 @@ from backend.services.regressions import apply, ledger
 from backend.services.sessions.request import MOST_SPOILED, Purpose, end, publish, queue_round
 from backend.store.base import live as live_store
 from backend.store.base import lookup, wire
+from backend.store.judging import points as series_points
 from backend.store.judging import series as series_store
 from backend.store.regressions import points as point_store
 from backend.store.sessions import sessions as store
 from backend.store.sessions.sessions import StoredTurn
 
-SCHEMA = "tidemark.session/1"
 JUDGED = ("gate", "watch")
 PAST_RUNS = 60
-STATUSES = ("ok", "failed", "quarantined")
 SAME_WITHIN = 0.01
 """Comparing two environments goes on until each metric is known to this fraction, or the rounds are used up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """A worker's report on a round."""
-
-    run_id: str
-    project: str
-    testbed: str
-    worker: str
-    status: str
-    error: str | None
-    started_at: datetime | None
-    turns: tuple[tuple[str, Run, Mapping[str, Any]], ...]
-    """(arm, its run, the document it was read from)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,69 +79,6 @@ class _Metric:
     @property
     def direction(self) -> Direction:
         return Direction(self.measurement.direction.value)
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def parse_round(run_id: str, body: bytes) -> Round:
-    """The round that these bytes state; raises BadRequest or Invalid."""
-    check_weight(body)
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"a round of a session is JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise BadRequest.field("schema", document.get("schema") if isinstance(document, dict) else None, SCHEMA)
-    if document.get("id") != run_id:
-        raise BadRequest.field("id", document.get("id"), f"the id in the address, {run_id}")
-    if document.get("status") not in STATUSES:
-        raise BadRequest.field("status", document.get("status"), STATUSES)
-    turns = document.get("turns")
-    if not isinstance(turns, list) or len(turns) > 16:
-        raise BadRequest.field("turns", turns, "a list of at most 16 turns")
-    started = document.get("started_at")
-    return Round(
-        run_id=run_id,
-        project=_text(document, "project"),
-        testbed=_text(document, "testbed"),
-        worker=_text(document, "worker"),
-        status=document["status"],
-        error=None if document.get("error") is None else _text(document, "error")[:4000],
-        started_at=None if started is None else _moment(started),
-        turns=tuple(_turn(number, turn) for number, turn in enumerate(turns)),
-    )
-
-
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or "\x00" in value or not value:
-        raise BadRequest.field(name, value, "text")
-    return value
-
-
-def _moment(text: object) -> datetime:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        raise BadRequest.field("started_at", text, "a time with time zone") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _turn(number: int, turn: Any) -> tuple[str, Run, Mapping[str, Any]]:
-    if not isinstance(turn, dict) or turn.get("arm") not in ("base", "head") or not isinstance(turn.get("run"), dict):
-        raise BadRequest.field(f"turns[{number}]", type(turn).__name__, 'an object {"arm": base or head, "run": {…}}')
-    try:
-        run = parse_run(turn["run"])
-    except Invalid as invalid:
-        raise BadRequest(f"turns[{number}].run: {invalid.problems[0]}") from None
-    document = {**turn["run"], "log_tail": None}
-    for result in document["results"]:
-        for measurement in result.get("measurements", ()):
-            measurement.pop("samples", None)
-            measurement.pop("samples_taken", None)  # counts of lists that are gone: the turn is read again later
-    check_size(run)
-    return turn["arm"], run, document
 
 
 # --- recording -------------------------------------------------------------------------------------------------------
@@ -394,7 +313,7 @@ def _metrics(c: Connection, session: RowMapping, said: Round | None) -> list[_Me
 
 def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> list[_Metric]:
     known = [metric.series_id for metric in metrics if metric.series_id is not None]
-    past = series_store.load_points(c, known, around=series_store.NO_LIMIT, before=PAST_RUNS) if known else {}
+    past = series_points.load_points(c, known, around=series_points.NO_LIMIT, before=PAST_RUNS) if known else {}
     rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
     comparing = session["purpose"] == Purpose.COMPARE.value
     runs_of = StoredRuns(now)
@@ -478,7 +397,7 @@ def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now
         assert metric.step is not None
         if state is None or metric.step.decision not in (Decision.CONFIRMED, Decision.WITHDRAWN):
             continue
-        last = series_store.load_points(c, [series.id], around=state.last_position, before=0)[series.id]
+        last = series_points.load_points(c, [series.id], around=state.last_position, before=0)[series.id]
         if not last:
             continue
         context = runs.of(c, last[-1])

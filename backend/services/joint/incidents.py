@@ -19,6 +19,7 @@ from backend.services.joint.reading import Columns
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.regressions import apply
 from backend.store.joint import incidents as store
+from backend.store.judging import points as series_points
 from backend.store.judging import series as series_store
 from backend.store.regressions import points as point_store
 
@@ -115,5 +116,5 @@ def _apply(c: Connection, incident: ReportedIncident, now: datetime) -> list[int
     series = [point.series_id for point in points] or (
         [] if incident.regression_id is None else sorted(incident.series)
     )
-    last = series_store.last_point(c, series[0]) if series else None
+    last = series_points.last_point(c, series[0]) if series else None
     return [] if last is None else apply.apply_incident(c, StoredRuns(now).of(c, last), incident)

@@ -46,8 +46,10 @@ from backend.services.judging.state_cache import states_of
 from backend.store.base import wire
 from backend.store.base.wire import Statement
 from backend.store.judging import judgements as judgement_store
+from backend.store.judging import points as series_points
 from backend.store.judging import series as series_store
-from backend.store.judging.series import SeriesRow, StoredPoint
+from backend.store.judging.points import StoredPoint
+from backend.store.judging.series import SeriesRow
 from backend.store.regressions import regressions as regression_store
 
 MOST_LATER_POINTS = 20_000
@@ -187,7 +189,7 @@ def _judge_in_place(c: Connection, arrival: Arrival, late: Sequence[Measured], f
     """
     ids = [item.series.id for item in late]
     place = arrival.position
-    before = series_store.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
+    before = series_points.load_points(c, ids, around=place, before=POINTS_BEFORE, until=place)
     decisions = regression_store.decisions(c, ids)
     replays = [
         Replay.of(
@@ -268,7 +270,7 @@ def _states_at(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
     states = _states_of(c, arrival, [s for s in series if s.id not in beyond])
     if ahead and base is not None:
         ids = [s.id for s in ahead]
-        points = series_store.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
+        points = series_points.load_points(c, ids, around=base + 1, before=POINTS_BEFORE, until=base)
         decisions = regression_store.decisions(c, ids)
         replays = [Replay.of(s, points[s.id], arrival.policy_of(s), decisions) for s in ahead]
         replay(replays)

@@ -24,6 +24,7 @@ from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
 from backend.store.base.wire import Statement
 from backend.store.judging import judgements as judgement_store
+from backend.store.judging import rollups
 from backend.store.judging import series as series_store
 from backend.store.judging.judgements import JudgementRow
 from backend.store.judging.series import SeriesRow
@@ -151,7 +152,7 @@ def write_down(c: Connection, now: datetime, found: Outcome, known: KnownPoints)
     found.restated = ledger.restate(c, changes, now)
     touched = {series_id for series_id, _ in found.restated}
     found.rejudged += [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
-    series_store.recompute_rollups(c, found.rejudged)
+    rollups.recompute_rollups(c, found.rejudged)
     return rows
 
 
@@ -175,7 +176,7 @@ def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
     said = [(series.id, judgement) for series, judgement in found.said if series.id not in again]
     if not said:
         return []
-    return [series_store.rollup_statement(said, measured_at=arrival.measured_at, position=arrival.position)]
+    return [rollups.rollup_statement(said, measured_at=arrival.measured_at, position=arrival.position)]
 
 
 def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:

@@ -20,9 +20,11 @@ from backend.services.regressions import apply
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.base import wire
 from backend.store.judging import judgements as judgement_store
+from backend.store.judging import points as series_points
 from backend.store.judging import series as series_store
 from backend.store.judging.judgements import JudgementRow
-from backend.store.judging.series import SeriesRow, StoredPoint
+from backend.store.judging.points import StoredPoint
+from backend.store.judging.series import SeriesRow
 from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as regression_store
 
@@ -136,6 +138,6 @@ def rejudge_side_by_side(
 def _withdraw_all(c: Connection, series: SeriesRow, now: datetime) -> None:
     """Nothing stands in the series any more (its history was replaced), hence none of its change points."""
     gone = difference(series.id, point_store.of_series(c, [series.id]), [])
-    last = series_store.last_point(c, series.id)
+    last = series_points.last_point(c, series.id)
     if gone and last is not None:
         apply.apply_changes(c, StoredRuns(now).of(c, last), gone, [series.id], watched=0)

@@ -24,8 +24,9 @@ from backend.regression.terms import (
     Reason,
     Verdict,
 )
-from backend.store.judging import series as series_store
-from backend.store.judging.series import SeriesRow, StoredPoint
+from backend.store.judging import points as series_points
+from backend.store.judging.points import StoredPoint
+from backend.store.judging.series import SeriesRow
 from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as regression_store
 
@@ -59,8 +60,8 @@ def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) ->
     starts = dict.fromkeys(series_ids, position)
     for point in point_store.open_in_series(c, series_ids):
         starts[point.series_id] = min(starts[point.series_id], point.onset_position)
-    stretches = {series_id: (start, series_store.NO_LIMIT) for series_id, start in starts.items()}
-    return series_store.load_stretches(c, stretches, before=POINTS_BEFORE)
+    stretches = {series_id: (start, series_points.NO_LIMIT) for series_id, start in starts.items()}
+    return series_points.load_stretches(c, stretches, before=POINTS_BEFORE)
 
 
 # --- the history

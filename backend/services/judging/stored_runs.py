@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from backend.services.policy.resolve import book_of_run
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.ingest import record as store
-from backend.store.judging.series import StoredPoint
+from backend.store.judging.points import StoredPoint
 
 
 class StoredRuns:

@@ -17,6 +17,7 @@ from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement
 from backend.services.judging.state_cache import new_state, states_of
 from backend.store.base import wire
+from backend.store.judging import rollups
 from backend.store.judging import series as series_store
 from backend.store.judging.series import SeriesRow
 
@@ -64,4 +65,4 @@ class RecordedTogether:
         for series_id, (state, judgement, measured_at) in self._after.items():
             by_time[measured_at].append(new_state(self._stored[series_id], state, judgement))
         wire.send(c, *(series_store.save_statement(states, measured_at) for measured_at, states in by_time.items()))
-        series_store.recompute_rollups(c, self._points)
+        rollups.recompute_rollups(c, self._points)

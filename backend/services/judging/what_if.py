@@ -26,7 +26,7 @@ from backend.services.judging.policy_change import PREVIEW_DAYS, Table, changed_
 from backend.services.judging.replay import POINTS_BEFORE, Replay, replay
 from backend.services.policy.resolve import book_of
 from backend.store.base.projects import ProjectRow
-from backend.store.judging import series as series_store
+from backend.store.judging import points as series_points
 from backend.store.policy import policies as store
 from backend.store.policy.policies import Gate, Watched
 from backend.store.regressions import points as point_store
@@ -248,15 +248,15 @@ def _histories(
                 yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
 
 
-def _entered(w: Watched, stored: Sequence[series_store.StoredPoint]) -> History:
+def _entered(w: Watched, stored: Sequence[series_points.StoredPoint]) -> History:
     points = [point.as_point(w.series.suite_version) for point in stored]
     return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
 
 
-def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_store.StoredPoint]]:
+def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_points.StoredPoint]]:
     """Of each series the points of the stretch, and enough of those before it."""
-    stretches = {w.series.id: (w.first_position, series_store.NO_LIMIT) for w in watched}
-    return series_store.load_stretches(c, stretches, before=POINTS_BEFORE) if stretches else {}
+    stretches = {w.series.id: (w.first_position, series_points.NO_LIMIT) for w in watched}
+    return series_points.load_stretches(c, stretches, before=POINTS_BEFORE) if stretches else {}
 
 
 def _policy_of(it: Gate, book: PolicyBook) -> Policy:

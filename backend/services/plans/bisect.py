@@ -38,7 +38,7 @@ from backend.services.sessions import request as confirm
 from backend.services.sessions.request import Purpose, SessionRequest
 from backend.store.base import commits as commit_store
 from backend.store.base import projects
-from backend.store.judging import series as series_store
+from backend.store.judging import points as series_points
 from backend.store.plans import bisections as store
 from backend.store.queue import queue
 from backend.store.regressions import regressions as regression_store
@@ -178,7 +178,7 @@ def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
     if asked["exact"]:
         return log_cost(before, direction), math.log1p(change), 0.0
     series = asked["lead_series_id"]
-    points = series_store.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
+    points = series_points.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
     past = [point.processes for point in points if point.position <= asked["last_good_position"]]
     named = {name: asked[name] for name in ("suite", "benchmark", "metric", "testbed")}
     spread = process_spread(past, policy_book(c, asked["project"]).of(**named))

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, RowMapping
 from backend.regression.bisection import BisectionStatus, Candidate, Observation, processes_a_step, status_after
 from backend.regression.cost import log_cost
 from backend.regression.terms import Direction
-from backend.store.judging import series as series_store
-from backend.store.judging.series import StoredPoint
+from backend.store.judging import points as series_points
+from backend.store.judging.points import StoredPoint
 from backend.store.plans import bisections as store
 
 RUN_IN_COMMON = 0.5
@@ -110,10 +110,10 @@ def _points_of(c: Connection, rows: Sequence[RowMapping]) -> dict[int, list[Stor
     stretches: dict[int, tuple[int, int]] = {}
     for row in rows:
         positions = [place.position for place in places_of(row)[:-1] if place.position is not None]
-        first, last = stretches.get(row["series_id"], (series_store.NO_LIMIT, -1))
+        first, last = stretches.get(row["series_id"], (series_points.NO_LIMIT, -1))
         if positions:
             stretches[row["series_id"]] = min(first, *positions), max(last, *positions)
-    return series_store.load_stretches(c, stretches, before=0) if stretches else {}
+    return series_points.load_stretches(c, stretches, before=0) if stretches else {}
 
 
 def _seen_on_trunk(

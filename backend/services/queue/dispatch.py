@@ -25,8 +25,10 @@ from backend.services.queue.scheduling import PRIORITY, Kind
 from backend.store.base import live as live_store
 from backend.store.base import owners, wire
 from backend.store.github import outbox as github_outbox
+from backend.store.queue import events as event_store
 from backend.store.queue import groups as queue_groups
 from backend.store.queue import queue as store
+from backend.store.queue import workers as worker_store
 from backend.store.queue.queue import HeldRun, LeaseableRun, RunKey
 
 __all__ = ["PRIORITY", "Kind"]
@@ -218,7 +220,7 @@ def say_hello(
     A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
-    worker = store.register_worker(c, _said(hello, now, project_id, token_id, starting=starting))
+    worker = worker_store.register_worker(c, _said(hello, now, project_id, token_id, starting=starting))
     if worker is None:
         raise _of_another_token(hello)
     wanted_state = worker.wanted_state
@@ -234,7 +236,7 @@ def say_hello(
 
 def set_worker_state(c: Connection, name: str, state: str) -> None:
     """Tell a worker to pause, drain or stay in quarantine, or that all is well; it hears of it within 15 s."""
-    if not store.set_wanted_state(c, name, state):
+    if not worker_store.set_wanted_state(c, name, state):
         raise NotFound.of("worker", name)
     _publish_worker(c, name, state=state)
     live_store.notify_work(c)
@@ -263,7 +265,7 @@ def _of_another_token(hello: WorkerHello) -> Conflict:
 def _said(
     hello: WorkerHello, now: datetime, project_id: int | None, token_id: int | None, *, starting: bool = False
 ) -> wire.Statement:
-    return store.worker_statement(
+    return worker_store.worker_statement(
         name=hello.worker,
         testbed=hello.testbed,
         project_id=project_id if hello.listens_where_told else None,
@@ -450,7 +452,7 @@ def _hand_back(c: Connection, held: HeldRun, reason: str, now: datetime, *, lost
     else:
         state = "queued"
         store.requeue(c, held.id, attempt=held.attempt + 1, attempts=attempts)
-    store.insert_run_events(
+    event_store.insert_run_events(
         c,
         [
             {

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from backend.services.base import live
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.queue import dispatch
+from backend.store.queue import events as event_store
 from backend.store.queue import queue as store
 
 MAX_EVENTS = 200
@@ -47,7 +48,7 @@ def record_events(c: Connection, run_id: str, lease: str, events: Sequence[RunEv
         {"run_id": run_id, "attempt": held.attempt, "at": event.at, "kind": event.kind.value, "detail": detail}
         for event, detail in zip(events, details, strict=True)
     ]
-    ids = store.insert_run_events(c, rows)
+    ids = event_store.insert_run_events(c, rows)
     progress: dict[str, Any] = {}
     for event, detail in zip(events, details, strict=True):
         if event.kind is not EventKind.LOG:
@@ -68,7 +69,7 @@ def events_of(c: Connection, run_id: str, after: int) -> list[dict[str, Any]]:
     """The run's events after event `after`, oldest first, at most a page of them."""
     if store.state_of(c, run_id) is None:
         raise NotFound.of("run", run_id)
-    return store.run_events_after(c, run_id, after, PAGE)
+    return event_store.run_events_after(c, run_id, after, PAGE)
 
 
 def _checked(index: int, event: RunEvent) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from backend.regression.regression_state import TrackedRegression
 from backend.regression.restatements import Restatement
 from backend.services.base import live
 from backend.store.judging import judgements as judgement_store
-from backend.store.judging import series as series_store
+from backend.store.judging import rollups
 from backend.store.judging.series import SeriesRow
 from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as store
@@ -97,7 +97,7 @@ def restate(c: Connection, restatements: Sequence[Restatement], now: datetime) -
     if not restatements:
         return []
     restated = judgement_store.restate(c, restatements, now)
-    series_store.recompute_rollups(c, restated)
+    rollups.recompute_rollups(c, restated)
     return restated
 
 

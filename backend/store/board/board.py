@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from backend.store.base.lookup import COMMIT_COLUMNS, CommitRow
-from backend.store.base.spans import Spans
 
 SEEN_PARTS, MOST_SEEN = 10_000, 1_000_000_000  # the change that an unsteady series sees, in such parts
 # What a packed record's verdict number means; the SQL below is written from it.
@@ -82,33 +81,6 @@ class AlarmRow(NamedTuple):
     cause: str
     state: str
     change: float | None
-
-
-class SummaryRow(NamedTuple):
-    suites: list[str]
-    open_regressions: int
-    unowned: int
-    suspects: int
-    infra_alarms: int
-    alarms_told: int
-    alarms_right: int
-    queued: int
-    running: int
-    failed: int
-    last_result_at: datetime | None
-
-
-class BucketRow(NamedTuple):
-    """The worst of one series in one hour, day or week."""
-
-    series_id: int
-    bucket: datetime
-    last_position: int
-    last_value: float
-    worst_verdict: str
-    worst_change: float | None
-    onset: bool
-    regression_id: int | None
 
 
 _OLDEST_SINCE = text(
@@ -246,59 +218,6 @@ _ENVIRONMENTS_BEFORE = text(
            AND r.started_at < oldest.started_at AND r.suite = oldest.suite AND r.worker_id = w.id
            AND r.environment_id IS NOT NULL
          ORDER BY r.received_at DESC, r.started_at DESC LIMIT 1) AS earlier"""
-)
-_SUMMARY = text(
-    """WITH seen AS (
-         SELECT state, owner, cause, confirmed_at FROM regression g
-         WHERE project_id = :project
-           AND (testbed_id = :testbed
-                OR EXISTS (SELECT FROM change_point p JOIN series s ON s.id = p.series_id AND s.testbed_id = :testbed
-                           WHERE p.regression_id = g.id))
-           AND (state IN ('suspect', 'confirmed', 'acknowledged') OR confirmed_at >= :alarms_since)),
-       alarm AS (
-         SELECT count(*) FILTER (WHERE state IN ('confirmed', 'acknowledged')) AS open_regressions,
-           count(*) FILTER (WHERE state = 'confirmed' AND owner IS NULL) AS unowned,
-           count(*) FILTER (WHERE state = 'suspect') AS suspects,
-           count(*) FILTER (WHERE state IN ('confirmed', 'acknowledged') AND cause IN ('hardware', 'environment'))
-             AS infra_alarms,
-           count(*) FILTER (WHERE confirmed_at >= :alarms_since) AS told,
-           count(*) FILTER (WHERE confirmed_at >= :alarms_since AND state NOT IN ('withdrawn', 'invalid')) AS told_right
-         FROM seen),
-       busy AS (
-         SELECT count(*) FILTER (WHERE state = 'queued') AS queued, count(*) FILTER (WHERE state <> 'queued') AS running
-         FROM run WHERE testbed_id = :testbed AND project_id = :project AND state IN ('queued', 'leased', 'running'))
-       SELECT (SELECT coalesce(array_agg(suite ORDER BY suite), '{}') FROM (
-           SELECT suite FROM series WHERE project_id = :project AND testbed_id = :testbed
-           UNION SELECT suite FROM run WHERE project_id = :project AND testbed_id = :testbed
-             AND state IN ('queued', 'leased', 'running')) AS named),
-         alarm.open_regressions, alarm.unowned, alarm.suspects, alarm.infra_alarms, alarm.told, alarm.told_right,
-         busy.queued, busy.running,
-         (SELECT count(*) FROM run WHERE project_id = :project AND testbed_id = :testbed
-            AND received_at >= :failed_since AND status IN ('failed', 'incomplete')),
-         (SELECT max(received_at) FROM run WHERE project_id = :project AND testbed_id = :testbed)
-       FROM alarm, busy"""
-)
-_BUCKETS = text(
-    """SELECT u.series_id, u.bucket, u.last_position, u.last_value, u.worst_verdict, u.worst_change,
-         EXISTS (SELECT FROM change_point p WHERE p.series_id = u.series_id AND p.direction = 'regression'
-                 AND p.state IN ('confirmed', 'fixed')
-                 AND p.onset_position BETWEEN u.last_position - u.runs AND u.last_position),
-         CASE WHEN u.worst_verdict = 'regression' THEN (
-           SELECT p.regression_id FROM change_point p WHERE p.series_id = u.series_id
-             AND p.direction = 'regression' AND p.onset_position <= u.last_position AND p.regression_id IS NOT NULL
-           ORDER BY p.onset_position DESC, p.id DESC LIMIT 1) END
-       FROM rollup u
-       WHERE u.series_id = ANY(:series) AND u.granularity = :granularity AND u.bucket = ANY(:buckets)"""
-)
-_BUCKET_ROWS = text(
-    """SELECT u.bucket, max(u.last_position)
-       FROM unnest(CAST(:series AS integer[])) AS s (id)
-       CROSS JOIN LATERAL (
-         SELECT bucket, last_position FROM rollup
-         WHERE series_id = s.id AND granularity = :granularity AND last_position BETWEEN :first AND :last
-           AND bucket >= date_trunc(:granularity, CAST(:since AS timestamptz), 'UTC') AND bucket < :until
-         ORDER BY bucket DESC LIMIT :limit) AS u
-       GROUP BY u.bucket ORDER BY u.bucket DESC LIMIT :limit"""
 )
 
 
@@ -461,37 +380,3 @@ def environments_before(
         "received": [run.received_at for run in runs],
     }
     return {(row[0], row[1]): row[2] for row in connection.execute(_ENVIRONMENTS_BEFORE, parameters).all()}
-
-
-def summary(
-    connection: Connection, project_id: int, testbed_id: int, *, alarms_since: datetime, failed_since: datetime
-) -> SummaryRow:
-    parameters = {
-        "project": project_id,
-        "testbed": testbed_id,
-        "alarms_since": alarms_since,
-        "failed_since": failed_since,
-    }
-    return SummaryRow._make(connection.execute(_SUMMARY, parameters).one())
-
-
-def bucket_rows(
-    connection: Connection, project_id: int, series: Sequence[int], granularity: str, first: int, last: int, limit: int
-) -> list[tuple[datetime, int]]:
-    """(bucket, its newest position), newest first."""
-    parameters = {
-        "series": list(series),
-        "granularity": granularity,
-        "first": first,
-        "last": last,
-        "limit": limit,
-        **Spans.of_project(connection, project_id).between(first, last)._asdict(),
-    }
-    return [(row[0], row[1]) for row in connection.execute(_BUCKET_ROWS, parameters).all()]
-
-
-def bucket_cells(
-    connection: Connection, series: Sequence[int], granularity: str, buckets: Sequence[datetime]
-) -> list[BucketRow]:
-    parameters = {"series": list(series), "granularity": granularity, "buckets": list(buckets)}
-    return [BucketRow._make(row) for row in connection.execute(_BUCKETS, parameters).all()]

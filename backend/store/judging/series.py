@@ -1,9 +1,8 @@
-"""Series: found or made in bulk, their judge's state, their points, and the roll-ups kept as results come in."""
+"""Series: found or made in bulk, and their judge's state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from backend.contract import SeriesKey
 from backend.records import record
-from backend.regression.terms import Direction, Judgement, Point, Role, SeriesKind
+from backend.regression.terms import Direction, Point, Role, SeriesKind
 from backend.store.base import wire
 
 
@@ -66,37 +65,6 @@ class NewState:
     position: int
     profile: Mapping[str, Any] | None
     """None: as it is."""
-
-
-@record(kw_only=True)
-class StoredPoint:
-    """A point that stands in a series: where, of which runs, and what they measured."""
-
-    position: int
-    commit: str
-    commit_id: int
-    run_id: str
-    measured_at: datetime
-    value: float
-    runs: tuple[str, ...]
-    """Every run whose processes are pooled in it."""
-    processes: tuple[float, ...]
-    environment_hash: str
-    worker: str
-
-    def pooled_with(self, other: StoredPoint) -> StoredPoint:
-        """Both as one point: runs of one commit that were judged apart on a branch, which has been merged since."""
-        return replace(other, runs=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
-
-    def as_point(self, suite_version: str) -> Point:
-        return Point(
-            self.position,
-            self.commit,
-            self.processes or (self.value,),
-            self.environment_hash,
-            self.worker,
-            suite_version,
-        )
 
 
 _COLUMNS = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
@@ -308,190 +276,3 @@ def waiting_again(c: Connection, project_id: int) -> int:
 
 def set_role(c: Connection, series_id: int, role: str) -> None:
     c.execute(_ROLE, {"id": series_id, "role": role})
-
-
-# --- points ----------------------------------------------------------------------------------------------------------
-
-_POINTS = """
-SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
-       coalesce(j.runs, ARRAY[j.run_id]) AS runs,
-       CASE WHEN j.runs IS NULL THEN (
-         SELECT coalesce(x.processes, ARRAY[x.value]) FROM measurement x
-         WHERE x.series_id = j.series_id AND x.measured_at = j.measured_at AND x.run_id = j.run_id LIMIT 1
-       ) ELSE (
-         SELECT array_agg(v)
-         FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
-         -- when it was measured says in which partition it is
-         WHERE y.id = ANY (j.runs) AND x.series_id = j.series_id
-           AND x.measured_at = coalesce(y.started_at, y.received_at)
-       ) END AS processes,
-       coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
-FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
-CROSS JOIN LATERAL (
-  SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
-  FROM (
-    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
-     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around
-     ORDER BY position DESC LIMIT %(before)s)
-    UNION ALL
-    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
-     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
-       AND position BETWEEN u.around AND u.until)) AS standing) AS j
-JOIN commit k ON k.id = j.commit_id
-JOIN run r ON r.id = j.run_id
-LEFT JOIN environment e ON e.id = r.environment_id
-LEFT JOIN worker w ON w.id = r.worker_id
-ORDER BY j.series_id, j.position, j.measured_at, j.run_id
-"""
-NO_LIMIT = 2**31 - 1
-
-
-def load_points(
-    c: Connection, series_ids: Iterable[int], *, around: int, before: int, until: int = NO_LIMIT
-) -> dict[int, list[StoredPoint]]:
-    """Of each series on the default branch the points from position `around` until `until`, and the `before` points
-    ahead of them, in order."""
-    return load_stretches(c, dict.fromkeys(series_ids, (around, until)), before=before)
-
-
-def load_stretches(
-    c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
-) -> dict[int, list[StoredPoint]]:
-    """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
-    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
-    values = {
-        "ids": list(points),
-        "around": [around for around, _ in stretches.values()],
-        "until": [until for _, until in stretches.values()],
-        "before": before,
-    }
-    (rows,) = wire.send(c, (_POINTS, values))
-    for row in rows:
-        known = points[row.series_id]
-        point = StoredPoint(
-            position=row.position,
-            commit=row.commit,
-            commit_id=row.commit_id,
-            run_id=row.run_id,
-            measured_at=row.measured_at,
-            value=row.value,
-            runs=tuple(row.runs),
-            processes=tuple(row.processes or ()),
-            environment_hash=row.environment_hash,
-            worker=row.worker,
-        )
-        if known and known[-1].position == point.position:
-            known[-1] = known[-1].pooled_with(point)
-        else:
-            known.append(point)
-    return points
-
-
-_LAST_POINT = """
-SELECT j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value, coalesce(e.hash, '') AS environment
-FROM judgement j
-JOIN commit k ON k.id = j.commit_id
-JOIN run r ON r.id = j.run_id
-LEFT JOIN environment e ON e.id = r.environment_id
-WHERE j.series_id = %(series)s AND j.branch_id IS NULL
-ORDER BY j.measured_at DESC, j.id DESC LIMIT 1
-"""
-
-
-def last_point(c: Connection, series_id: int) -> StoredPoint | None:
-    """The newest point that was ever judged on the default branch, whether it stands or not."""
-    (rows,) = wire.send(c, (_LAST_POINT, {"series": series_id}))
-    if not rows:
-        return None
-    (row,) = rows
-    return StoredPoint(
-        position=row.position,
-        commit=row.commit,
-        commit_id=row.commit_id,
-        run_id=row.run_id,
-        measured_at=row.measured_at,
-        value=row.value,
-        runs=(row.run_id,),
-        processes=(),
-        environment_hash=row.environment,
-        worker="",
-    )
-
-
-# --- roll-ups --------------------------------------------------------------------------------------------------------
-
-_WORSE = """CASE WHEN 'regression' IN ({0}, {1}) THEN 'regression' WHEN 'suspect' IN ({0}, {1}) THEN 'suspect'
-     WHEN 'improvement' IN ({0}, {1}) THEN 'improvement' WHEN 'unsteady' IN ({0}, {1}) THEN 'unsteady'
-     WHEN 'unchanged' IN ({0}, {1}) THEN 'unchanged'
-     ELSE 'insufficient' END"""
-# Whoever adds to a series holds its lock, hence a bucket that is not found is not being made by another either. That
-# spares every bucket the lock that ON CONFLICT takes before it updates.
-_ADD = f"""
-MERGE INTO rollup AS r
-USING (SELECT u.id, g.name, date_trunc(g.name, %(measured_at)s::timestamptz, 'UTC') AS bucket, u.value, u.verdict,
-              u.change
-       FROM unnest(%(ids)s::int[], %(values)s::float8[], %(verdicts)s::text[], %(changes)s::float8[])
-            AS u (id, value, verdict, change), unnest(ARRAY['hour', 'day', 'week']) AS g (name)) AS n
-ON r.series_id = n.id AND r.granularity = n.name AND r.bucket = n.bucket
-WHEN MATCHED THEN UPDATE SET
-  runs = r.runs + 1, value_sum = r.value_sum + n.value,
-  value_min = least(r.value_min, n.value), value_max = greatest(r.value_max, n.value),
-  last_value = CASE WHEN %(position)s >= r.last_position THEN n.value ELSE r.last_value END,
-  last_position = greatest(r.last_position, %(position)s),
-  worst_verdict = {_WORSE.format("r.worst_verdict", "n.verdict")},
-  worst_change = greatest(r.worst_change, n.change)
-WHEN NOT MATCHED THEN INSERT (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                              last_position, worst_verdict, worst_change)
-  VALUES (n.id, n.name, n.bucket, 1, n.value, n.value, n.value, n.value, %(position)s, n.verdict, n.change)
-"""
-_WORST_FIRST = "ARRAY['regression', 'suspect', 'improvement', 'unsteady', 'unchanged', 'insufficient']"
-# The judgements of each week in question are read once, for all of its buckets; only those that something has moved in
-# are written.
-_RECOMPUTE = f"""
-WITH touched AS (
-  SELECT DISTINCT u.id, g.name, date_trunc(g.name, u.at, 'UTC') AS bucket, date_trunc('week', u.at, 'UTC') AS week
-  FROM unnest(%(ids)s::int[], %(moments)s::timestamptz[]) AS u (id, at),
-       unnest(ARRAY['hour', 'day', 'week']) AS g (name)
-)
-INSERT INTO rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                         last_position, worst_verdict, worst_change)
-SELECT t.id, t.name, t.bucket, n.runs, n.value_sum, n.value_min, n.value_max, n.last_value, n.last_position,
-       n.worst_verdict, n.worst_change
-FROM (SELECT DISTINCT id, week FROM touched) AS w
-CROSS JOIN LATERAL (
-  SELECT g.name, date_trunc(g.name, j.measured_at, 'UTC') AS bucket, count(*)::int AS runs, sum(value) AS value_sum,
-         min(value) AS value_min, max(value) AS value_max, (array_agg(value ORDER BY position DESC))[1] AS last_value,
-         max(position) AS last_position, max(change) AS worst_change,
-         ({_WORST_FIRST})[min(array_position({_WORST_FIRST}, verdict))] AS worst_verdict
-  FROM judgement j, unnest(ARRAY['hour', 'day', 'week']) AS g (name)
-  WHERE j.series_id = w.id AND j.superseded_at IS NULL AND j.branch_id IS NULL
-    AND j.measured_at >= w.week AND j.measured_at < w.week + interval '7 days'
-  GROUP BY 1, 2) AS n
-JOIN touched t ON t.id = w.id AND t.name = n.name AND t.bucket = n.bucket
-ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
-  runs = excluded.runs, value_sum = excluded.value_sum, value_min = excluded.value_min, value_max = excluded.value_max,
-  last_value = excluded.last_value, last_position = excluded.last_position, worst_verdict = excluded.worst_verdict,
-  worst_change = excluded.worst_change
-WHERE (r.runs, r.value_sum, r.value_min, r.value_max, r.last_value, r.last_position, r.worst_verdict, r.worst_change)
-  IS DISTINCT FROM (excluded.runs, excluded.value_sum, excluded.value_min, excluded.value_max, excluded.last_value,
-                    excluded.last_position, excluded.worst_verdict, excluded.worst_change)
-"""
-
-
-def rollup_statement(said: Sequence[tuple[int, Judgement]], *, measured_at: datetime, position: int) -> wire.Statement:
-    """Adds one run's points to the hour, the day and the week they fall in: of each series what is said of it."""
-    return _ADD, {
-        "measured_at": measured_at,
-        "position": position,
-        "ids": wire.Ints([series_id for series_id, _ in said]),
-        "values": wire.Doubles([judgement.value for _, judgement in said]),
-        "verdicts": [judgement.verdict.value for _, judgement in said],
-        "changes": wire.reals([judgement.change for _, judgement in said]),
-    }
-
-
-def recompute_rollups(c: Connection, touched: Iterable[tuple[int, datetime]]) -> None:
-    """Bring the buckets around these moments in line with the judgements that stand, after some were replaced."""
-    pairs = list(touched)
-    if pairs:
-        wire.send(c, (_RECOMPUTE, {"ids": [series for series, _ in pairs], "moments": [at for _, at in pairs]}))

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, func, insert, literal, null, or_, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.base import wire
-from backend.store.tables.core import branch, branch_commit, commit, run, run_event, testbed, worker
+from backend.store.queue.workers import SeenWorker
+from backend.store.tables.core import branch, branch_commit, commit, run, testbed, worker
 
 ACTIVE = ("queued", "leased", "running")
 HELD = ("leased", "running")
@@ -77,14 +77,6 @@ class HeldRun:
     commit: str
     worker: str | None
     cancel_requested: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenWorker:
-    """A worker that has just said something, and the state that it should be in."""
-
-    id: int
-    wanted_state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,87 +364,3 @@ def testbed_loads(c: Connection, *, alive_since: datetime, published_since: date
     """Testbeds with queued runs: the workers that serve every project, and those of each project."""
     rows = c.execute(_LOADS, {"alive_since": alive_since, "published_since": published_since})
     return [TestbedLoad(**row._mapping) for row in rows]
-
-
-# --- workers ---------------------------------------------------------------------------------------------------------
-
-
-_REGISTER = """
-WITH there AS (
-  INSERT INTO testbed (name) SELECT %(testbed)s WHERE NOT EXISTS (SELECT FROM testbed WHERE name = %(testbed)s)
-  ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id
-), home AS (SELECT id FROM testbed WHERE name = %(testbed)s UNION SELECT id FROM there)
-INSERT INTO worker AS w
-  (name, testbed_id, project_id, token_id, version, capabilities, protection, started_at, last_seen_at)
-SELECT %(name)s, id, %(project)s::int, %(token)s::int, %(version)s, %(capabilities)s::jsonb, %(protection)s, %(now)s,
-  %(now)s
-FROM home LIMIT 1
-ON CONFLICT (name) DO UPDATE SET testbed_id = excluded.testbed_id, project_id = excluded.project_id,
-  version = excluded.version, token_id = coalesce(excluded.token_id, w.token_id),
-  capabilities = excluded.capabilities, protection = excluded.protection, last_seen_at = excluded.last_seen_at,
-  started_at = CASE WHEN %(starting)s THEN excluded.started_at ELSE w.started_at END
-WHERE %(token)s::int IS NULL OR w.token_id IS NULL OR w.token_id = %(token)s::int OR NOT EXISTS (
-  SELECT FROM api_token t WHERE t.id = w.token_id AND t.revoked_at IS NULL
-    AND (t.expires_at IS NULL OR t.expires_at > %(now)s))
-RETURNING w.id, w.wanted_state
-"""
-
-
-def worker_statement(
-    *,
-    name: str,
-    testbed: str,
-    project_id: int | None,
-    token_id: int | None,
-    version: str,
-    capabilities: dict[str, Any],
-    protection: str,
-    starting: bool,
-    now: datetime,
-) -> wire.Statement:
-    """Stores or refreshes a worker (and its testbed, on first sight); answers with a `SeenWorker`, or with none: its
-    name belongs to another token that is still good."""
-    values = {
-        "name": name,
-        "testbed": testbed,
-        "project": project_id,
-        "token": token_id,
-        "version": version,
-        "capabilities": orjson.dumps(capabilities).decode(),
-        "protection": protection,
-        "starting": starting,
-        "now": now,
-    }
-    return _REGISTER, values
-
-
-def register_worker(c: Connection, worker: wire.Statement) -> SeenWorker | None:
-    """None: its name belongs to another token."""
-    (rows,) = wire.send(c, worker)
-    return SeenWorker(**rows[0]._asdict()) if rows else None
-
-
-def set_wanted_state(c: Connection, name: str, state: str) -> bool:
-    return c.execute(update(worker).where(worker.c.name == name).values(wanted_state=state)).rowcount == 1
-
-
-# --- run events ------------------------------------------------------------------------------------------------------
-
-
-def insert_run_events(c: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
-    statement = insert(run_event).returning(run_event.c.id, sort_by_parameter_order=True)
-    return list(c.execute(statement, list(rows)).scalars())
-
-
-def run_events_after(c: Connection, run_id: str, after: int, limit: int) -> list[dict[str, Any]]:
-    statement = (
-        select(run_event.c.id, run_event.c.attempt, run_event.c.at, run_event.c.kind, run_event.c.detail)
-        .where(run_event.c.run_id == run_id, run_event.c.id > after)
-        .order_by(run_event.c.id)
-        .limit(limit)
-    )
-    return [dict(row._mapping) for row in c.execute(statement)]
-
-
-def prune_run_events(c: Connection, before: datetime) -> int:
-    return c.execute(delete(run_event).where(run_event.c.at < before)).rowcount

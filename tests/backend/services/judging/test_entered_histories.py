@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from backend.services.judging import what_if
 from backend.services.judging.entered_histories import HISTORIES, EnteredHistories
-from backend.store.judging import series as series_store
+from backend.store.judging import points as series_points
 from tests.backend.services.loom import Loom
 
 PROJECT = "northsea/loom"
@@ -24,13 +24,13 @@ def slower(connection: Connection) -> Loom:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The series whose points are read."""
     found: list[int] = []
-    load = series_store.load_stretches
+    load = series_points.load_stretches
 
     def counted(c, stretches, **more):
         found.extend(stretches)
         return load(c, stretches, **more)
 
-    monkeypatch.setattr(series_store, "load_stretches", counted)
+    monkeypatch.setattr(series_points, "load_stretches", counted)
     return found
 
 

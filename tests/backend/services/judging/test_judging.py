@@ -14,7 +14,7 @@ from backend.services.judging import policy_change as policies
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.judging.state_cache import RememberedStates
 from backend.services.judging.stored_runs import StoredRuns
-from backend.store.judging import series as series_store
+from backend.store.judging import points as series_points
 
 SLOWER = [100.0] * 10 + [125.0] * 5
 
@@ -329,7 +329,7 @@ def test_a_merged_commit_counts_on_the_default_branch(loom: Any) -> None:
 def test_a_run_whose_commit_moved_while_others_are_judged_again_is_read_anew(loom: Any) -> None:
     loom.history([100.0] * 3)
     series = loom.value("SELECT id FROM series WHERE metric = 'step_ms'")
-    newest = series_store.load_points(loom.connection, [series], around=2, before=0)[series][-1]
+    newest = series_points.load_points(loom.connection, [series], around=2, before=0)[series][-1]
     runs = StoredRuns(loom.now)
     moved = [runs.of(loom.connection, point) for point in (newest, replace(newest, position=1))]
     assert [context.position for context in moved] == [2, 1]

@@ -1,0 +1,152 @@
+"""Points of series: what stands at each position, read in stretches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from backend.records import record
+from backend.regression.terms import Point
+from backend.store.base import wire
+
+
+@record(kw_only=True)
+class StoredPoint:
+    """A point that stands in a series: where, of which runs, and what they measured."""
+
+    position: int
+    commit: str
+    commit_id: int
+    run_id: str
+    measured_at: datetime
+    value: float
+    runs: tuple[str, ...]
+    """Every run whose processes are pooled in it."""
+    processes: tuple[float, ...]
+    environment_hash: str
+    worker: str
+
+    def pooled_with(self, other: StoredPoint) -> StoredPoint:
+        """Both as one point: runs of one commit that were judged apart on a branch, which has been merged since."""
+        return replace(other, runs=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
+
+    def as_point(self, suite_version: str) -> Point:
+        return Point(
+            self.position,
+            self.commit,
+            self.processes or (self.value,),
+            self.environment_hash,
+            self.worker,
+            suite_version,
+        )
+
+
+_POINTS = """
+SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
+       coalesce(j.runs, ARRAY[j.run_id]) AS runs,
+       CASE WHEN j.runs IS NULL THEN (
+         SELECT coalesce(x.processes, ARRAY[x.value]) FROM measurement x
+         WHERE x.series_id = j.series_id AND x.measured_at = j.measured_at AND x.run_id = j.run_id LIMIT 1
+       ) ELSE (
+         SELECT array_agg(v)
+         FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
+         -- when it was measured says in which partition it is
+         WHERE y.id = ANY (j.runs) AND x.series_id = j.series_id
+           AND x.measured_at = coalesce(y.started_at, y.received_at)
+       ) END AS processes,
+       coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
+FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
+CROSS JOIN LATERAL (
+  SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
+  FROM (
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around
+     ORDER BY position DESC LIMIT %(before)s)
+    UNION ALL
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+       AND position BETWEEN u.around AND u.until)) AS standing) AS j
+JOIN commit k ON k.id = j.commit_id
+JOIN run r ON r.id = j.run_id
+LEFT JOIN environment e ON e.id = r.environment_id
+LEFT JOIN worker w ON w.id = r.worker_id
+ORDER BY j.series_id, j.position, j.measured_at, j.run_id
+"""
+
+
+NO_LIMIT = 2**31 - 1
+
+
+def load_points(
+    c: Connection, series_ids: Iterable[int], *, around: int, before: int, until: int = NO_LIMIT
+) -> dict[int, list[StoredPoint]]:
+    """Of each series on the default branch the points from position `around` until `until`, and the `before` points
+    ahead of them, in order."""
+    return load_stretches(c, dict.fromkeys(series_ids, (around, until)), before=before)
+
+
+def load_stretches(
+    c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
+) -> dict[int, list[StoredPoint]]:
+    """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
+    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
+    values = {
+        "ids": list(points),
+        "around": [around for around, _ in stretches.values()],
+        "until": [until for _, until in stretches.values()],
+        "before": before,
+    }
+    (rows,) = wire.send(c, (_POINTS, values))
+    for row in rows:
+        known = points[row.series_id]
+        point = StoredPoint(
+            position=row.position,
+            commit=row.commit,
+            commit_id=row.commit_id,
+            run_id=row.run_id,
+            measured_at=row.measured_at,
+            value=row.value,
+            runs=tuple(row.runs),
+            processes=tuple(row.processes or ()),
+            environment_hash=row.environment_hash,
+            worker=row.worker,
+        )
+        if known and known[-1].position == point.position:
+            known[-1] = known[-1].pooled_with(point)
+        else:
+            known.append(point)
+    return points
+
+
+_LAST_POINT = """
+SELECT j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value, coalesce(e.hash, '') AS environment
+FROM judgement j
+JOIN commit k ON k.id = j.commit_id
+JOIN run r ON r.id = j.run_id
+LEFT JOIN environment e ON e.id = r.environment_id
+WHERE j.series_id = %(series)s AND j.branch_id IS NULL
+ORDER BY j.measured_at DESC, j.id DESC LIMIT 1
+"""
+
+
+def last_point(c: Connection, series_id: int) -> StoredPoint | None:
+    """The newest point that was ever judged on the default branch, whether it stands or not."""
+    (rows,) = wire.send(c, (_LAST_POINT, {"series": series_id}))
+    if not rows:
+        return None
+    (row,) = rows
+    return StoredPoint(
+        position=row.position,
+        commit=row.commit,
+        commit_id=row.commit_id,
+        run_id=row.run_id,
+        measured_at=row.measured_at,
+        value=row.value,
+        runs=(row.run_id,),
+        processes=(),
+        environment_hash=row.environment,
+        worker="",
+    )
