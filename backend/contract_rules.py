@@ -43,14 +43,11 @@ class Text:
         object.__setattr__(self, "matches", re.compile(self.pattern or "", re.ASCII).match)
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
-        if type(value) is not str or not self.min_length <= len(value) <= self.max_length or not storable(value):
-            return problems.add(path, value, self._described())
-        if self.pattern is not None and not self.matches(value):
-            return problems.add(path, value, self._described())
+        if type(value) is not str or len(value) > self.max_length or not storable(value):
+            return problems.add(path, value, f"{self.accepted}, at most {self.max_length} characters, without NUL")
+        if len(value) < self.min_length or (self.pattern is not None and not self.matches(value)):
+            return problems.add(path, value, self.accepted)
         return value
-
-    def _described(self) -> str:
-        return f"{self.accepted}, at most {self.max_length} characters, without NUL"
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         described: dict[str, Any] = {"type": "string", "maxLength": self.max_length, "description": self.accepted}

@@ -128,6 +128,11 @@ def test_a_refusal_names_the_path_the_value_and_what_is_accepted(
     assert accepted in refused.accepted
 
 
+def test_a_short_sha_is_refused_in_words_that_say_what_a_whole_one_is() -> None:
+    refused = refusal(golden(commit="9f3c2e1"))
+    assert refused.accepted == "a full commit id: 40 (or 64) lower-case hexadecimal digits"
+
+
 @pytest.mark.parametrize("role", ["gate", "watch", "phase", "derived"])
 def test_a_negative_time_is_refused_in_every_role(role: str) -> None:
     document = golden_measurement(role=role, value=-5.46, processes=[], samples=[])

@@ -102,6 +102,12 @@ def merged(line: Sequence[Dated], new: Iterable[Dated]) -> list[Dated]:
     return whole
 
 
+def describe(c: Connection, project_id: int, run: Run) -> None:
+    """Keep what a run says of its commit, where nobody said it before."""
+    if run.commit_info is not None:
+        store.describe_commits(c, project_id, [_row(run)])
+
+
 def _committed(run: Run) -> datetime | None:
     at = None if run.commit_info is None else run.commit_info.at
     return None if at is None else datetime.fromisoformat(at).astimezone(UTC)

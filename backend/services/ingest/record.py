@@ -20,6 +20,7 @@ from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal
 from backend.services.base.projects import request_sync
+from backend.services.ingest import placing
 from backend.services.ingest.claims import check_worker_name
 from backend.services.ingest.requested import check_request, check_size
 from backend.services.judging.judging import Judged, Measured, judge_arrival
@@ -118,6 +119,8 @@ def record_run(
     if principal is not None:
         check_worker_name(run.worker, place.worker_token_id, principal)
     place = _complete(c, delivery, place)
+    if place.project_id is not None and not place.is_mirrored and together is None:  # else others say it better
+        placing.describe(c, place.project_id, run)
     if not place.has_partitions:
         ensure_partitions(c, delivery.measured_at)
     arrival, series, columns = _arrive(c, delivery, place, packed, together)

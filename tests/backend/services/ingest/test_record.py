@@ -34,6 +34,14 @@ def test_a_run_that_nobody_asked_for_brings_its_project_commit_and_series(loom: 
     assert loom.rows("SELECT kind, payload ->> 'run_id' FROM live_event") == [("run", "RUN-000000")]
 
 
+def test_a_run_says_who_made_its_commit_where_nobody_said_it_before(loom: Any) -> None:
+    said = {"at": "2026-11-01T10:00:00Z", "author": "Ada", "message": "Fuse the router"}
+    commit = "SELECT author_name, message, committed_at IS NOT NULL FROM commit JOIN run ON run.commit_id = commit.id"
+    loom.run(0, 100.0, commit_info=said)
+    loom.run(0, 100.0, id="RUN-AGAIN", commit_info={**said, "author": "Eve"})
+    assert set(loom.rows(commit)) == {("Ada", "Fuse the router", True)}
+
+
 def test_unknown_commits_follow_the_head_in_the_order_they_come(loom: Any) -> None:
     for position in (3, 1, 2):
         loom.run(position, 100.0)
