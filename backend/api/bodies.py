@@ -12,8 +12,9 @@ from backend.contract_problems import Problems
 from backend.contract_rules import Free, Moment
 from backend.services.base.principal import MemberRole
 from backend.services.base.projects import ProjectChange
-from backend.services.queue.dispatch import Kind, Protection, WorkerHello
+from backend.services.queue.dispatch import Protection, WorkerHello
 from backend.services.queue.events import MAX_EVENTS, EventKind, RunEvent
+from backend.services.queue.scheduling import Kind
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=shapes.NAME)]
 Sentence = Annotated[str, StringConstraints(max_length=2000, pattern=shapes.NO_NUL)]

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from backend.services import housekeeping
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
-from backend.services.repository import mirror
+from backend.services.repository import commit_object, mirror
 from tests.backend.services.github.test_pull_requests import NOW
 from tests.backend.services.repository.test_sync import Repository
 from worker.execution.checkout import CheckoutError, Mirrors
@@ -110,7 +110,7 @@ def test_commits_with_a_message_of_megabytes_are_passed_by_without_being_read(tm
     assert most < 2 * mirror.MAX_READ_BYTES
     assert [commit.parents for commit in read] == [(), (first,), (small,), *((sha,) for sha in large[:-1])]
     assert read[1].message.startswith("aaa") and read[2].message.endswith("bytes, which is not read)")
-    assert len(read[1].message) == mirror.MAX_MESSAGE_CHARACTERS
+    assert len(read[1].message) == commit_object.MAX_MESSAGE_CHARACTERS
 
 
 def blob(repository: Repository) -> bytes:

@@ -24,8 +24,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from backend.contract import new_run_id
 from backend.services.base.errors import ServiceError
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind
-from backend.services.queue.scheduling import PRIORITY, RunGroup, share_out
+from backend.services.queue.scheduling import PRIORITY, Kind, RunGroup, share_out
 from backend.store.queue import groups as queue_groups
 from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile

@@ -27,7 +27,9 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import ServiceError
 from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, WorkerHello
+from backend.services.queue import request as queue_request
+from backend.services.queue.dispatch import WorkerHello
+from backend.services.queue.scheduling import Kind
 from backend.store.queue import queue
 from tests.scale.plans import plan_of_choosing
 from tests.scale.world import CRASHES, FAILS, MORNING, SUSPECTS, Agenda, Project, Size, World
@@ -138,7 +140,7 @@ class Day:
                 if self.dice.random() < 0.3:  # pushed to again within the hour: the older commit is dropped
                     again = now + timedelta(minutes=self.dice.uniform(1, 60))
                     self.agenda.add(again, self.push_again, project, number)
-            dispatch.request_runs(
+            queue_request.request_runs(
                 c, project.id, self.world.wanted(project, made), kind=kind, requested_by="simulator", now=now,
                 branch="main", pull_request=number,
             )  # fmt: skip
@@ -153,7 +155,7 @@ class Day:
             ).all()
             self.seen.superseded += len(queue.cancel_queued(c, waiting, "superseded", now, "pushed again"))
             commit = self.world.commit(c, project, on_main=False)
-            dispatch.request_runs(
+            queue_request.request_runs(
                 c, project.id, self.world.wanted(project, [commit]), kind=Kind.PULL_REQUEST, requested_by="simulator",
                 now=now, branch="main", pull_request=number,
             )  # fmt: skip
@@ -221,8 +223,8 @@ class Day:
             self.seen.used_s[row.project_id] += (now - began).total_seconds()
             if row.kind == Kind.MAIN and self.dice.random() < SUSPECTS:
                 project = next(project for project in self.world.projects if project.id == row.project_id)
-                wish = dispatch.WantedRun(commit_id=row.commit_id, suite=row.suite, testbed=hello.testbed, spec={})
-                dispatch.request_runs(
+                wish = queue_request.WantedRun(commit_id=row.commit_id, suite=row.suite, testbed=hello.testbed, spec={})
+                queue_request.request_runs(
                     c, project.id, [wish], kind=Kind.CONFIRM, requested_by="simulator", now=now, branch="main",
                     again=True,
                 )  # fmt: skip

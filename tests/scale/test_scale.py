@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
-from backend.services.queue.dispatch import Kind
+from backend.services.queue.scheduling import Kind
 from tests.scale import claims
 from tests.scale.simulate import simulate
 from tests.scale.world import Size, World

@@ -11,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, text
 
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
+from backend.services.queue.dispatch import Protection, WorkerHello
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tidemark import __version__
 
 MORNING = datetime(2026, 11, 20, 0, 0, tzinfo=UTC)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import publishing
+from backend.services.queue import request as queue_request
 from backend.services.queue.publishing import CeleryBroker, Nudge
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tests.waiting import until
 
 RESULT = """
@@ -50,7 +52,7 @@ def queue_run(live_server: Any, repository: Any) -> Callable[..., str]:
             wish = WantedRun(
                 commit_id=commit, suite="moe", testbed="cpu", spec=spec or {"command": f"{sys.executable} bench.py"}
             )
-            (requested,) = dispatch.request_runs(
+            (requested,) = queue_request.request_runs(
                 c, project, [wish], kind=Kind.MAIN, requested_by="test", now=datetime.now(UTC), branch="main"
             )
         return requested.run_id

@@ -22,7 +22,9 @@ from sqlalchemy import make_url, text
 from backend.contract import new_run_id
 from backend.services import housekeeping
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tests.waiting import until
 from tidemark import __version__
 
@@ -67,7 +69,7 @@ def queue_runs(live_server: Any, repository: Any, project: int) -> Callable[...,
             ]
             spec = {"command": f"{sys.executable} bench.py"}
             wanted = [WantedRun(commit_id=int(each), suite="moe", testbed="cpu", spec=spec) for each in ids]
-            asked = dispatch.request_runs(
+            asked = queue_request.request_runs(
                 c, project, wanted, kind=Kind.MAIN, requested_by="test", now=datetime.now(UTC), branch="main"
             )
         return [run.run_id for run in asked]

@@ -14,9 +14,11 @@ from backend.services.github import upstream_report
 from backend.services.people.members import name_of_assignee
 from backend.services.reports import comparison
 from backend.services.reports.comparison import CommitComparison
+from backend.services.triage import detail as regression_detail
 from backend.services.triage import regroup, triage
 from backend.services.triage import views as regressions
-from backend.services.triage.views import Page, Regression, RegressionDetail, RegressionFilter
+from backend.services.triage.detail import RegressionDetail
+from backend.services.triage.views import Page, Regression, RegressionFilter
 
 router = APIRouter(tags=["regressions"])
 
@@ -74,7 +76,7 @@ def list_regressions(
 @router.get("/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "The regression"))
 def get(regression_id: RowId, c: Transaction, _: Reader) -> Any:
     """One regression with its evidence, series, suspects, phases, and a command that reproduces it."""
-    return Json(regressions.get_regression(c, regression_id))
+    return Json(regression_detail.get_regression(c, regression_id))
 
 
 @router.get(
@@ -111,7 +113,7 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
 def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, caller: Writer) -> Any:
     """What began at another position becomes a regression of its own; `undo` on this one joins them again."""
     child = regroup.act_split(c, caller, regression_id, body.onset, now)
-    return Json(regressions.get_regression(c, child), status_code=201)
+    return Json(regression_detail.get_regression(c, child), status_code=201)
 
 
 @router.post(
@@ -120,7 +122,7 @@ def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, calle
 def merge(regression_id: RowId, body: MergeBody, c: Transaction, now: Now, caller: Writer) -> Any:
     """It becomes part of another regression of its project; `undo` on that one parts them again."""
     regroup.act_merge(c, caller, regression_id, body.into, now)
-    return Json(regressions.get_regression(c, body.into))
+    return Json(regression_detail.get_regression(c, body.into))
 
 
 @router.get("/compare", response_model=None, responses=answer(CommitComparison, "The comparison"))

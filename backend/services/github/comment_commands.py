@@ -17,7 +17,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, ServiceError
 from backend.services.base.principal import IMPLIED, Principal, Scope, Via
 from backend.services.github import pull_requests
-from backend.services.queue.dispatch import Kind
+from backend.services.queue.scheduling import Kind
 from backend.services.repository import requests
 from backend.services.repository.requests import RunRequest
 from backend.store.base.projects import ProjectRow

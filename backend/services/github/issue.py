@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backend.services.github.text import percent, plain, value
-from backend.services.triage.views import AffectedSeries, RegressionDetail
+from backend.services.triage.detail import AffectedSeries, RegressionDetail
 
 MAX_SERIES = 20
 MAX_SUSPECTS = 20

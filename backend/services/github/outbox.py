@@ -28,7 +28,7 @@ from backend.services.github.comment_commands import Answered, Asked
 from backend.services.github.commit_report import CommitReport, load_report, settle
 from backend.services.github.issue import Issue, issue
 from backend.services.github.text import Annotation, WasRed
-from backend.services.triage.views import RegressionDetail, get_regression
+from backend.services.triage.detail import RegressionDetail, get_regression
 from backend.store.base import projects as project_store
 from backend.store.base.projects import ProjectRow
 from backend.store.github import outbox as store

@@ -24,8 +24,9 @@ from backend.services.github.commit_report import is_sustained, runs_needed
 from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.services.policy.resolve import policy_book
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.regressions import ledger
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
 from backend.services.repository import sync
@@ -237,7 +238,7 @@ def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
                 continue
             wanted = WantedRun(commit_id=found.commit_id, suite=found.suite, testbed=found.testbed, spec=found.spec)
             requested += len(
-                dispatch.request_runs(
+                queue_request.request_runs(
                     c,
                     project.id,
                     [wanted],
@@ -323,7 +324,7 @@ def _request(
         commit_store.set_note(c, [commit_id], skipped_reason=None, manifest_error=str(invalid)[:4000])
         return
     commit_store.set_note(c, [commit_id], skipped_reason=reason)
-    dispatch.request_runs(
+    queue_request.request_runs(
         c,
         project.id,
         [

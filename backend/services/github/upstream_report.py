@@ -18,7 +18,7 @@ from backend.services.github.text import percent, untied, value
 from backend.services.reports.notices import Difference, differences
 from backend.services.runs import profiles
 from backend.services.runs.profiles import Variant
-from backend.services.triage.views import AffectedSeries, RegressionDetail, get_regression
+from backend.services.triage.detail import AffectedSeries, RegressionDetail, get_regression
 from backend.store.judging import onsets as store
 
 RUNS_BESIDE = 4

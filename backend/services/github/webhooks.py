@@ -17,7 +17,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import BadRequest, ServiceError, Unauthenticated, shown
 from backend.services.base.principal import Principal, Scope, Via
 from backend.services.github import comment_commands, pull_requests
-from backend.services.queue.dispatch import Kind
+from backend.services.queue.scheduling import Kind
 from backend.services.repository import requests
 from backend.services.repository.requests import RunRequest
 from backend.store.base import commits as commit_store

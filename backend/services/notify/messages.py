@@ -13,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.services.base.metric_words import worse_word
 from backend.services.notify.concerns import TOLD
-from backend.services.triage.views import Regression, RegressionDetail
+from backend.services.triage.detail import RegressionDetail
+from backend.services.triage.views import Regression
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True

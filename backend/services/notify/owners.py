@@ -16,7 +16,7 @@ from backend.services.base.errors import ServiceError
 from backend.services.repository.mirror import GitFailure, Mirror
 from backend.services.repository.requests import manifest_at
 from backend.services.repository.sync import mirror_of
-from backend.services.triage.views import RegressionDetail
+from backend.services.triage.detail import RegressionDetail
 from backend.store.base.projects import ProjectRow
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first that is there counts, as on GitHub

@@ -25,7 +25,7 @@ from backend.services.notify.concerns import TOLD, concerns, digest_due, quiet_u
 from backend.services.notify.messages import Told, WrittenMessage
 from backend.services.notify.owners import owners_of
 from backend.services.notify.post import Letter, Posted, post
-from backend.services.triage.views import RegressionDetail, get_regression
+from backend.services.triage.detail import RegressionDetail, get_regression
 from backend.store.base import projects
 from backend.store.notify import outbox
 from backend.store.notify import rules as rule_store

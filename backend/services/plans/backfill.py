@@ -27,8 +27,9 @@ from backend.services.base.projects import find_project
 from backend.services.base.savepoints import apart
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.policy.resolve import policy_book
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.repository.manifest import ManifestInvalid, Suite
 from backend.services.repository.path_patterns import any_counts
 from backend.services.repository.requests import check_may_run, manifest_at
@@ -193,7 +194,7 @@ def advance(c: Connection, backfill_id: str, now: datetime) -> None:
         position, commit_id, why = found
         spec = {name: value for name, value in row["spec"].items() if name != "paths"}
         wanted = WantedRun(commit_id=commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
-        (answer,) = dispatch.request_runs(
+        (answer,) = queue_request.request_runs(
             c,
             row["project_id"],
             [wanted],

@@ -29,8 +29,9 @@ from backend.services.base.savepoints import apart
 from backend.services.plans.bisection_evidence import PlacedCandidate, compared, confidence_of, observed, status_of
 from backend.services.plans.bisection_views import BisectionView, bisection_view, view_of
 from backend.services.policy.resolve import policy_book
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.repository import sync
 from backend.services.repository.mirror import GitFailure
 from backend.services.repository.requests import manifest_at
@@ -301,7 +302,7 @@ def _request_run(c: Connection, row: RowMapping, place: PlacedCandidate, now: da
     if not spec.get("command") and needed > (spec.get("processes") or 3):
         spec["processes"] = needed
     wanted = WantedRun(commit_id=place.commit_id, suite=row["suite"], testbed=row["testbed"], spec=spec)
-    (asked,) = dispatch.request_runs(
+    (asked,) = queue_request.request_runs(
         c,
         row["project_id"],
         [wanted],

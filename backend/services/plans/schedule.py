@@ -19,8 +19,9 @@ from backend.services.base.projects import find_project
 from backend.services.base.savepoints import apart, is_lost, met_another
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.plans.compare_setups import Wish, request_comparison
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.repository.manifest import Manifest, Suite
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.services.repository.schedule_manifest import Schedule
@@ -169,7 +170,7 @@ def _ask(
         for suite in suites
         for testbed in schedule.testbeds or suite.testbeds
     ]
-    answers = dispatch.request_runs(
+    answers = queue_request.request_runs(
         c,
         project.id,
         wanted,

@@ -4,7 +4,6 @@ Everything that comes from a repository is a stranger's text: object ids are pas
 options, objects are read by their stated length, and only the protocols that a project may use are open.
 """
 
-import codecs
 import contextlib
 import os
 import re
@@ -15,17 +14,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from backend.contract_rules import Moment
 from backend.outgoing import AddressRefused, way_to
+from backend.services.repository.commit_object import CommitHead, CommitObject, parse_commit
 
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=15"
 STALE_LOCK_S = 60
 LOOK_UP_S = 0.25  # how often a running git is looked after
-MAX_MESSAGE_CHARACTERS = 20_000
 MAX_PATHS = 5_000
 MORE_PATHS = "…"
 """The last of a list of changed paths that does not name them all: what else changed may be anything."""
@@ -36,12 +33,9 @@ MAX_PARENTS = 100
 MAX_BRANCHES = 200
 MAX_TAG_NAME = 200
 MAX_PULL_REQUEST = 250  # commits of a pull request that are looked at: as many as GitHub shows
-PERSON = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<seconds>-?\d+) [+-]\d{4}\Z", re.DOTALL)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 # A parent process may be a git hook; its repository is not ours.
 INHERITED = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_NAMESPACE")
-# Codecs that are no encoding of text, or take time with the square of its length.
-ODD_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
 BROKEN = ("not a git repository", "bad object", "object file", "loose object", "packfile", "index-pack failed")
 
 
@@ -51,20 +45,6 @@ class GitFailure(Exception):
 
 class TooMuch(GitFailure):
     """It takes more memory than git may have: a few trees that name one another make billions of files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitObject:
-    """A commit as its object says."""
-
-    sha: str
-    parents: tuple[str, ...]
-    message: str
-    author_name: str
-    author_email: str
-    authored_at: datetime | None
-    committed_at: datetime | None
-    changed_paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +148,7 @@ class Mirror:
     def commits(self, shas: Sequence[str]) -> list[CommitObject]:
         """These commits with what each changed against its first parent, in the same order."""
         objects = self._commit_objects(shas)
-        heads = [_parsed(sha, objects[sha]) for sha in shas]
+        heads = [parse_commit(sha, objects[sha]) for sha in shas]
         paths = self._changed_paths(heads)
         return [
             CommitObject(
@@ -213,7 +193,7 @@ class Mirror:
             yield output[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
 
-    def _changed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
+    def _changed_paths(self, heads: "Sequence[CommitHead]") -> dict[str, tuple[str, ...]]:
         """Both names of a renamed file, and the name of a submodule. What cannot be listed is `MORE_PATHS`."""
         try:
             return self._listed_paths(heads)
@@ -223,7 +203,7 @@ class Mirror:
             half = len(heads) // 2
             return {**self._changed_paths(heads[:half]), **self._changed_paths(heads[half:])}
 
-    def _listed_paths(self, heads: "Sequence[_Head]") -> dict[str, tuple[str, ...]]:
+    def _listed_paths(self, heads: "Sequence[CommitHead]") -> dict[str, tuple[str, ...]]:
         """The answers come in the order asked: a commit's id, then of each file what it was and is, and its name."""
         asked = "".join(" ".join((head.sha, *head.parents[:1])) + "\n" for head in heads)
         output = self._git(
@@ -371,58 +351,6 @@ def _environment(url: str, *, trusted: bool) -> Mapping[str, str]:
         "GIT_CONFIG_KEY_0": "remote.origin.url",
         "GIT_CONFIG_VALUE_0": url,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    sha: str
-    parents: tuple[str, ...]
-    message: str
-    author_name: str
-    author_email: str
-    authored_at: datetime | None
-    committed_at: datetime | None
-
-
-def _parsed(sha: str, raw: bytes) -> _Head:
-    """The fields of a commit object, which may be in any encoding and as odd as its author liked."""
-    head, _, message = raw.partition(b"\n\n")
-    fields = [line.partition(b" ") for line in head.split(b"\n") if not line.startswith(b" ")]
-    encoding = next((value.decode("ascii", "replace") for key, _, value in fields if key == b"encoding"), "utf-8")
-    values = {key: _decoded(value, encoding) for key, _, value in fields}
-    author, committer = _person(values.get(b"author", "")), _person(values.get(b"committer", ""))
-    return _Head(
-        sha=sha,
-        parents=tuple(value.decode("ascii") for key, _, value in fields if key == b"parent"),
-        message=_decoded(message, encoding)[:MAX_MESSAGE_CHARACTERS].strip("\n"),
-        author_name=author[0],
-        author_email=author[1],
-        authored_at=author[2],
-        committed_at=committer[2],
-    )
-
-
-def _decoded(value: bytes, encoding: str) -> str:
-    """Decode a commit's text; its stated encoding is not trusted."""
-    try:
-        name = codecs.lookup(encoding).name
-        text = value.decode("utf-8" if name in ODD_ENCODINGS else name, "replace")
-    except (LookupError, ValueError):
-        text = value.decode("utf-8", "replace")
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def _person(line: str) -> tuple[str, str, datetime | None]:
-    match = PERSON.match(line)
-    if match is None:
-        return line[:200], "", None
-    try:
-        when = datetime.fromtimestamp(int(match["seconds"]), UTC)
-    except (ValueError, OverflowError, OSError):
-        when = None
-    if when is not None and when.year not in Moment.years:  # what a page adds a day to must stay a date
-        when = None
-    return match["name"][:200], match["email"][:200], when
 
 
 def _checked(sha: str) -> str:

@@ -12,8 +12,9 @@ from backend.services.base.errors import BadRequest, Conflict, NotFound, Unavail
 from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Requested, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import Requested, WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.repository import manifest, sync
 from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid, Suite
 from backend.services.repository.mirror import GitFailure
@@ -55,7 +56,7 @@ def request_commit(
         for suite in suites
         for testbed in (request.testbeds or suite.testbeds)
     ]
-    runs = dispatch.request_runs(
+    runs = queue_request.request_runs(
         c,
         project.id,
         wanted,

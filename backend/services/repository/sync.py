@@ -19,11 +19,13 @@ from backend.services.joint import questions
 from backend.services.judging import policy_change as policies
 from backend.services.judging import rejudging
 from backend.services.policy.versions import note_version
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.repository import manifest
+from backend.services.repository.commit_object import CommitObject
 from backend.services.repository.manifest import FILE_NAME, Effort, Manifest, ManifestInvalid, Suite
-from backend.services.repository.mirror import MAX_BRANCHES, Blob, CommitObject, GitFailure, Mirror, batches
+from backend.services.repository.mirror import MAX_BRANCHES, Blob, GitFailure, Mirror, batches
 from backend.store.base import commits as store
 from backend.store.base import projects
 from backend.store.base.commits import PlacedCommit, StoredBranch
@@ -389,7 +391,7 @@ class _Requests:
                 wanted += self._of_commit(line, ids[sha], self._manifests[sha], paths[ids[sha]], is_default=is_default)
         self.requested += sum(
             1
-            for answer in dispatch.request_runs(
+            for answer in queue_request.request_runs(
                 self._c,
                 self._project.id,
                 wanted,

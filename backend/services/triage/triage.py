@@ -22,7 +22,7 @@ from backend.services.people.audit import Did
 from backend.services.regressions import apply
 from backend.services.sessions import request as sessions
 from backend.services.triage import regroup
-from backend.services.triage.views import RegressionDetail, get_regression
+from backend.services.triage.detail import RegressionDetail, get_regression
 from backend.store.judging import series as series_store
 from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as store

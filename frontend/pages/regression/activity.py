@@ -5,9 +5,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from backend.services.triage.views import (
-    RegressionEvent,
-)
+from backend.services.triage.detail import RegressionEvent
 from frontend.markup import EMPTY, html
 from frontend.render import visible
 from frontend.words import plural

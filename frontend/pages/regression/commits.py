@@ -6,11 +6,8 @@ from datetime import datetime
 from markupsafe import Markup
 
 from backend.services.plans.bisection_views import BisectionStep, BisectionView
-from backend.services.triage.views import (
-    Regression,
-    RegressionDetail,
-    SuspectCommit,
-)
+from backend.services.triage.detail import RegressionDetail, SuspectCommit
+from backend.services.triage.views import Regression
 from frontend import numbers
 from frontend.links import link
 from frontend.markup import html

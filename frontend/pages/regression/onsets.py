@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.regression.regression_state import OPEN
-from backend.services.triage.views import (
-    Regression,
-    RegressionDetail,
-)
+from backend.services.triage.detail import RegressionDetail
+from backend.services.triage.views import Regression
 from frontend.pages.regressions import name_of
 from frontend.render import visible
 

@@ -19,8 +19,10 @@ from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import explanations, history
 from backend.services.runs import profiles
 from backend.services.sessions.request import sessions_of_regression
+from backend.services.triage import detail as regression_detail
 from backend.services.triage import views as service
-from backend.services.triage.views import AffectedSeries, Regression, RegressionDetail
+from backend.services.triage.detail import AffectedSeries, RegressionDetail
+from backend.services.triage.views import Regression
 from frontend import numbers
 from frontend.evidence import kernel_panel, memory_panel, moved_in_time, phase_panel, roofline_panel, session_panel
 from frontend.figures.of_points import trend_of
@@ -51,7 +53,7 @@ BEFORE, AFTER = 60, 40  # points of the trend around the onset
 
 @router.get("/regressions/{regression_id}")
 def regression_page(visit: Visiting, regression_id: int) -> Response:
-    detail = service.get_regression(visit.c, regression_id)
+    detail = regression_detail.get_regression(visit.c, regression_id)
     it = detail.regression
     open_ones = service.list_regressions(
         visit.c, service.RegressionFilter(project=it.project, state="suspect,open", limit=200)

@@ -6,13 +6,8 @@ from datetime import datetime
 from markupsafe import Markup
 
 from backend.services.base.metric_words import change_word, worse_word
-from backend.services.triage.views import (
-    AffectedSeries,
-    ImprovedSeries,
-    Regression,
-    RegressionDetail,
-    RegressionEvent,
-)
+from backend.services.triage.detail import AffectedSeries, ImprovedSeries, RegressionDetail, RegressionEvent
+from backend.services.triage.views import Regression
 from frontend import numbers
 from frontend.markup import EMPTY, html, joined
 from frontend.pages.regressions import interval_of, name_of, still, worsened

@@ -18,7 +18,10 @@ from backend.services import housekeeping
 from backend.services.base.config import ServiceConfig
 from backend.services.base.live import publish
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
+from backend.services.queue import request as queue_request
+from backend.services.queue.dispatch import Protection, WorkerHello
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tidemark.machine.processes import wait_until
 
 
@@ -57,7 +60,7 @@ def queue_a_run(engine: Engine, testbed: str = "cpu") -> str:
         hello = WorkerHello(worker="w", testbed=testbed, version="1", capabilities={}, protection=Protection.USER)
         dispatch.say_hello(c, hello, now)
         wanted = WantedRun(commit_id=commit, suite="gpt", testbed=testbed, spec={})
-        (requested,) = dispatch.request_runs(c, project, [wanted], kind=Kind.MAIN, requested_by="test", now=now)
+        (requested,) = queue_request.request_runs(c, project, [wanted], kind=Kind.MAIN, requested_by="test", now=now)
     return requested.run_id
 
 

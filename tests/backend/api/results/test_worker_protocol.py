@@ -14,7 +14,9 @@ from sqlalchemy import text
 from backend.services.base import projects
 from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, WantedRun
+from backend.services.queue import request as queue_request
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tests.backend.api.conftest import run_document
 from tidemark import __version__
 
@@ -48,7 +50,7 @@ def run_id(live_server: Any) -> str:
             {"p": project, "s": "a" * 40, "parents": ["b" * 40]},
         )
         wanted = WantedRun(commit_id=commit, suite="gpt", testbed="cpu", spec=SPEC)
-        (requested,) = dispatch.request_runs(
+        (requested,) = queue_request.request_runs(
             c, project, [wanted], kind=Kind.MAIN, requested_by="test", now=datetime.now(UTC), branch="main"
         )
     return requested.run_id

@@ -17,7 +17,7 @@ from backend.services.board.board import BoardQuery, load_board
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.reports.history import load_points
 from backend.services.reports.suites import load_suite
-from backend.services.triage.views import get_regression
+from backend.services.triage.detail import get_regression
 from backend.store.archive.months import KeptMonth, drop, first_needed, kept_months, name_months
 from backend.store.base.schema import ensure_partitions, month_of
 from tests.bench.dataset import Filled, Shape, fill

@@ -16,8 +16,9 @@ from backend.regression.policy import PolicyBook
 from backend.services.joint.incidents import SuiteIncidents, report
 from backend.services.joint.reading import Columns
 from backend.services.judging.rejudging import rejudge_series
+from backend.services.triage.detail import get_regression
 from backend.services.triage.triage import lock_series, triage
-from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.joint import incidents as incident_store
 from backend.store.regressions import regressions as regression_store
 

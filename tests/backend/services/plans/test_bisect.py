@@ -11,7 +11,10 @@ from sqlalchemy import text
 from backend.services.base.config import ServiceConfig
 from backend.services.plans import bisect, bisection_views
 from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
+from backend.services.queue import request as queue_request
+from backend.services.queue.dispatch import Protection, WorkerHello
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from backend.services.triage import triage
 from tests.backend.services.counting import counted
 
@@ -129,7 +132,7 @@ def test_a_bisection_that_is_called_off_takes_back_only_what_it_asked_for_itself
         )
     ]
     project_id = slowed.value("SELECT id FROM project")
-    pushed = dispatch.request_runs(
+    pushed = queue_request.request_runs(
         slowed.connection, project_id, wanted, kind=Kind.MAIN, requested_by="sync", now=slowed.now, branch="main"
     )
     view = begin(slowed, service_config)

@@ -19,8 +19,11 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Conflict, NotFound, Outdated, ServiceError
 from backend.services.base.principal import Principal, Scope, Via
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.dispatch import Kind, Protection, WantedRun, WorkerHello
+from backend.services.queue import request as queue_request
+from backend.services.queue.dispatch import Protection, WorkerHello
 from backend.services.queue.publishing import CeleryBroker, Nudge
+from backend.services.queue.request import WantedRun
+from backend.services.queue.scheduling import Kind
 from tidemark import __version__
 from tidemark.machine.valkey import EmbeddedValkey
 
@@ -63,9 +66,9 @@ def request(
     testbed: str = "cpu",
     now: datetime = NOW,
     again: bool = False,
-) -> list[dispatch.Requested]:
+) -> list[queue_request.Requested]:
     wanted = [WantedRun(commit_id=commit, suite="gpt", testbed=testbed, spec={}) for commit in commits]
-    return dispatch.request_runs(
+    return queue_request.request_runs(
         c, project, wanted, kind=kind, requested_by="test", now=now, branch="main", again=again
     )
 
@@ -76,45 +79,6 @@ def published(c: Connection, now: datetime = NOW) -> list[str]:
 
 def state(c: Connection, run_id: str) -> Any:
     return c.execute(text("SELECT * FROM run WHERE id = :id"), {"id": run_id}).one()
-
-
-# --- requests --------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_work_is_queued_once(connection: Connection) -> None:
-    project, commits = make_project(connection)
-    (first,) = request(connection, project, commits[:1])
-    (second,) = request(connection, project, commits[:1])
-    assert first.created and not second.created and second.run_id == first.run_id
-    (elsewhere,) = request(connection, project, commits[:1], testbed="h200")
-    assert elsewhere.created
-
-
-def test_two_requests_at_once_queue_one_run(committing_engine: Engine) -> None:
-    with committing_engine.begin() as c:
-        project, commits = make_project(c)
-    barrier = threading.Barrier(4)
-
-    def ask() -> list[dispatch.Requested]:
-        barrier.wait(10)
-        with committing_engine.begin() as c:
-            return request(c, project, commits)
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = [future.result(20) for future in [pool.submit(ask) for _ in range(4)]]
-    assert len({answer.run_id for each in answers for answer in each}) == 3
-    assert sum(answer.created for each in answers for answer in each) == 3
-
-
-def test_a_failed_run_may_be_asked_for_again_and_a_done_one_only_explicitly(connection: Connection) -> None:
-    project, commits = make_project(connection)
-    (first,) = request(connection, project, commits[:1])
-    connection.execute(text("UPDATE run SET state = 'failed'"))
-    (second,) = request(connection, project, commits[:1])
-    assert second.created and second.run_id != first.run_id
-    connection.execute(text("UPDATE run SET state = 'done' WHERE id = :id"), {"id": second.run_id})
-    assert not request(connection, project, commits[:1])[0].created
-    assert request(connection, project, commits[:1], again=True)[0].created
 
 
 # --- publishing ------------------------------------------------------------------------------------------------------
@@ -313,7 +277,9 @@ def test_a_backfill_keeps_the_order_it_was_asked_in(connection: Connection) -> N
 def test_a_worker_goes_on_with_the_suites_of_its_commit_unless_something_is_urgent(connection: Connection) -> None:
     project, commits = make_project(connection)
     wanted = [WantedRun(commit_id=commits[0], suite=suite, testbed="cpu", spec={}) for suite in ("gpt", "moe", "comm")]
-    runs = dispatch.request_runs(connection, project, wanted, kind=Kind.MAIN, requested_by="t", now=NOW, branch="main")
+    runs = queue_request.request_runs(
+        connection, project, wanted, kind=Kind.MAIN, requested_by="t", now=NOW, branch="main"
+    )
     request(connection, project, commits[1:], now=at(-60))
     dispatch.say_hello(connection, hello(), NOW)
     first = runs[0].run_id

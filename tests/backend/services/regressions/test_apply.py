@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from backend.services.base.scope import LAST_GOOD, find_commit, find_scope
-from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.detail import get_regression
+from backend.services.triage.views import RegressionFilter, list_regressions
 
 GOOD, BAD = 10, 10
 

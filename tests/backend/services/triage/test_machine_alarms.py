@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from backend.services.triage import machine_alarms
+from backend.services.triage.detail import get_regression
 from backend.services.triage.triage import triage
-from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import RegressionFilter, list_regressions
 
 LEVELS = [5, 50, 9, 20, 30, 40]
 STEADY = {"name": "gemm_tflops", "before": 700.0, "after": 701.0, "own_noise": 0.002}

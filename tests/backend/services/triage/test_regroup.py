@@ -7,8 +7,9 @@ from sqlalchemy import text
 
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.triage import regroup
+from backend.services.triage.detail import get_regression
 from backend.services.triage.triage import triage
-from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import RegressionFilter, list_regressions
 
 METRICS = ("step_ms", "latency_ms")
 

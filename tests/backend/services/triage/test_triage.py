@@ -12,8 +12,9 @@ from backend.services.judging import judging, replay
 from backend.services.judging.policy_change import policy_of
 from backend.services.judging.rejudging import rejudge_next_late
 from backend.services.reports.history import load_series
+from backend.services.triage.detail import get_regression
 from backend.services.triage.triage import triage
-from backend.services.triage.views import Regression, RegressionFilter, get_regression, list_regressions
+from backend.services.triage.views import Regression, RegressionFilter, list_regressions
 
 PROJECT = "northsea/loom"
 

@@ -1,45 +1,34 @@
-"""A regression that bought something: what got better in the same benchmark at the same commit is told with it."""
+"""The list of regressions: filtered, the newest first, page by page."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from backend.services.triage.views import RegressionFilter, get_regression, list_regressions
+from backend.services.base.errors import BadRequest
+from backend.services.triage.views import RegressionFilter, count_by_state, list_regressions
 
 
-@pytest.mark.parametrize(
-    ("step_ms", "traded"),
-    [
-        (80.0, [("step_ms", -0.2)]),
-        (100.0, []),
-    ],
-)
-def test_twice_the_memory_for_a_faster_step_says_both(loom: Any, step_ms: float, traded: list[Any]) -> None:
-    for position in range(44):
-        after = position >= 20
-        memory = loom.measurement("mem_bytes", 2e9 if after else 1e9, seed=position, unit="B", noise=0.0005)
-        loom.deliver(
-            loom.run_of(position, [loom.measurement("step_ms", step_ms if after else 100.0, seed=position), memory])
-        )
-    (found,) = list_regressions(loom.connection, RegressionFilter(metric="mem_bytes")).items
-    detail = get_regression(loom.connection, found.id)
-    assert [(each.metric, pytest.approx(each.change, abs=0.01)) for each in detail.traded_for] == traded
+@pytest.fixture
+def two(loom: Any) -> Any:
+    """A loss of a quarter at 12, and a further one at 24."""
+    loom.history([100.0] * 12 + [125.0] * 12 + [160.0] * 12)
+    return loom
 
 
-@pytest.mark.parametrize(("apart", "told"), [(3, True), (4, False)])
-def test_a_gain_four_commits_away_is_another_story(loom: Any, apart: int, told: bool) -> None:
-    for position in range(48):
-        memory = loom.measurement("mem_bytes", 2e9 if position >= 20 else 1e9, seed=position, unit="B", noise=0.0005)
-        step = loom.measurement("step_ms", 60.0 if position >= 20 + apart else 100.0, seed=position, noise=0.001)
-        loom.deliver(loom.run_of(position, [step, memory]))
-    (found,) = list_regressions(loom.connection, RegressionFilter(metric="mem_bytes")).items
-    assert bool(get_regression(loom.connection, found.id).traded_for) is told
+def test_pages_follow_each_other_the_newest_first(two: Any) -> None:
+    wanted = RegressionFilter(project="northsea/loom", limit=1)
+    first = list_regressions(two.connection, wanted)
+    second = list_regressions(two.connection, replace(wanted, cursor=first.next))
+    assert [found.first_bad.position for page in (first, second) for found in page.items if found.first_bad] == [24, 12]
+    assert second.next is None
 
 
-def test_its_own_end_three_commits_later_is_no_gain(loom: Any) -> None:
-    for position in range(44):
-        syncs = loom.measurement("host_syncs", 4 if 20 <= position < 23 else 3, seed=position, unit="1", exact=True)
-        loom.deliver(loom.run_of(position, [syncs]))
-    (found,) = list_regressions(loom.connection, RegressionFilter(metric="host_syncs")).items
-    assert found.state == "fixed"
-    assert get_regression(loom.connection, found.id).traded_for == ()
+def test_states_are_counted_for_the_tabs(two: Any) -> None:
+    assert count_by_state(two.connection, "northsea/loom")["confirmed"] == 2
+
+
+@pytest.mark.parametrize("wanted", [{"limit": 0}, {"state": "broken"}, {"cause": "weather"}, {"cursor": "first"}])
+def test_what_no_regression_can_have_is_refused(loom: Any, wanted: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        list_regressions(loom.connection, RegressionFilter(**wanted))

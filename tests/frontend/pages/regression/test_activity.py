@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.triage.views import RegressionEvent
+from backend.services.triage.detail import RegressionEvent
 from frontend.pages.regression.activity import line_of
 
 SHA = "819ec500fd87376a4077c609b08a6be0a5b2cac8"

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from backend.services.triage.views import AffectedSeries, CommitName, Regression, RegressionDetail
+from backend.services.triage.detail import AffectedSeries, RegressionDetail
+from backend.services.triage.views import CommitName, Regression
 from frontend.pages.regression.onsets import mergeable, onsets_of
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from backend.services.triage.views import ImprovedSeries
+from backend.services.triage.detail import ImprovedSeries
 from frontend.pages.regression.sentence import gained
 
 
