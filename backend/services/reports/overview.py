@@ -162,7 +162,7 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
     wanted = set(row.wanted_testbeds)
     live = [
         worker
-        for worker in load_workers(c, now=now, live_s=live_s).workers
+        for worker in load_workers(c, now=now, live_s=live_s, of={found.slug}).workers
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
     return FirstRun(
@@ -195,8 +195,14 @@ def load_workers(
 
 
 def _hiding(rows: Sequence[WorkerRow], of: Collection[str] | None) -> list[WorkerRow]:
-    """The workers, without the runs of other projects."""
-    return [row if of is None or row.run_project in of else row._replace(run_project=None) for row in rows]
+    """The workers, without those that belong to other projects, and without the runs of these."""
+    if of is None:
+        return list(rows)
+    return [
+        row if row.run_project in of else row._replace(run_project=None)
+        for row in rows
+        if row.belongs_to is None or row.belongs_to in of
+    ]
 
 
 def load_worker(
@@ -211,7 +217,8 @@ def load_worker(
     now = now or datetime.now(UTC)
     rows = _hiding(store.workers(c, now - RECENT, storable(name)), of)
     if not rows:
-        raise NotFound.of("worker", name, [row.name for row in store.workers(c, now - RECENT)][:20])
+        known = _hiding(store.workers(c, now - RECENT), of)
+        raise NotFound.of("worker", name, [row.name for row in known][:20])
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
     return WorkerDetail(
         worker=_worker(rows[0], now - timedelta(seconds=live_s), runs),

@@ -67,6 +67,8 @@ class WorkerRow(NamedTuple):
     quarantined: int
     last_run_id: str | None
     last_run_at: datetime | None
+    belongs_to: str | None
+    """The only project whose runs it takes; None: it takes those of all."""
 
 
 class WorkerRunRow(NamedTuple):
@@ -134,7 +136,8 @@ _WORKERS = text(
     """SELECT w.id, w.name, t.name, w.version, w.capabilities, w.protection, w.wanted_state, w.started_at,
          coalesce(w.last_seen_at, last.received_at, w.started_at),
          now.id, now.slug, now.suite, now.sha, now.state, now.leased_at, now.progress,
-         recent.done, recent.failed, recent.quarantined, last.id, last.received_at
+         recent.done, recent.failed, recent.quarantined, last.id, last.received_at,
+         (SELECT slug FROM project WHERE id = w.project_id)
        FROM worker w JOIN testbed t ON t.id = w.testbed_id
        LEFT JOIN LATERAL (
          SELECT r.id, p.slug, r.suite, c.sha, r.state, r.leased_at, r.progress

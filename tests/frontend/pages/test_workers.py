@@ -53,3 +53,22 @@ def test_nobody_else_tells_a_worker_anything(site: Site) -> None:
     writer = {"Authorization": f"Bearer {secret}"}
     assert httpx.post(f"{site.url}/workers/box-1/state", data={"state": "drain"}, headers=writer).status_code == 403
     assert wanted_state(site) == "ok"
+
+
+def test_a_worker_of_a_private_project_is_named_only_to_those_who_see_that_project(site: Site) -> None:
+    site.client.post("/api/v1/projects", json={"project": "northsea/open"})
+    site.client.post("/api/v1/projects", json={"project": "northsea/hidden", "private": True})
+    with site.engine.begin() as c:
+        c.execute(
+            text(
+                """UPDATE worker SET last_seen_at = now(), project_id = p.id FROM project p
+                   WHERE p.slug = 'northsea/hidden' AND name = 'box-1'"""
+            )
+        )
+    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30)
+    for path in ("/workers", "/workers/box-2", "/api/v1/workers/box-2", "/?project=northsea/open"):
+        assert "box-1" not in stranger.get(path).text, path
+    stranger.follow_redirects = True
+    stranger.get(site.sign_in_link())
+    assert "box-1" in stranger.get("/workers").text
+    assert "box-1" in stranger.get("/workers/box-2").text
