@@ -18,25 +18,23 @@ db_app = commands("db", "The database: migrate, back up, restore.")
 
 @project_app.command("add")
 def project_add(
-    project: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, e.g. northsea/loom.")],
+    project: Annotated[str, typer.Argument(metavar="NAME", help="Name of the project, e.g. northsea/loom.")],
     repository: Annotated[
         str, typer.Argument(metavar="REPOSITORY", help="https://, ssh://, user@host:path, or a directory here.")
     ],
-    branch: Annotated[
-        str | None, typer.Option(help="The branch whose commits are measured (main, where none is stated).")
-    ] = None,
+    branch: Annotated[str | None, typer.Option(help="The branch whose commits are measured (default: main).")] = None,
     trusted: Annotated[
         bool | None,
-        typer.Option("--trusted/--not-trusted", help="Its commits may run on workers that cannot isolate them."),
+        typer.Option("--trusted/--not-trusted", help="Allow its commits on workers that cannot isolate them."),
     ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Watch a repository: its tidemark.toml says what is measured.
+    """Watch a repository; its tidemark.toml says what is measured.
 
-    A directory of this machine, and any repository on a worker without protection (the Workers page says which), needs
-    --trusted: the code of its commits then runs as the worker's own account. Adding a project again changes
-    what is stated.
+    --trusted is needed for a directory on this machine, and for any repository whose workers have no protection (the
+    Workers page says which): the code of its commits then runs under the worker's own account. Adding a project again
+    changes the options that are given.
     """
     from tidemark.connected import remote, watching
 
@@ -47,7 +45,7 @@ def project_add(
 
 @project_app.command("list")
 def project_list(url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """List the projects that one may see, with what is open in each."""
+    """List the projects you may see, with their open regressions."""
     from tidemark.connected import remote
 
     found = remote.service(url, token).get("/api/v1/projects")["items"]
@@ -56,33 +54,33 @@ def project_list(url: Url = None, token: Token = None, as_json: Json = False) ->
 
 @project_app.command("remove")
 def project_remove(
-    project: Annotated[str, typer.Argument(metavar="NAME", help="E.g. northsea/loom.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking for the name.")] = False,
+    project: Annotated[str, typer.Argument(metavar="NAME", help="The project, e.g. northsea/loom.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the name as confirmation.")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Remove a project with all that it has: results, tokens, members, mirror, artifacts.
+    """Remove a project and everything it has: results, tokens, members, mirror, artifacts.
 
-    Nothing brings it back. The audit trail keeps that it was there.
+    This cannot be undone. The audit trail keeps a record that it existed.
     """
     from tidemark.connected import people, remote
 
     service = remote.service(url, token)
     say(people.describe_contents(people.contents(service, project)))
-    if not yes and typer.prompt("This removes it for good. Its name, to go on") != project:
-        raise Refusal(f"that is not its name; {project} stays")
+    if not yes and typer.prompt("This cannot be undone. Type its name to continue") != project:
+        raise Refusal(f"that is not its name; {project} was not removed")
     people.remove_project(service, project)
     say(f"{project} is removed")
 
 
 @project_app.command("private")
 def project_private(
-    project: Annotated[str, typer.Argument(metavar="NAME", help="E.g. northsea/loom.")],
-    off: Annotated[bool, typer.Option("--off", help="Show it again to everybody who may read.")] = False,
+    project: Annotated[str, typer.Argument(metavar="NAME", help="The project, e.g. northsea/loom.")],
+    off: Annotated[bool, typer.Option("--off", help="Make it visible to everyone who may read.")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show a project to its members, its tokens and the workers alone."""
+    """Make a project visible only to its members, its tokens and the workers."""
     from tidemark.connected import remote
 
     remote.service(url, token).change_project(project, {"private": not off})
@@ -91,13 +89,15 @@ def project_private(
 
 @token_app.command("create")
 def token_create(
-    name: Annotated[str, typer.Option(help="Who uses it.")],
+    name: Annotated[str, typer.Option(help="Name of the person or program that uses it.")],
     scope: Annotated[list[str], typer.Option(help="read, submit, write, worker, approve or admin; may be repeated.")],
     project: Annotated[str | None, typer.Option(help="Only for this project.")] = None,
-    days: Annotated[int | None, typer.Option(min=1, help="Valid for so many days (else until revoked).")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Days until it expires (default: valid until revoked).")
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Make a token and print it, this once."""
+    """Create a token and print it, this once."""
     from tidemark import administration
     from tidemark.settings import read_settings
 
@@ -118,7 +118,7 @@ def token_list(data_dir: DataDir = None, as_json: Json = False) -> None:
 def token_revoke(
     number: Annotated[int, typer.Argument(help="The token's number, as listed.")], data_dir: DataDir = None
 ) -> None:
-    """Make a token useless from now on."""
+    """Revoke a token."""
     from tidemark import administration
     from tidemark.settings import read_settings
 
@@ -128,7 +128,7 @@ def token_revoke(
 
 @db_app.command("upgrade")
 def db_upgrade(data_dir: DataDir = None) -> None:
-    """Make the database or bring its schema up to date."""
+    """Create the database, or bring its schema up to date."""
     from tidemark import database
     from tidemark.settings import read_settings
 
@@ -141,17 +141,17 @@ def db_upgrade(data_dir: DataDir = None) -> None:
 def db_backup(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     data_dir: DataDir = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write the whole database to one file.
 
-    The service may run meanwhile. Artifacts (logs, traces) are files in the data directory and not part of it.
+    The service may keep running. Artifacts (logs, traces) are files in the data directory and are not included.
     """
     from tidemark import database
     from tidemark.settings import read_settings
 
     if file.exists() and not force:
-        raise Refusal(f"{file} exists; name another file, or give --force to write over it")
+        raise Refusal(f"{file} exists; name another file, or give --force to overwrite it")
     with database.database_url(read_settings(data_dir=data_dir)) as url:
         database.backup(url, file)
     print(f"{file}: {file.stat().st_size:,} bytes")
@@ -159,14 +159,14 @@ def db_backup(
 
 @db_app.command("restore")
 def db_restore(
-    file: Annotated[Path, typer.Argument(help="A file that `db backup` wrote.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there without asking.")] = False,
+    file: Annotated[Path, typer.Argument(help="A file written by `db backup`.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Replace existing data without asking.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Put a backup in the place of what the database holds, or into a new place.
+    """Restore a backup, replacing what the database holds, or into a new place.
 
-    The service must be stopped. A backup of an earlier version is brought up to date; one of a later version is
-    refused. Where there is no database yet, one is made.
+    Stop the service first. A backup of an earlier version is brought up to date; one of a later version is refused.
+    If there is no database yet, one is created.
     """
     from tidemark import database
     from tidemark.settings import read_settings

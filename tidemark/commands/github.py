@@ -24,18 +24,16 @@ def settings(
     ] = None,
     approval_label: Annotated[str | None, typer.Option(help="The label that approves a fork's commit.")] = None,
     webhook_secret: Annotated[
-        str | None, typer.Option(help="The secret of this project's webhook, instead of the service's.")
+        str | None, typer.Option(help="A webhook secret for this project, instead of the service's.")
     ] = None,
     ref: Annotated[
-        list[str] | None, typer.Option(help="A ref whose workflows may deliver; may hold * (several times).")
+        list[str] | None, typer.Option(help="A ref whose workflows may deliver; * is a wildcard; repeatable.")
     ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option(help="An environment they must run in (several times).")
-    ] = None,
-    repository: Annotated[str | None, typer.Option(help="Another repository that measures for this one.")] = None,
-    repository_id: Annotated[str | None, typer.Option(help="GitHub's number of that repository.")] = None,
+    environment: Annotated[list[str] | None, typer.Option(help="An environment they must run in; repeatable.")] = None,
+    repository: Annotated[str | None, typer.Option(help="Another repository that measures for this project.")] = None,
+    repository_id: Annotated[str | None, typer.Option(help="GitHub's id of that repository.")] = None,
     any_workflow: Annotated[
-        bool, typer.Option("--any-workflow", help="Take the rules for workflows back: its own repository, any ref.")
+        bool, typer.Option("--any-workflow", help="Remove these rules: any ref of its own repository may deliver.")
     ] = False,
     url: Url = None,
     token: Token = None,
@@ -43,7 +41,7 @@ def settings(
 ) -> None:
     """Show how a project is connected, or change it.
 
-    Rules for workflows (--ref, --environment, --repository, --repository-id) replace those that were there.
+    Rules for workflows (--ref, --environment, --repository, --repository-id) replace the existing ones.
     """
     from tidemark.connected import remote
 
@@ -65,7 +63,7 @@ def settings(
 @github_app.command("pull-requests")
 def pull_requests(
     project: Project,
-    all_of_them: Annotated[bool, typer.Option("--all", help="Closed and merged ones as well.")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Include closed and merged ones.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -81,11 +79,11 @@ def pull_requests(
 def approve(
     project: Project,
     number: Annotated[int, typer.Argument(help="The pull request's number.")],
-    commit: Annotated[str, typer.Argument(help="The full id of the commit that you have read.")],
+    commit: Annotated[str, typer.Argument(help="The full id of the commit you reviewed.")],
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Let exactly this commit of a fork onto the workers."""
+    """Approve exactly this commit of a fork to run on the workers."""
     from tidemark.connected import remote
 
     remote.service(url, token).approve(project, number, commit)
@@ -98,7 +96,7 @@ def upstream_report(
 ) -> None:
     """Draft a report for the project that got slower.
 
-    For a regression whose cause is the environment: a newer torch, driver or library, and not our own commits.
+    For a regression caused by the environment: a newer torch, driver or library rather than one of your own commits.
     """
     from tidemark.connected import remote
 

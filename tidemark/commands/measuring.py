@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 app = commands()
 backfill_app = commands("backfill", "Backfills: a suite over commits of the past.")
 
-Follow = Annotated[bool, typer.Option("--follow", help="Wait until it is over, telling of every step.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Wait until it ends and print each step.")]
 Project = Annotated[str, typer.Argument(help="The project, e.g. demo/tinygpt.")]
-SuiteName = Annotated[str, typer.Argument(help="The suite, as its tidemark.toml names it.")]
-Testbed = Annotated[str | None, typer.Option(help="The testbed; default: the first of the suite's.")]
+SuiteName = Annotated[str, typer.Argument(help="The suite, as named in its tidemark.toml.")]
+Testbed = Annotated[str | None, typer.Option(help="The testbed (default: the suite's first).")]
 
 ASK_EVERY_S = 2.0
 WITHOUT_ANSWER = ("failed", "cancelled", "quarantined")
@@ -32,16 +32,17 @@ WITHOUT_ANSWER = ("failed", "cancelled", "quarantined")
 def bisect(
     regression: Annotated[int, typer.Argument(help="The regression's number.")],
     follow: Follow = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Call the one that is running off.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the one that is running.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Find the commit that made a regression.
+    """Find the commit that caused a regression.
 
-    Commits between the last good and the first bad one are measured, the most telling first, until it is sure.
+    Commits between the last good and the first bad one are measured, the most informative first, until the answer is
+    certain enough.
 
-    Exit status 0 when a commit was named (or the bisection goes on), 1 when it gave up.
+    Exit status: 0 if a commit was found (or the bisection is still running), 1 if it gave up.
     """
     from tidemark.connected import measuring, remote
 
@@ -60,7 +61,9 @@ def bisect(
 def ab(
     project: Project,
     suite: SuiteName,
-    commit: Annotated[str, typer.Argument(help="A sha, a branch, a tag, #123 or last-good: side A, and B as well.")],
+    commit: Annotated[
+        str, typer.Argument(help="Side A: a sha, branch, tag, #123 or last-good. Also side B, unless --head is given.")
+    ],
     against: Annotated[str | None, typer.Option(help="Another commit for side B.")] = None,
     pip_a: Annotated[str | None, typer.Option(help='What side A installs, e.g. "torch==2.13.0".')] = None,
     pip_b: Annotated[str | None, typer.Option(help='What side B installs, e.g. "torch==2.14.0".')] = None,
@@ -69,7 +72,9 @@ def ab(
     env_a: Annotated[list[str] | None, typer.Option(help="NAME=TEXT, for side A; repeatable.")] = None,
     env_b: Annotated[list[str] | None, typer.Option(help="NAME=TEXT, for side B; repeatable.")] = None,
     testbed: Testbed = None,
-    rounds: Annotated[int, typer.Option(min=1, max=20, help="Of ABBA, at most: two processes a side each.")] = 6,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=20, help="At most this many ABBA rounds, each with two processes per side.")
+    ] = 6,
     follow: Follow = False,
     url: Url = None,
     token: Token = None,
@@ -79,7 +84,7 @@ def ab(
 
     Both sides run in turn on one worker, in fresh processes; A is the base.
 
-    Exit status 0 when it was decided (or was not waited for), 1 when it was followed and ended without an answer.
+    Exit status: 0 if it was decided (or --follow was not given), 1 if it ended without an answer.
     """
     from tidemark.connected import measuring, remote
 
@@ -104,7 +109,7 @@ def ab(
 @app.command()
 def session(
     session_id: Annotated[str, typer.Argument(help="The session's id.")],
-    cancel: Annotated[bool, typer.Option("--cancel", help="Call it off.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -120,12 +125,12 @@ def session(
 
 @app.command()
 def schedules(
-    project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project, e.g. demo/tinygpt.")] = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """List what is measured by the clock."""
+    """List what is measured on a schedule."""
     from tidemark.connected import measuring, remote
 
     found = remote.service(url, token).get("/api/v1/schedules", project=project)
@@ -137,17 +142,17 @@ def backfill_start(
     project: Project,
     suite: SuiteName,
     testbed: Testbed = None,
-    since: Annotated[str | None, typer.Option(help="The oldest commit; default: the first of the branch.")] = None,
-    until: Annotated[str | None, typer.Option(help="The newest commit; default: the head.")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="At most so many commits; default: all of them.")] = None,
+    since: Annotated[str | None, typer.Option(help="The oldest commit (default: the first of the branch).")] = None,
+    until: Annotated[str | None, typer.Option(help="The newest commit (default: the head).")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="At most this many commits (default: all of them).")] = None,
     declared_at: Annotated[
-        str | None, typer.Option(help="The commit whose tidemark.toml declares the suite; default: the head.")
+        str | None, typer.Option(help="The commit whose tidemark.toml declares the suite (default: the head).")
     ] = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Ask for a range of commits: spread evenly at first, then finer where something changed."""
+    """Measure a range of commits: evenly spread at first, then finer where something changed."""
     from tidemark.connected import measuring, remote
 
     body = {
@@ -165,7 +170,7 @@ def backfill_start(
 
 @backfill_app.command("list")
 def backfill_list(
-    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project.")] = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
@@ -185,7 +190,7 @@ def backfill_cancel(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Ask for no more; runs that wait are taken back."""
+    """Stop a backfill; runs that are still queued are cancelled."""
     from tidemark.connected import measuring, remote
 
     found = remote.service(url, token).post(f"/api/v1/backfills/{backfill_id}/cancel")

@@ -14,17 +14,21 @@ from tidemark.refusal import Refusal
 
 app = commands("notify", "Notifications: who is told of what, and where.")
 
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="E.g. northsea/loom.")]
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The project, e.g. northsea/loom.")]
 Rule = Annotated[int, typer.Argument(metavar="RULE", help="The rule's number, as listed.")]
-Name = Annotated[str, typer.Option(help="What the rule is called.")]
-Suites = Annotated[list[str] | None, typer.Option("--suite", help="Of these suites (patterns); may be repeated.")]
-Causes = Annotated[list[str] | None, typer.Option("--cause", help="code (default), hardware, environment, method.")]
-States = Annotated[list[str] | None, typer.Option("--state", help="Events told: confirmed, infra_alarm, fixed, …")]
-Owners = Annotated[list[str] | None, typer.Option("--owner", help="Only what they own, e.g. @northsea/moe.")]
-MinChange = Annotated[float | None, typer.Option(help="From this change on, as a fraction of cost.")]
-Digest = Annotated[str | None, typer.Option(help="daily or weekly, in place of single messages.")]
+Name = Annotated[str, typer.Option(help="Name of the rule.")]
+Suites = Annotated[list[str] | None, typer.Option("--suite", help="Only these suites (patterns); repeatable.")]
+Causes = Annotated[
+    list[str] | None, typer.Option("--cause", help="Causes: code (default), hardware, environment, method; repeatable.")
+]
+States = Annotated[
+    list[str] | None, typer.Option("--state", help="Events to notify of: confirmed, infra_alarm, fixed, …")
+]
+Owners = Annotated[list[str] | None, typer.Option("--owner", help="Only what this owner owns, e.g. @northsea/moe.")]
+MinChange = Annotated[float | None, typer.Option(help="Only changes at least this large, as a fraction of cost.")]
+Digest = Annotated[str | None, typer.Option(help="daily or weekly, instead of single messages.")]
 Quiet = Annotated[str | None, typer.Option(metavar="FROM-UNTIL", help="Quiet hours, e.g. 22:00-07:00.")]
-TimeZone = Annotated[str | None, typer.Option(help="Of hours and digests, e.g. Europe/Berlin.")]
+TimeZone = Annotated[str | None, typer.Option(help="Time zone of quiet hours and digests, e.g. Europe/Berlin.")]
 
 NONE = "none"
 PATIENCE_S = 90.0
@@ -54,7 +58,7 @@ def add(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Make a rule. The Apprise address is read from the first line of the standard input: it holds secrets."""
+    """Create a rule. Its Apprise address is read from the first line of standard input, as it holds secrets."""
     from tidemark.connected import notifying, remote
 
     given = _given(
@@ -69,7 +73,7 @@ def add(
 def change(
     project: Project,
     rule: Rule,
-    name: Annotated[str | None, typer.Option(help="What it is called from now on.")] = None,
+    name: Annotated[str | None, typer.Option(help="The new name.")] = None,
     suite: Suites = None,
     cause: Causes = None,
     state: States = None,
@@ -78,11 +82,11 @@ def change(
     digest: Digest = None,
     quiet: Quiet = None,
     time_zone: TimeZone = None,
-    address: Annotated[bool, typer.Option("--address", help="Read a new address from the standard input.")] = False,
+    address: Annotated[bool, typer.Option("--address", help="Read a new address from standard input.")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Change what is named of a rule. The word none takes suites, owners, digest or quiet hours away."""
+    """Change the given parts of a rule. The word none removes suites, owners, digest or quiet hours."""
     from tidemark.connected import notifying, remote
 
     given = _given(
@@ -123,7 +127,7 @@ def _asked_address() -> str:
 
 @app.command()
 def remove(project: Project, rule: Rule, url: Url = None, token: Token = None) -> None:
-    """Remove a rule, and what it has not told yet."""
+    """Remove a rule, and its messages that were not sent yet."""
     from tidemark.connected import notifying, remote
 
     notifying.remove(remote.service(url, token), project, rule)
@@ -132,7 +136,7 @@ def remove(project: Project, rule: Rule, url: Url = None, token: Token = None) -
 
 @app.command()
 def test(project: Project, rule: Rule, url: Url = None, token: Token = None) -> None:
-    """Have a test message sent, and say what came of it."""
+    """Send a test message, and print the outcome."""
     from tidemark.connected import notifying, remote
 
     service = remote.service(url, token)

@@ -12,11 +12,14 @@ from tidemark.refusal import printable
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (else TIDEMARK_DATA_DIR)."),
+    typer.Option("--data-dir", metavar="DIR", help="The data directory (default: TIDEMARK_DATA_DIR)."),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="The service (else TIDEMARK_URL, else the one running here).")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The service (default: TIDEMARK_URL, else the one running here).")
+]
 Token = Annotated[
-    str | None, typer.Option("--token", help="A bearer token (else TIDEMARK_TOKEN, else the data directory's).")
+    str | None,
+    typer.Option("--token", help="A bearer token (default: TIDEMARK_TOKEN, else the one in the data directory)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script instead of text for a person.")]
 

@@ -13,7 +13,7 @@ from tidemark.commands.options import Json, Token, Url, commands, say
 member_app = commands("member", "Members: who has which role, in a project or in every one.")
 app = commands()
 
-Project = Annotated[str | None, typer.Option("--project", help="The project (without: every project).")]
+Project = Annotated[str | None, typer.Option("--project", help="The project (default: every project).")]
 Login = Annotated[str, typer.Argument(metavar="LOGIN", help="A GitHub login, or an address at the OpenID provider.")]
 
 
@@ -43,19 +43,19 @@ def member_list(project: Project = None, url: Url = None, token: Token = None, a
 @member_app.command("add")
 def member_add(
     login: Login,
-    role: Annotated[RoleName, typer.Option(help="What they may do.")],
+    role: Annotated[RoleName, typer.Option(help="Their role.")],
     project: Project = None,
     provider: Annotated[
-        str | None, typer.Option(help="openid, github or local, where the login alone does not tell.")
+        str | None, typer.Option(help="openid, github or local, if the login alone does not tell.")
     ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Give a person a role, or another one. Who has not signed in yet has it when they do.
+    """Give a person a role, or change it. Someone who has not signed in yet gets it when they do.
 
-    A viewer sees; a submitter also delivers results and requests measurements; a triager decides about regressions,
-    too; an admin changes policy, members and tokens and approves forks, too. An admin of every project administers
-    the service.
+    A viewer reads; a submitter also delivers results and requests measurements; a triager also decides about
+    regressions; an admin also changes policy, members and tokens and approves forks. An admin of every project
+    administers the service.
     """
     from tidemark.connected import people, remote
 
@@ -74,16 +74,16 @@ def member_remove(login: Login, project: Project = None, url: Url = None, token:
 
 @app.command()
 def audit(
-    project: Annotated[str | None, typer.Option(help="Of this project alone.")] = None,
-    actor: Annotated[str | None, typer.Option(help="Whose name holds this.")] = None,
-    action: Annotated[str | None, typer.Option(help="What was done, or how that begins, e.g. token.")] = None,
-    since: Annotated[str | None, typer.Option(help="From this moment on (RFC 3339).")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many (csv and jsonl hold all).")] = 50,
+    project: Annotated[str | None, typer.Option(help="Only this project.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only people whose name contains this.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only actions that begin with this, e.g. token.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this time on (RFC 3339).")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many (csv and jsonl hold all).")] = 50,
     format: Annotated[AuditFormat, typer.Option(help="text, json, jsonl or csv.")] = AuditFormat.text,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Print who triaged, changed a policy, made a token, approved a fork, changed members: the newest first."""
+    """Print who triaged, changed a policy, created a token, approved a fork or changed members, newest first."""
     from tidemark.connected import people, remote
 
     service = remote.service(url, token)

@@ -13,17 +13,19 @@ from tidemark.refusal import Refusal
 
 app = commands("policy", "The policy of a project: show it, try another one on the last days, choose it.")
 
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="E.g. northsea/loom.")]
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The project, e.g. northsea/loom.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A threshold, e.g. min_change=0.03; may be given several times."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A threshold, e.g. min_change=0.03; repeatable."),
 ]
-Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Take back what was chosen.")]
+Unset = Annotated[
+    list[str] | None, typer.Option("--unset", metavar="NAME", help="Go back to the defaults and the tidemark.toml.")
+]
 
 
 @app.command()
 def show(project: Project, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Print the thresholds in force that differ from the built-in ones, and where they come from."""
+    """Print the thresholds in force that differ from the defaults, and where they come from."""
     from tidemark.connected import remote
 
     answer = remote.service(url, token).policy(project)
@@ -36,14 +38,14 @@ def preview(
     set_: Set = None,
     unset: Unset = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="A tidemark.toml: its [policy] in place of the present one.")
+        Path | None, typer.Option("--file", help="A tidemark.toml whose [policy] replaces the present one.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=400, help="How far back.")] = 90,
+    days: Annotated[int, typer.Option(min=1, max=400, help="How many days back.")] = 90,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Say what other thresholds would have told of the last days. Nothing is changed."""
+    """Preview what other thresholds would have reported in the last days. Nothing is changed."""
     from tidemark.connected import remote
 
     wanted = _change(set_, unset)
@@ -64,7 +66,7 @@ def choose(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Choose thresholds; the last 90 days are judged again by them, in the background."""
+    """Set thresholds; the last 90 days are judged again with them, in the background."""
     from tidemark.connected import remote
 
     wanted = _change(set_, unset)

@@ -16,16 +16,16 @@ app = commands()
 
 @app.command("run")
 def run_here(
-    suite: Annotated[str, typer.Argument(help="A suite of the tidemark.toml here.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the result goes.")] = Path("run.json"),
+    suite: Annotated[str, typer.Argument(help="A suite of the tidemark.toml in this directory.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("run.json"),
     submit_it: Annotated[bool, typer.Option("--submit", help="Deliver the result and print its verdicts.")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Measure a suite of the checkout one stands in.
+    """Measure a suite of the current checkout.
 
-    Runs what tidemark.toml says, as a worker would, on this machine and on the files as they are. Needs no service,
-    unless the result is to be delivered.
+    Runs what tidemark.toml says, as a worker would, on this machine and with the files as they are. Needs a service
+    only to deliver the result.
     """
     from tidemark import suite_run
     from tidemark.connected import remote
@@ -38,7 +38,9 @@ def run_here(
 
 PolicyFile = Annotated[
     Path | None,
-    typer.Option("--policy", metavar="tidemark.toml", help="Compare two files by the [policy] of this file."),
+    typer.Option(
+        "--policy", metavar="tidemark.toml", help="Compare two files using the [policy] of this tidemark.toml."
+    ),
 ]
 
 
@@ -60,22 +62,24 @@ Files = Annotated[
     list[Path], typer.Argument(metavar="FILE…", help="Result files, or directories of them; - is standard input.")
 ]
 Project = Annotated[str, typer.Option(help="The project they belong to, e.g. owner/name.")]
-Format = Annotated[str | None, typer.Option("--format", help="Their format; told from the content when not named.")]
+Format = Annotated[str | None, typer.Option("--format", help="Their format (default: detected from the content).")]
 Testbed = Annotated[str | None, typer.Option(help="The hardware class, for files that name none.")]
 Suite = Annotated[str | None, typer.Option(help="The suite (default: the file's, else the format's name).")]
 Commit = Annotated[str | None, typer.Option(help="The full commit id, for files that name none.")]
 Branch = Annotated[str | None, typer.Option(help="The branch, for files that name none.")]
-At = Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), if the files do not say.")]
+At = Annotated[str | None, typer.Option(help="When it was measured (RFC 3339), for files that do not say.")]
 Directions = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=WAY", help="lower or higher is better; NAME, of a metric or benchmark, may hold * and ?."
+        metavar="NAME=WAY", help="lower or higher is better; NAME is a metric or benchmark, with * and ? as wildcards."
     ),
 ]
-Columns = Annotated[list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: what a column is, e.g. step=value.")]
+Columns = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=PART", help="CSV: the meaning of a column, e.g. step=value.")
+]
 Variant = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="A parameter that every result gets, e.g. model=llama-8b."),
+    typer.Option(metavar="KEY=VALUE", help="A parameter to add to every result, e.g. model=llama-8b."),
 ]
 
 
@@ -92,15 +96,15 @@ def import_files(
     direction: Directions = None,
     column: Columns = None,
     variant: Variant = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be stored, and store nothing.")] = False,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Take over the results of other tools.
+    """Import the results of other tools.
 
-    The formats are described in docs/formats.md. Importing a file again stores nothing twice, so an import that was
-    interrupted is started again. The exit status is 1 when a file or a run was refused.
+    The formats are described in docs/formats.md. Importing a file again stores nothing twice, so start an interrupted
+    import again. Exit status: 1 if a file or a run was refused.
     """
     from dataclasses import asdict
 
@@ -130,16 +134,16 @@ def import_files(
 
 @app.command()
 def gate(
-    files: Annotated[list[Path], typer.Argument(help="One run.json to be judged by the service, or base and head.")],
+    files: Annotated[list[Path], typer.Argument(help="One run.json for the service to judge, or base and head.")],
     policy: PolicyFile = None,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Fail a pipeline when something got slower.
+    """Fail a pipeline if something got slower.
 
-    The exit status is 1 on a regression, and 2 when nothing could be judged. With one file, the run is delivered and
-    the service judges it against its history. With two, head is compared with base here and nothing is sent.
+    Exit status: 1 on a regression, 2 if nothing could be judged. With one file, the run is delivered and the service
+    judges it against its history. With two, head is compared with base on this machine and nothing is sent.
     """
     try:
         worse = _got_worse(files, policy, url, token, as_json=as_json)
@@ -183,14 +187,14 @@ def compare(
 @app.command("export")
 def export_dataset(
     project: Annotated[str, typer.Argument(help="A project, such as demo/tinygpt.")],
-    parquet: Annotated[Path, typer.Option(metavar="DIR", help="The folder that the data set goes to.")],
+    parquet: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write the data set to.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Write all that a project measured as a data set of Parquet files, a folder for each month.
+    """Export everything a project measured as a data set of Parquet files, one folder per month.
 
-    A row is a measurement with its samples, its commit and its verdict. DuckDB reads the folder by
-    read_parquet('DIR/*/*.parquet', hive_partitioning = true), pandas by read_parquet('DIR'). Months that the service
-    has archived are in its data directory, in the same form.
+    Each row is a measurement with its samples, its commit and its verdict. DuckDB reads the folder with
+    read_parquet('DIR/*/*.parquet', hive_partitioning = true), pandas with read_parquet('DIR'). Months that the service
+    has archived are in its data directory, in the same format.
     """
     from tidemark import administration
     from tidemark.settings import read_settings

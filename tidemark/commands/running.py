@@ -18,19 +18,23 @@ app = commands()
 
 @app.command()
 def up(
-    port: Annotated[int | None, typer.Option(help="Port of dashboard and API (else TIDEMARK_PORT, 8000).")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of dashboard and API (default: TIDEMARK_PORT, else 8000).")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on (default: TIDEMARK_HOST, else 127.0.0.1).")
+    ] = None,
     data_dir: DataDir = None,
-    demo: Annotated[bool, typer.Option("--demo/--no-demo", help="Make the demo project at the first start.")] = True,
+    demo: Annotated[bool, typer.Option("--demo/--no-demo", help="Create the demo project at the first start.")] = True,
     browser: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open the board in a browser (default: where there is one).")
+        bool | None, typer.Option("--open/--no-open", help="Open the board in a browser (default: if there is one).")
     ] = None,
 ) -> None:
     """Run everything on this machine, with one address to open.
 
-    Database, broker, API, worker and dashboard: nothing needs to be installed or running. Ctrl-C stops it; what was
-    measured is kept, and the next start goes on. With TIDEMARK_DATABASE_URL or TIDEMARK_REDIS_URL set, those servers
-    are used instead of embedded ones.
+    Database, broker, API, worker and dashboard: nothing else needs to be installed or running. Ctrl-C stops it; the
+    results are kept, and the next start continues from there. With TIDEMARK_DATABASE_URL or TIDEMARK_REDIS_URL set,
+    those servers are used instead of the embedded ones.
     """
     from tidemark import up as launcher
     from tidemark.settings import read_settings
@@ -45,9 +49,11 @@ def up(
 
 @app.command()
 def demo(
-    headless: Annotated[bool, typer.Option("--headless", help="Run without a browser, report, and end.")] = False,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Run without a browser, print a report, and exit.")
+    ] = False,
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Headless: keep the data here (else a temporary directory).")
+        Path | None, typer.Option(metavar="DIR", help="Headless: keep the data here (default: a temporary directory).")
     ] = None,
     timeout_s: Annotated[int, typer.Option("--timeout-s", help="Headless: give up after this long.")] = 1200,
     as_json: Json = False,
@@ -55,9 +61,9 @@ def demo(
     """Measure the demo's history and see its slow commits found.
 
     The demo is a small GPT with a layer of experts, attention in blocks and collectives, 25 commits long. Two commits
-    make something slower and do not say so; one of them is fixed. Without --headless this is `tidemark up`. Headless,
-    it starts everything in a directory of its own, really runs every commit, tells what was planted, found, missed and
-    false, and exits with 0 only when exactly what was planted was confirmed, and its fix was seen.
+    make something slower without saying so; one of them is fixed. Without --headless this is `tidemark up`. Headless,
+    it starts everything in a separate directory, actually runs every commit, and prints what was planted, found, missed
+    and falsely reported. Exit status: 0 only if exactly what was planted was confirmed, and its fix was seen.
     """
     from tidemark.demo import headless as demonstration
 
@@ -71,14 +77,16 @@ def demo(
 
 @app.command()
 def serve(
-    port: Annotated[int | None, typer.Option(help="Port to listen on (else TIDEMARK_PORT, 8000).")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (else TIDEMARK_HOST, 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (default: TIDEMARK_PORT, else 8000).")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on (default: TIDEMARK_HOST, else 127.0.0.1).")
+    ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that answer, on one address: one for two CPU cores or so.")
+        int, typer.Option(min=1, max=64, help="Processes that answer on this address: about one for two CPU cores.")
     ] = 1,
     listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
 ) -> None:
-    """Run the API and the pages alone. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
+    """Run only the API and the pages. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
     from tidemark import app as root
     from tidemark.settings import read_settings
 
@@ -87,9 +95,9 @@ def serve(
 
 @app.command()
 def beat() -> None:
-    """Run the housekeeping loop alone.
+    """Run only the housekeeping loop.
 
-    It reads repositories, hands out runs and takes back lost ones. One is enough for a service. Needs
+    It reads repositories, assigns runs to workers and queues lost ones again. One is enough for a service. Needs
     TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL.
     """
     from tidemark import app as root
@@ -105,7 +113,9 @@ def worker(
     data_dir: DataDir = None,
     drain_after: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Take no run after so long, e.g. 3h30m, and leave: for jobs of a scheduler."),
+        typer.Option(
+            metavar="TIME", help="Take no new run after this long, e.g. 3h30m, and exit: for jobs of a scheduler."
+        ),
     ] = None,
 ) -> None:
     """Run one worker of a testbed.
@@ -134,7 +144,7 @@ def seconds_of(span: str) -> float:
 
 @app.command()
 def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Check what Tidemark needs and say how to mend it."""
+    """Check what Tidemark needs, and say how to fix what is missing."""
     from tidemark.checkup import doctor as examination
     from tidemark.settings import read_settings
 
@@ -150,11 +160,11 @@ def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
 @app.command("sign-in")
 def sign_in(
     name: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="The name to sign in under (else this account's).")
+        str | None, typer.Option("--as", metavar="NAME", help="The name to sign in under (default: this account's).")
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Print a new one-time sign-in link for the dashboard. Who opens it is an administrator of that name."""
+    """Print a new one-time sign-in link for the dashboard. Whoever opens it is an administrator with that name."""
     from tidemark import administration
     from tidemark.settings import read_settings
 

@@ -19,9 +19,9 @@ app = commands()
 def detect() -> None:
     """Judge series: JSON lines in, JSON lines out.
 
-    In, a history a line: {"series_id": "a", "direction": "lower_is_better", "values": [10.1, 10.0]}; a value is a
-    number, or the list of a commit's samples. Out, a line for each, with the regressions found: index, detected_at,
-    magnitude_pct, and kind (step or drift).
+    Input: one history per line, {"series_id": "a", "direction": "lower_is_better", "values": [10.1, 10.0]}; a value is
+    a number, or the list of a commit's samples. Output: one line for each, with the regressions found: index,
+    detected_at, magnitude_pct, and kind (step or drift).
     """
     from backend.regression.series.detect import main
 
@@ -32,7 +32,7 @@ def detect() -> None:
 def judge(
     stream: Annotated[bool, typer.Option("--stream", help="Runs on stdin, incidents on stdout.")] = False,
 ) -> None:
-    """Judge all series of a suite together: each change with its cause, each cause once."""
+    """Judge all series of a suite jointly: every change with its cause, every cause once."""
     from backend.regression.joint.stream import main
 
     if not stream:
@@ -65,25 +65,26 @@ class _Counted:
 
 @app.command()
 def regressions(
-    project: Annotated[str | None, typer.Option(help="Only of this project, e.g. demo/tinygpt.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project, e.g. demo/tinygpt.")] = None,
     state: Annotated[str | None, typer.Option(help="Only in this state, e.g. confirmed.")] = None,
-    cause: Annotated[str | None, typer.Option(help="Only of this cause, e.g. code.")] = None,
+    cause: Annotated[str | None, typer.Option(help="Only with this cause, e.g. code.")] = None,
     commits: Annotated[
-        str | None, typer.Option(metavar="BASE..HEAD", help="Only what began after BASE, up to HEAD; with --project.")
+        str | None,
+        typer.Option(metavar="BASE..HEAD", help="Only those that began after BASE, up to HEAD; needs --project."),
     ] = None,
-    suite: Annotated[str | None, typer.Option(help="Only of this suite.")] = None,
-    benchmark: Annotated[str | None, typer.Option(help="Only of this benchmark, e.g. gpt.train.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Only of this metric, e.g. step_ms.")] = None,
-    testbed: Annotated[str | None, typer.Option(help="Only of this testbed.")] = None,
-    still_bad: Annotated[bool, typer.Option("--still-bad", help="Only what is slow to this day.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    suite: Annotated[str | None, typer.Option(help="Only this suite.")] = None,
+    benchmark: Annotated[str | None, typer.Option(help="Only this benchmark, e.g. gpt.train.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Only this metric, e.g. step_ms.")] = None,
+    testbed: Annotated[str | None, typer.Option(help="Only this testbed.")] = None,
+    still_bad: Annotated[bool, typer.Option("--still-bad", help="Only those that are still slow.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 50,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """List regressions, the newest first.
+    """List regressions, newest first.
 
-    What regressed between two commits and is still bad: --commits BASE..HEAD --still-bad.
+    To list what regressed between two commits and is still slow: --commits BASE..HEAD --still-bad.
     """
     from tidemark.connected import remote
 
@@ -105,7 +106,9 @@ def regressions(
 
 @app.command()
 def explain(
-    series: Annotated[int, typer.Argument(help="The series' number (in its page's address and in every verdict).")],
+    series: Annotated[
+        int, typer.Argument(help="The series' number (it is in its page's address and in every verdict).")
+    ],
     commit: Annotated[str, typer.Argument(help="The commit, at least 4 characters.")],
     url: Url = None,
     token: Token = None,
