@@ -234,15 +234,15 @@ class FlatObject:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A value of a variant's parameter: text, a finite number, true or false, or null."""
+    """A value of a variant's parameter: text, a finite number below 2^63, true or false, or null."""
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
-        sound = value is None or type(value) is bool or finite(value)
+        sound = value is None or type(value) is bool or keepable(value)
         if type(value) is str:
             sound = len(value) <= MAX_PARAMETER_TEXT and storable(value)
         if sound:
             return value
-        accepted = f"text of at most {MAX_PARAMETER_TEXT} characters, a finite number, true, false or null"
+        accepted = f"text of at most {MAX_PARAMETER_TEXT} characters, a finite number below 2^63, true, false or null"
         return problems.add(path, value, accepted)
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -260,6 +260,12 @@ class Nullable:
         return {"anyOf": [self.rule.schema(definitions), {"type": "null"}]}
 
 
+def keepable(value: Any) -> bool:
+    """Whether this is a number that comes back as it was: a database that keeps JSON writes 1e30 as the whole number it
+    is, which no reader takes."""
+    return finite(value) and abs(value) < LARGEST_FREE_NUMBER
+
+
 def free_is_sound(value: Any, path: Path, problems: Problems, *, depth: int) -> bool:
     """Whether a value nobody described can be stored and written back: finite, storable, not too deep."""
     kind = type(value)
@@ -272,8 +278,7 @@ def free_is_sound(value: Any, path: Path, problems: Problems, *, depth: int) -> 
             entries = value.items() if kind is dict else enumerate(value)
             return all([_entry_is_sound(key, entry, path, problems, depth) for key, entry in entries])
     else:
-        # A database that keeps JSON writes 1e30 as the whole number it is, which no reader takes.
-        sound = value is None or kind is bool or (finite(value) and abs(value) < LARGEST_FREE_NUMBER)
+        sound = value is None or kind is bool or keepable(value)
     if not sound:
         problems.add(
             path,

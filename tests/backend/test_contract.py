@@ -151,6 +151,14 @@ def test_a_value_may_be_rounded_but_not_off() -> None:
     assert refusal(golden_measurement(value=5.466)).path == f"{STEP}.value"
 
 
+@pytest.mark.parametrize("number", [1e30, -1e308, 2**63])
+def test_a_parameter_is_no_number_that_no_reader_takes_back(number: float) -> None:
+    document = golden()
+    document["results"][0]["variant"]["experts"] = number
+    refused = refusal(document)
+    assert refused.path == "results[0].variant.experts" and "a finite number below 2^63" in refused.accepted
+
+
 def test_a_variant_may_stand_only_once() -> None:
     document = golden()
     document["results"].append(copy.deepcopy(document["results"][0]))
