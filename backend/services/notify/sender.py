@@ -51,7 +51,7 @@ class NotifySender:
     config: ServiceConfig
 
     def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
-        """Send what is to be told by now; how many letters went out."""
+        """Send what is to be told by now, last what failed before; how many letters went out."""
         with self.engine.begin() as c:
             outbox.interrupted(c, INTERRUPTED)
         self._hear(now())
@@ -62,7 +62,8 @@ class NotifySender:
                     outbox.want(c, rule.id, f"digest {due.day}", "digest", now=now())
             waiting = outbox.due(c, now(), AT_ONCE)
         with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="letter") as places:
-            return sum(places.map(lambda rows: 0 if is_stopping() else self._try(rows, now()), _letters(waiting)))
+            letters = sorted(_letters(waiting), key=lambda rows: max(row.attempts for row in rows))
+            return sum(places.map(lambda rows: 0 if is_stopping() else self._try(rows, now()), letters))
 
     def _try(self, rows: Sequence[MessageRow], now: datetime) -> int:
         try:

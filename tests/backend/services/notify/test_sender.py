@@ -22,7 +22,7 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.ingest.record import record_run
 from backend.services.notify import rules
-from backend.services.notify.sender import MOST_ATTEMPTS, NotifySender
+from backend.services.notify.sender import AT_A_TIME, MOST_ATTEMPTS, NotifySender
 from tests.backend.api.conftest import COMMITS, run_document
 from tests.backend.people_of_tests import ROOT
 from tests.backend.services.notify.people import Webhook, mailbox, webhook
@@ -126,6 +126,21 @@ def test_an_address_that_is_slow_to_answer_delays_no_other(house: House, hook: W
         house.deliver()
         assert house.send() == 2 and house.states() == ["sent", "sent"]
     assert meanwhile == [True]
+
+
+def test_addresses_that_failed_before_keep_no_other_waiting_however_many_they_are(house: House, hook: Webhook) -> None:
+    other_was_told, meanwhile = threading.Event(), []
+    with webhook() as quick:
+        quick.before_answer = other_was_told.set
+        hook.before_answer = lambda: meanwhile.append(other_was_told.wait(20))
+        failed = [house.rule(hook.address) for _ in range(AT_A_TIME)]
+        house.rule(quick.address)
+        house.deliver()
+        NotifySender(house.engine, house.config)._hear(house.now)
+        with house.engine.begin() as c:
+            c.execute(text("UPDATE notify_message SET attempts = 1 WHERE rule_id = ANY(:failed)"), {"failed": failed})
+        house.send()
+    assert meanwhile == [True] * AT_A_TIME
 
 
 def test_what_another_process_sends_meanwhile_is_not_sent_twice(house: House, hook: Webhook) -> None:
