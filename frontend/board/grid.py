@@ -7,6 +7,7 @@ of foreign text goes through `cell_escape`.
 # ruff: noqa: E501 (a line of markup or of data stays one line)
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
@@ -50,13 +51,14 @@ def grid_html(
     ]
     edges = _edges(board.columns, layout)
     places = [_place_css(place, edges) for place in places_of(board, layout)]
+    rows = _Rows(layout, places, here, now, repository_url)
     previous, above = "", None
     for row, faces in zip(board.rows, faces_of(board, sheet, layout), strict=True):
         at = row.bucket or row.committed_at
         day = at.strftime("%Y-%m-%d") if at else previous
         passed = _passed_over(above, row, here)
         marks = [mark for mark, true in (("day", previous and day != previous), ("q", passed)) if true]
-        parts.append(_row(row, faces, layout, places, here, now, repository_url, marks, passed))
+        parts.append(rows.html(row, faces, marks, passed))
         parts += [_notice(notice, width, layout) for notice in row.notices]
         previous, above = day, row
     parts.append("</tbody></table>")
@@ -220,36 +222,36 @@ def slower_now(sheet: Sheet) -> frozenset[int]:
     return frozenset(np.flatnonzero(slower).tolist())
 
 
-def _row(
-    row: BoardRow,
-    faces: Sequence[Face],
-    layout: Layout,
-    places: Sequence[str],
-    here: Here,
-    now: datetime,
-    repository_url: str | None,
-    marks: Sequence[str],
-    passed: str,
-) -> str:
-    sha, message, author = cell_escape(row.short), cell_escape(row.message), cell_escape(row.author)
-    open_commit = cell_escape(here.page("/compare", head=row.sha))
-    age = when(row.bucket or row.committed_at, "age", now)
-    skipped = f' title="not benchmarked: {cell_escape(row.skipped_reason)}"' if row.skipped_reason else ""
-    css = f' class="{" ".join(marks)}"' if marks else ""
-    parts = [
-        f"<tr data-c='{cell_escape(row.sha)}'{css}>"
-        f'<th class="fz f1" scope="row"><a href="{open_commit}">{sha}</a></th>'
-        f'<td class="fz f2"{skipped}>{passed}<a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
-        f'<span class="m2">{sha} · {author} · {age}</span>'
-        f'<td class="fz f3" title="{author}"><bdi>{author}</bdi><td class="fz f4{"" if layout.pull_requests else " last"}">{age}'
-    ]
-    if layout.pull_requests:
-        parts.append(f'<td class="fz f5 last">{_pull_request(row.pull_request, repository_url)}')
-    parts += [
-        _link(face, place) if face.loud and face.href else f'<td class="{face.css} c{place}">{face.html}'
-        for face, place in zip(faces, places, strict=True)
-    ]
-    return "".join(parts)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a board: what all of them have in common."""
+
+    layout: Layout
+    places: Sequence[str]
+    here: Here
+    now: datetime
+    repository_url: str | None
+
+    def html(self, row: BoardRow, faces: Sequence[Face], marks: Sequence[str], passed: str) -> str:
+        sha, message, author = cell_escape(row.short), cell_escape(row.message), cell_escape(row.author)
+        open_commit = cell_escape(self.here.page("/compare", head=row.sha))
+        age = when(row.bucket or row.committed_at, "age", self.now)
+        skipped = f' title="not benchmarked: {cell_escape(row.skipped_reason)}"' if row.skipped_reason else ""
+        css = f' class="{" ".join(marks)}"' if marks else ""
+        parts = [
+            f"<tr data-c='{cell_escape(row.sha)}'{css}>"
+            f'<th class="fz f1" scope="row"><a href="{open_commit}">{sha}</a></th>'
+            f'<td class="fz f2"{skipped}>{passed}<a href="{open_commit}" class="m1" title="{message}"><bdi>{message}</bdi></a>'
+            f'<span class="m2">{sha} · {author} · {age}</span>'
+            f'<td class="fz f3" title="{author}"><bdi>{author}</bdi><td class="fz f4{"" if self.layout.pull_requests else " last"}">{age}'
+        ]
+        if self.layout.pull_requests:
+            parts.append(f'<td class="fz f5 last">{_pull_request(row.pull_request, self.repository_url)}')
+        parts += [
+            _link(face, place) if face.loud and face.href else f'<td class="{face.css} c{place}">{face.html}'
+            for face, place in zip(faces, self.places, strict=True)
+        ]
+        return "".join(parts)
 
 
 def _place_css(place: CellPlace, edges: Mapping[int, str]) -> str:

@@ -23,6 +23,7 @@ from backend.services.reports import history
 from backend.services.reports.facets import FACETS, passes, variant_of
 from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
+from backend.services.triage.triage import Decision
 from backend.services.triage.views import MAX_LIMIT, Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import chosen_facets, facet_bar
@@ -323,29 +324,23 @@ def nothing(here: Here, project: str | None) -> Nothing:
 # --- what people do --------------------------------------------------------------------------------------------------
 
 
-def act(
-    visit: Visit, chosen: list[int], action: str, csrf_token: str, reason: str, note: str, owner: str = ""
-) -> list[int]:
+def act(visit: Visit, chosen: list[int], csrf_token: str, said: Decision) -> list[int]:
     """Do what the form says to every regression chosen, in one transaction. Returns those to which it could be done:
     a bisection needs a range that workers of ours can measure, which a row of the list does not show."""
+    action, owner = said.action, (said.owner or "").strip()
     bisects = action in ("bisect", "stop-bisecting")
     visit.check_action(csrf_token, Scope.SUBMIT if bisects else Scope.WRITE, regressions=chosen)
-    if action == "assign" and not owner.strip():
+    if action == "assign" and not owner:
         raise BadRequest.field("owner", owner, "the name or login of the new owner")
     if bisects:
         return [number for number in chosen if bisect_or_stop(visit, number, action)]
+    if action == "assign":
+        decision = replace(said, action=Action.ACKNOWLEDGE, owner=members.name_of(visit.c, owner))
+    else:
+        decision = replace(said, owner=None)
     triage_service.lock_series(visit.c, chosen)
     for number in chosen:
-        triage_service.act(
-            visit.c,
-            visit.principal,
-            number,
-            Action.ACKNOWLEDGE if action == "assign" else action,
-            now=visit.now,
-            reason=reason or None,
-            note=note or None,
-            owner=members.name_of(visit.c, owner.strip()) if action == "assign" else None,
-        )
+        triage_service.act(visit.c, visit.principal, number, decision, now=visit.now)
     return chosen
 
 
@@ -377,7 +372,7 @@ def triage_several(
     """The bar below the list: the same word for every row that is ticked."""
     if not id:
         raise BadRequest.field("id", None, "at least one regression; tick its box")
-    could = act(visit, id, action, csrf_token, reason, "", owner)
+    could = act(visit, id, csrf_token, Decision(action, reason=reason, owner=owner))
     # Only ever back to our own list: the field could say anything.
     if back == "/" or back.startswith("/?"):
         return RedirectResponse(back, status_code=303)
@@ -399,7 +394,7 @@ def triage_one(
     assignee: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     meant = "assign" if action == "acknowledge" and assignee else action
-    act(visit, [regression_id], meant, csrf_token, reason, note, assignee)
+    act(visit, [regression_id], csrf_token, Decision(meant, reason=reason, note=note, owner=assignee))
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
 
 

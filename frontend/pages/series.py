@@ -16,6 +16,7 @@ from backend.regression.terms import Verdict
 from backend.services.base import scope
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
+from backend.services.base.scope import time_range
 from backend.services.base.tables import TableFormat
 from backend.services.judging import what_if
 from backend.services.judging.what_if import Preview
@@ -218,10 +219,11 @@ def points_asked_for(visit: Visit, series_id: int) -> tuple[ShownPoints, SeriesP
     begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
     name = here.get("range") or (None if begin or until else "90d")
     shown = ShownPoints(granularity=here.get("granularity") or "commit", name=name, begin=begin, until=until)
-    points = history.load_points(visit.c, series_id, shown.granularity, begin, until, range_name=name, now=visit.now)
+    within = time_range(name, begin, until, now=visit.now)
+    points = history.load_points(visit.c, series_id, shown.granularity, within)
     if len(points) or here.get("range") or begin or until:
         return shown, points
-    return replace(shown, name="all"), history.load_points(visit.c, series_id, shown.granularity, now=visit.now)
+    return replace(shown, name="all"), history.load_points(visit.c, series_id, shown.granularity)
 
 
 def explained(why: Explanation | None, series: NamedSeries) -> dict[str, Any]:

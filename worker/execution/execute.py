@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from worker.client import LeasedRun
 from worker.config import WorkerConfig
@@ -21,6 +20,7 @@ from worker.execution.caches import Cache, key_of
 from worker.execution.checkout import CheckoutError, CheckoutInterrupted, Mirrors
 from worker.execution.results import (
     LOG_ARTIFACT,
+    Attempt,
     Clock,
     Unusable,
     failed_run,
@@ -256,10 +256,8 @@ class Execution:
                 os.environ,
                 suite=suite_env,
                 run=run_variables(self.leased, self.config.name, self.run_dir.run_json),
-                home=self.run_dir.home,
-                temporary=self.run_dir.temporary,
+                private=self.run_dir.private,
                 python_bin=python.parent,
-                compile_cache=self.run_dir.compile_cache,
                 also_pass=self.config.pass_environment,
             ),
             timeout_s=timeout_s,
@@ -307,15 +305,7 @@ class Execution:
         if body is None:
             raise RunFailed(f"the suite {self._without_result(outcome)}")
         try:
-            finished = finished_run(
-                body,
-                self.leased,
-                self.config.name,
-                self._clock(),
-                outcome,
-                self.log.tail(),
-                self.watch.finish(self.cpu_s),
-            )
+            finished = finished_run(body, self._attempt(), outcome)
         except Unusable as unusable:
             and_then = "" if outcome.succeeded else f"; it {how_it_ended(outcome, self.log.tail())}"
             raise RunFailed(f"the suite {unusable}{and_then}") from None
@@ -340,8 +330,7 @@ class Execution:
             raise RunInterrupted
         log.info("run %s failed: %s", self.leased.run_id, error)
         self.log.note(error)
-        telemetry: dict[str, Any] = self.watch.finish(self.cpu_s)
-        body = failed_run(self.leased, self.config.name, self._clock(), error, self.log.tail(), telemetry)
+        body = failed_run(self._attempt(), error)
         return Product(body=body, artifacts=self._written_log())
 
     def _collected(self) -> Path:
@@ -360,6 +349,15 @@ class Execution:
             log.warning("the log of run %s could not be kept: %s", self.leased.run_id, failure)
             return ()
         return (path,) if path.stat().st_size else ()
+
+    def _attempt(self) -> Attempt:
+        return Attempt(
+            leased=self.leased,
+            worker=self.config.name,
+            clock=self._clock(),
+            log_tail=self.log.tail(),
+            telemetry=self.watch.finish(self.cpu_s),
+        )
 
     def _clock(self) -> Clock:
         return Clock(began=self.began, duration_s=time.monotonic() - self.began_monotonic)

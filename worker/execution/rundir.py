@@ -14,6 +14,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.isolation.environment import PrivateDirectories
 from worker.isolation.owned import give_to, remove
 from worker.isolation.processes import RunUser
 
@@ -51,6 +52,10 @@ class RunDir:
     @property
     def checkout(self) -> Path:
         return self.root / "checkout"
+
+    @property
+    def private(self) -> PrivateDirectories:
+        return PrivateDirectories(home=self.home, temporary=self.temporary, compile_cache=self.compile_cache)
 
     @property
     def home(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -56,29 +57,40 @@ _PASSED_ADDRESSES = frozenset(
 _LOOKS_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|API_?KEY|AUTH", re.IGNORECASE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateDirectories:
+    """Directories of one run (or one side of a session) alone: what another compiled must not make it faster."""
+
+    home: Path
+    temporary: Path
+    compile_cache: Path
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "TMPDIR": str(self.temporary),
+            "XDG_CACHE_HOME": str(self.home / ".cache"),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.compile_cache / "inductor"),
+            "TRITON_CACHE_DIR": str(self.compile_cache / "triton"),
+            "CUDA_CACHE_PATH": str(self.compile_cache / "cuda"),
+        }
+
+
 def commit_environment(
     own: Mapping[str, str],
     *,
     suite: Mapping[str, str],
     run: Mapping[str, str],
-    home: Path,
-    temporary: Path,
+    private: PrivateDirectories,
     python_bin: Path,
-    compile_cache: Path,
     also_pass: Iterable[str] = (),
 ) -> dict[str, str]:
     """Environment of a run's command: the machine's harmless variables, the suite's, and the run's, in that order."""
     named = frozenset(also_pass)
     passed = {name: value for name, value in own.items() if name in named or _is_harmless(name, value)}
-    private = {
-        "HOME": str(home),
-        "TMPDIR": str(temporary),
-        "XDG_CACHE_HOME": str(home / ".cache"),
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        # Of this run (or this arm of a session) alone: what another compiled must not make it faster.
-        "TORCHINDUCTOR_CACHE_DIR": str(compile_cache / "inductor"),
-        "TRITON_CACHE_DIR": str(compile_cache / "triton"),
-        "CUDA_CACHE_PATH": str(compile_cache / "cuda"),
+    given = {
+        **private.variables(),
         "PATH": f"{python_bin}{os.pathsep}{own.get('PATH', os.defpath)}",
         "USER": "tidemark",
         "LOGNAME": "tidemark",
@@ -88,7 +100,7 @@ def commit_environment(
         "GIT_TERMINAL_PROMPT": "0",
     }
     wanted = {name: value for name, value in suite.items() if VARIABLE.fullmatch(name) and "\0" not in value}
-    return {**passed, **private, **wanted, **run}
+    return {**passed, **given, **wanted, **run}
 
 
 def _is_harmless(name: str, value: str) -> bool:

@@ -99,9 +99,8 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
     """Acknowledge, for oneself or for somebody else, release, accept as expected, call invalid, reopen, note, undo.
     Each is an event; none is edited."""
     owner = None if body.assignee is None else name_of_assignee(c, body.assignee)
-    return Json(
-        triage.act(c, caller, regression_id, body.action, now=now, reason=body.reason, note=body.note, owner=owner)
-    )
+    decision = triage.Decision(body.action, reason=body.reason, note=body.note, owner=owner)
+    return Json(triage.act(c, caller, regression_id, decision, now=now))
 
 
 @router.post(

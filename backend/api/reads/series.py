@@ -10,6 +10,7 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.services.base.scope import time_range
 from backend.services.base.tables import table_format
 from backend.services.reports import explanations, exports, history
 from backend.services.reports.explanations import Explanation, Sampled
@@ -78,7 +79,7 @@ def points(
 ) -> Any:
     """The history of a series, oldest first, with its change points; as csv or parquet, the points as a table."""
     wanted = None if format in (None, "json") else table_format(format)
-    found = history.load_points(c, series_id, granularity, since, until, range_name=range, last=last, now=now)
+    found = history.load_points(c, series_id, granularity, time_range(range, since, until, now=now), last=last)
     if wanted is None:
         return Json(found)
     return attachment(request, exports.export_table(exports.points_table(found), wanted))

@@ -104,9 +104,8 @@ def _judge_counter(state: SeriesState, points: Sequence[Point], policy: Policy) 
 
 def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
     value = statistics.median_low(point.values)
-    before = state.counter
-    counter, change = before.take(value, point.position, state.kind.direction, policy)
-    judgement = verdicts.of_counter(state.kind, point, value, before, counter, change, policy)
+    counter, change = state.counter.take(value, point.position, state.kind.direction, policy)
+    judgement = verdicts.of_counter(state.kind, point, value, counter, change, policy)
     record = state.record
     if change is not None:
         record = replace(

@@ -148,14 +148,12 @@ def too_young(
         n_baseline=len(detector.segment),
         needed_runs=max(1, detector.least(policy) - len(detector.segment)),
         events=events,
-        **_common(kind, run.point, run.value, smooth, detector.assumed_noise, run.offset, policy),
+        **_common(run.point, run.value, _smoothed(kind, smooth, detector.assumed_noise, run.offset), policy),
     )
 
 
-def _common(
-    kind: SeriesKind, point: Point, value: float, smooth: Smooth, noise: float, offset: float, policy: Policy
-) -> dict[str, Any]:
-    smoothed, low, high = _smoothed(kind, smooth, noise, offset)
+def _common(point: Point, value: float, smoothed_within: tuple[float, float, float], policy: Policy) -> dict[str, Any]:
+    smoothed, low, high = smoothed_within
     return {
         "position": point.position,
         "commit": point.commit,
@@ -190,7 +188,7 @@ def calibrating(
         reason=Reason.CALIBRATING_WORKER,
         n_baseline=len(detector.segment),
         needed_runs=max(0, policy.calibration_runs - done),
-        **_common(kind, point, value, smooth, 0.0, 0.0, policy),
+        **_common(point, value, _smoothed(kind, smooth, 0.0, 0.0), policy),
     )
 
 
@@ -208,7 +206,7 @@ def events_with(change: Change, suspect: Suspect | None, direction: Direction) -
 def events_of(change: Change, direction: Direction) -> tuple[ChangePoint, ...]:
     """The change point that an accepted change ended, and the one it began."""
     ended = tuple(
-        _ended(o, ChangeState.FIXED, change.detected, change.first, change.onset, change.after, direction)
+        _ended(o, ChangeState.FIXED, change.detected, (change.first, change.onset), change.after, direction)
         for o in change.fixed
     )
     return (*ended, _event(change, ChangeState.CONFIRMED, direction))
@@ -233,7 +231,7 @@ def _event(change: Change, state: ChangeState, direction: Direction, previous: i
 
 
 def _ended(
-    ended: Opened, state: ChangeState, detected: int, first: int, last: int, after: float, direction: Direction
+    ended: Opened, state: ChangeState, detected: int, within: tuple[int, int], after: float, direction: Direction
 ) -> ChangePoint:
     return ChangePoint(
         kind=ChangeKind.DRIFT if ended.drift else ChangeKind.STEP,
@@ -241,8 +239,8 @@ def _ended(
         state=state,
         onset_position=ended.onset,
         last_good_position=ended.last_good,
-        range_start=first,
-        range_end=last,
+        range_start=within[0],
+        range_end=within[1],
         magnitude=math.expm1(ended.after - ended.before),
         past_gate=True,
         detected_position=detected,
@@ -253,7 +251,7 @@ def _ended(
 
 def withdrawn_event(ended: Opened, detected: int, direction: Direction) -> ChangePoint:
     """A confirmed regression that a session disproved."""
-    return _ended(ended, ChangeState.WITHDRAWN, detected, ended.onset, ended.onset, ended.after, direction)
+    return _ended(ended, ChangeState.WITHDRAWN, detected, (ended.onset, ended.onset), ended.after, direction)
 
 
 def confirmed_event(change: Change, direction: Direction) -> ChangePoint:
@@ -286,13 +284,12 @@ def of_counter(
     kind: SeriesKind,
     point: Point,
     value: float,
-    before: Counter,
     counter: Counter,
     change: ExactChange | None,
     policy: Policy,
 ) -> Judgement:
     """The judgement of one run of an exact counter."""
-    base = counter.opened[0].before if counter.opened else (before.value if change is not None else counter.value)
+    base = counter.opened[0].before if counter.opened else (change.before if change is not None else counter.value)
     assert base is not None
     verdict, reason, since = _counter_verdict(counter, change, policy)
     anchor = counter.anchor if counter.anchor is not None else base

@@ -47,6 +47,9 @@ class TimeRange:
     name: str | None = None
 
 
+ALWAYS = TimeRange(None, None)
+
+
 def storable(text: str) -> str:
     """Text as PostgreSQL can compare it: without NUL and broken surrogates, which no stored name has."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -82,6 +83,17 @@ class Preview:
     removed: tuple[Flag, ...]
 
 
+class LastDays(NamedTuple):
+    """So many days until a moment."""
+
+    until: datetime
+    days: int
+
+    @property
+    def since(self) -> datetime:
+        return self.until - timedelta(days=self.days)
+
+
 @dataclass(frozen=True, slots=True)
 class _Difference:
     """The regressions that one policy tells of and the other does not."""
@@ -95,14 +107,16 @@ def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int
     """The regressions of the last days, had this policy been chosen. Nothing is changed."""
     project = _begun(c, slug)
     tables = store.tables(c, project.id)
-    return _compared(c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), now, days)
+    return _compared(
+        c, project, tables, tables._replace(chosen=changed_table(tables.chosen, change)), LastDays(now, days)
+    )
 
 
 def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
     """The same for another [policy] of its tidemark.toml."""
     project = _begun(c, slug)
     tables = store.tables(c, project.id)
-    return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), now, days)
+    return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), LastDays(now, days))
 
 
 def preview_series(
@@ -116,11 +130,10 @@ def preview_series(
         present = _policy_of(it, book)
         return present, present.with_values(min_change=min_change)
 
-    since = now - timedelta(days=days)
-    series = [it for it in store.gates_since(c, project.id, since) if it.series.id == series_id]
-    shown = _cases(c, project.id, since, series_id)
-    affected = [it for it in series if len(set(policies(it))) > 1]
-    return _preview(c, project, series, affected, policies, shown, now, days)
+    period = LastDays(now, days)
+    series = [it for it in store.gates_since(c, project.id, period.since) if it.series.id == series_id]
+    shown = _cases(c, project.id, period.since, series_id)
+    return _preview(c, project, series, policies, shown, period)
 
 
 def _begun(c: Connection, slug: str) -> ProjectRow:
@@ -132,30 +145,27 @@ def _begun(c: Connection, slug: str) -> ProjectRow:
 
 
 def _compared(
-    c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, now: datetime, days: int
+    c: Connection, project: ProjectRow, present: store.Tables, wanted: store.Tables, period: LastDays
 ) -> Preview:
-    since = now - timedelta(days=days)
     books = book_of(project.slug, present), book_of(project.slug, wanted)
 
     def policies(it: Gate) -> tuple[Policy, Policy]:
         return _policy_of(it, books[0]), _policy_of(it, books[1])
 
-    series = store.gates_since(c, project.id, since)
-    affected = [it for it in series if len(set(policies(it))) > 1]
-    return _preview(c, project, series, affected, policies, _cases(c, project.id, since), now, days)
+    series = store.gates_since(c, project.id, period.since)
+    return _preview(c, project, series, policies, _cases(c, project.id, period.since), period)
 
 
 def _preview(
     c: Connection,
     project: ProjectRow,
     series: Sequence[Gate],
-    affected: Sequence[Gate],
     policies: Policies,
     known: Sequence[ListedCase],
-    now: datetime,
-    days: int,
+    period: LastDays,
 ) -> Preview:
-    found = _difference(c, project.id, affected, policies, now, days) if affected else _Difference(0, [], [])
+    affected = [it for it in series if len(set(policies(it))) > 1]
+    found = _difference(c, project.id, affected, policies, period) if affected else _Difference(0, [], [])
     before, after = _told(known), _told(cases_after(known, found.gone, found.fresh))
     kept = {case.number for case in after}
     removed = [case for case in before if case.number not in kept]
@@ -165,7 +175,7 @@ def _preview(
     gates = {it.series.id: it for it in series}
     return Preview(
         project=project.slug,
-        days=days,
+        days=period.days,
         series=len(series),
         affected=len(affected),
         judged=found.judged,
@@ -198,12 +208,12 @@ def _cases(c: Connection, project_id: int, since: datetime, series_id: int | Non
 
 
 def _difference(
-    c: Connection, project_id: int, affected: Sequence[Gate], policies: Policies, now: datetime, days: int
+    c: Connection, project_id: int, affected: Sequence[Gate], policies: Policies, period: LastDays
 ) -> _Difference:
     judged, room = 0, MOST_PREVIEWED
     gone: list[SeriesChange] = []
     fresh: list[SeriesChange] = []
-    for w, entered, decisions in _histories(c, project_id, now, days, affected):
+    for w, entered, decisions in _histories(c, project_id, period, affected):
         if judged and room < entered.size:
             break
         noise = regression_store.noise_of(c, w.series.id)
@@ -226,20 +236,21 @@ def _as_series_change(w: Watched, event: ChangePoint, noise: float | None) -> Se
 
 
 def _histories(
-    c: Connection, project_id: int, now: datetime, days: int, affected: Sequence[Gate]
+    c: Connection, project_id: int, period: LastDays, affected: Sequence[Gate]
 ) -> Iterator[tuple[Watched, History, Decisions]]:
     """The histories of the affected series in the last days, and what was decided of them. However many are taken of
     these, they are an even sample: in an order that has nothing to do with what they are, and the same whenever it is
     asked for."""
     ids = [it.series.id for it in affected]
     Random(project_id).shuffle(ids)
-    known = HISTORIES.of(c, project_id, now, days)
+    known = HISTORIES.of(c, project_id, period.until, period.days)
     for start in range(0, len(ids), AT_A_TIME):
         batch = ids[start : start + AT_A_TIME]
         decisions = regression_store.decisions(c, batch)
         missing = [series_id for series_id in batch if series_id not in known]
-        since = now - timedelta(days=days)
-        watched = {w.series.id: w for w in store.watched_since(c, project_id, since, ids=missing)} if missing else {}
+        watched = (
+            {w.series.id: w for w in store.watched_since(c, project_id, period.since, ids=missing)} if missing else {}
+        )
         stored = _points(c, watched.values())
         for series_id in batch:
             if series_id in watched:

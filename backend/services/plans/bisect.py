@@ -353,7 +353,7 @@ def _conclude(
         skipped = sum(1 for step in store.steps_of(c, row["id"]) if step["state"] == "skipped")
         why = f"{skipped} commits could not be measured" if skipped else "further measurements would not help"
         reason = f"one of {len(likely)} commits, and {why}: {', '.join(likely[:10])}"
-        _end(c, row, "gave_up", reason, now, culprit=culprit, confidence=standing.confidence)
+        _end(c, row, "gave_up", reason, now, Culprit(culprit, standing.confidence))
         return
     if row["side_of"] is None and len(culprit.parents) > 1 and _enter_side(c, row, culprit, standing, config, now):
         advance(c, row["id"], config, now)
@@ -363,7 +363,7 @@ def _conclude(
         where = ": the merge itself, none of the commits it merged"
     confidence = confidence_of(row, standing)
     reason = f"{culprit.sha[:12]} made it worse{where} ({confidence:.1%} sure)"
-    _end(c, row, "done", reason, now, culprit=culprit, confidence=confidence)
+    _end(c, row, "done", reason, now, Culprit(culprit, confidence))
 
 
 def _enter_side(
@@ -404,25 +404,26 @@ def _enter_side(
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The commit that a bisection ends with, and how probable it is that it made the difference."""
+
+    commit: PlacedCandidate
+    confidence: float
+
+
 def _end(
-    c: Connection,
-    row: RowMapping,
-    state: str,
-    reason: str,
-    now: datetime,
-    *,
-    culprit: PlacedCandidate | None = None,
-    confidence: float | None = None,
+    c: Connection, row: RowMapping, state: str, reason: str, now: datetime, culprit: Culprit | None = None
 ) -> None:
-    named = {} if culprit is None else {"culprit_sha": culprit.sha, "confidence": confidence}
+    named = {} if culprit is None else {"culprit_sha": culprit.commit.sha, "confidence": culprit.confidence}
     store.change_bisection(c, row["id"], state=state, reason=reason, finished_at=now, **named)
-    if state in ("done", "gave_up") and culprit is not None:
+    if culprit is not None:
         detail = {
             "bisection_id": row["id"],
             "state": state,
-            "commit": culprit.sha,
-            "position": culprit.position,
-            "confidence": confidence,
+            "commit": culprit.commit.sha,
+            "position": culprit.commit.position,
+            "confidence": culprit.confidence,
         }
         regression_store.insert_event(c, row["regression_id"], "bisected", now=now, note=reason, detail=detail)
     _tell(c, row, state)

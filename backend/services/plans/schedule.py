@@ -26,6 +26,7 @@ from backend.services.repository.manifest import Manifest, Suite
 from backend.services.repository.requests import check_may_run, manifest_at
 from backend.services.repository.schedule_manifest import Schedule
 from backend.store.plans import schedules as store
+from backend.store.plans.schedules import SlotOutcome
 
 log = logging.getLogger("tidemark.schedule")
 
@@ -97,8 +98,8 @@ def _put_off(c: Connection, row: RowMapping, error: Exception, now: datetime) ->
             row["name"], row["project"], what, f"{again_at:%Y-%m-%d %H:%M:%S}",
         )  # fmt: skip
         if store.take_slot(c, row["project_id"], row["name"], row["next_at"], now):
-            outcome = f"could not be served ({what[:300]}); tried again at {again_at:%H:%M:%S}"
-            store.end_slot(c, row["project_id"], row["name"], row["next_at"], outcome=outcome, runs=[], sessions=[])
+            outcome = SlotOutcome(f"could not be served ({what[:300]}); tried again at {again_at:%H:%M:%S}")
+            store.end_slot(c, row["project_id"], row["name"], row["next_at"], outcome)
         store.set_next(c, row["project_id"], row["name"], again_at)
 
 
@@ -121,29 +122,19 @@ def _last_slot(schedule: Schedule, first: datetime, now: datetime) -> datetime:
 def _serve(
     c: Connection, row: RowMapping, schedule: Schedule, slot_at: datetime, config: ServiceConfig, now: datetime
 ) -> None:
-    runs: list[str] = []
-    sessions: list[str] = []
     try:
         with c.begin_nested():
-            outcome = _ask(c, row["project"], schedule, config, now, runs, sessions)
+            outcome = _request(c, row["project"], schedule, config, now)
     except Unavailable:
         raise  # nothing is wrong with the schedule: it is tried again
     except ServiceError as error:
-        outcome, runs, sessions = f"nothing was requested: {error}", [], []
+        outcome = SlotOutcome(f"nothing was requested: {error}")
         log.warning("schedule %s of %s: %s", schedule.name, row["project"], error)
-    store.end_slot(c, row["project_id"], schedule.name, slot_at, outcome=outcome, runs=runs, sessions=sessions)
+    store.end_slot(c, row["project_id"], schedule.name, slot_at, outcome)
 
 
-def _ask(
-    c: Connection,
-    slug: str,
-    schedule: Schedule,
-    config: ServiceConfig,
-    now: datetime,
-    runs: list[str],
-    sessions: list[str],
-) -> str:
-    """Ask for what the schedule is about; what became of it, as a sentence."""
+def _request(c: Connection, slug: str, schedule: Schedule, config: ServiceConfig, now: datetime) -> SlotOutcome:
+    """Request what the schedule is about."""
     project = find_project(c, slug)
     branch = schedule.branch or project.default_branch
     commit = find_commit(c, find_scope(c, slug), schedule.commit or branch)
@@ -151,6 +142,7 @@ def _ask(
     suites = _chosen(manifest_at(config, project, commit.sha), schedule)
     by = f"schedule {schedule.name}"
     if schedule.against:
+        sessions = []
         clock = Principal(name=by, scopes=IMPLIED[Scope.SUBMIT], project_id=project.id, via=Via.TOKEN)
         for suite in suites:
             for testbed in schedule.testbeds or suite.testbeds:
@@ -164,7 +156,8 @@ def _ask(
                     head_setup=schedule.against,
                 )
                 sessions.append(request_comparison(c, wish, config, clock, now, schedule=schedule.name))
-        return f"{len(sessions)} sessions of {commit.sha[:12]} against its other environment"
+        sentence = f"{len(sessions)} sessions of {commit.sha[:12]} against its other environment"
+        return SlotOutcome(sentence, sessions=sessions)
     wanted = [
         WantedRun(commit_id=commit.id, suite=suite.name, testbed=testbed, spec=suite.spec())
         for suite in suites
@@ -180,9 +173,10 @@ def _ask(
         branch=branch if schedule.commit is None or commit.default_position is not None else None,
         again=schedule.again,
     )
-    runs += [answer.run_id for answer in answers if answer.created]
+    runs = [answer.run_id for answer in answers if answer.created]
     there = len(answers) - len(runs)
-    return f"{len(runs)} runs of {commit.sha[:12]}" + (f"; {there} stood already" if there else "")
+    sentence = f"{len(runs)} runs of {commit.sha[:12]}" + (f"; {there} stood already" if there else "")
+    return SlotOutcome(sentence, runs=runs)
 
 
 def _chosen(found: Manifest, schedule: Schedule) -> list[Suite]:

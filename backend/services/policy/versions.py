@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from backend.regression.policy import SCOPES, Policy, PolicyRow
+from backend.regression.policy import Policy, PolicyRow
 from backend.services.policy.resolve import book_of, overrides_of
 from backend.store.base import projects as project_store
 from backend.store.policy import policies as store
@@ -64,23 +64,23 @@ def versions_of(settings: Mapping[str, Any]) -> tuple[PolicyVersion, ...]:
     )
 
 
-def thresholds_of(
-    c: Connection,
-    project_id: int,
-    version: str,
-    *,
-    project: str,
-    suite: str,
-    benchmark: str,
-    metric: str,
-    testbed: str,
-) -> tuple[PolicyRow, ...] | None:
+class PolicyScope(NamedTuple):
+    """The names of a series by which overrides of a policy apply to it."""
+
+    project: str
+    suite: str
+    benchmark: str
+    metric: str
+    testbed: str
+
+
+def thresholds_of(c: Connection, project_id: int, version: str, scope: PolicyScope) -> tuple[PolicyRow, ...] | None:
     """Of the policy that a point of this series was judged by: the thresholds that are not the built-in ones.
 
     None: it is of a time before the versions that are kept, or a suite's own of one commit.
     """
     known = tuple(json.dumps(tables, sort_keys=True) for tables in _tables(c, project_id))
-    return _search(known, version, project, suite, benchmark, metric, testbed)
+    return _search(known, version, scope)
 
 
 def _tables(c: Connection, project_id: int) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -94,10 +94,9 @@ def _tables(c: Connection, project_id: int) -> Iterator[tuple[Mapping[str, Any],
 
 
 @lru_cache(maxsize=256)  # what is found nowhere has been compared with thousands of policies; each holds all tables
-def _search(known: tuple[str, ...], version: str, *names: str) -> tuple[PolicyRow, ...] | None:
-    scope = dict(zip(SCOPES, names, strict=True))
+def _search(known: tuple[str, ...], version: str, scope: PolicyScope) -> tuple[PolicyRow, ...] | None:
     for declared, chosen in map(json.loads, dict.fromkeys(known)):
-        own = Policy.resolve(overrides_of(Tables(declared, chosen, 0.0)), **scope)
+        own = Policy.resolve(overrides_of(Tables(declared, chosen, 0.0)), **scope._asdict())
         for policy in _derived(own):
             if policy.version == version:
                 return tuple(row for row in policy.describe() if row.overridden)

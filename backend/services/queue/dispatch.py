@@ -162,7 +162,7 @@ def _of_another_token(hello: WorkerHello) -> Conflict:
 def _said(
     hello: WorkerHello, now: datetime, project_id: int | None, token_id: int | None, *, starting: bool = False
 ) -> wire.Statement:
-    return worker_store.worker_statement(
+    seen = worker_store.WorkerRow(
         name=hello.worker,
         testbed=hello.testbed,
         project_id=project_id if hello.listens_where_told else None,
@@ -170,9 +170,8 @@ def _said(
         version=hello.version,
         capabilities=dict(hello.capabilities),
         protection=hello.protection.value,
-        starting=starting,
-        now=now,
     )
+    return worker_store.worker_statement(seen, starting=starting, now=now)
 
 
 def check_version(hello: WorkerHello, config: ServiceConfig) -> None:

@@ -14,7 +14,7 @@ from backend.regression.policy import PolicyRow
 from backend.regression.series.explain import explain
 from backend.services.base.errors import NotFound
 from backend.services.base.scope import QueryScope, find_commit, find_scope
-from backend.services.policy.versions import thresholds_of
+from backend.services.policy.versions import PolicyScope, thresholds_of
 from backend.services.reports.history import NamedSeries, profile_of, series_info, series_of
 from backend.store.base.lookup import CommitRow
 from backend.store.judging.judgements import said_by
@@ -75,16 +75,8 @@ def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
     """Why the point of a series at a commit (a sha, or its first digits) was judged as it was, and in what noise."""
     info, scope, found = _place(c, series_id, commit)
     why = _explained(c, series_id, info, scope, found)
-    policy = thresholds_of(
-        c,
-        scope.project.id,
-        why.policy_version,
-        project=info.project,
-        suite=info.suite,
-        benchmark=info.benchmark,
-        metric=info.metric,
-        testbed=info.testbed,
-    )
+    names = PolicyScope(info.project, info.suite, info.benchmark, info.metric, info.testbed)
+    policy = thresholds_of(c, scope.project.id, why.policy_version, names)
     return replace(why, policy=policy, series=replace(why.series, profile=profile_of(c, info)))
 
 

@@ -16,7 +16,7 @@ from backend.regression.series.profile import Profile, profile
 from backend.regression.series.state import SeriesState
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.records import shared_fields
-from backend.services.base.scope import find_project, find_scope, find_testbed, storable, time_range
+from backend.services.base.scope import ALWAYS, TimeRange, find_project, find_scope, find_testbed, storable
 from backend.services.judging.state_cache import read_state
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.notices import Difference, differences
@@ -232,27 +232,22 @@ def load_points(
     c: Connection,
     series_id: int,
     granularity: str = "commit",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    within: TimeRange = ALWAYS,
     *,
-    range_name: str | None = None,
     last: int | None = None,
     up_to: int | None = None,
-    now: datetime | None = None,
 ) -> SeriesPoints:
-    """The points of a series in a range: by name (`30d`), from `since` to `until`, or the newest `last`, by commit
-    those up to the position `up_to`."""
+    """The points of a series in a range, or the newest `last` of it; by commit those up to the position `up_to`."""
     if granularity not in GRANULARITIES:
         raise BadRequest.field("granularity", granularity, GRANULARITIES)
     if last is not None and not 1 <= last <= MAX_POINTS:
         raise BadRequest.field("last", last, f"1 to {MAX_POINTS}")
-    asked = time_range(range_name, since, until, now=now or datetime.now(UTC))
     info = series_info(c, series_id)
     if granularity != "commit":
-        return _buckets(c, info, granularity, asked.since, asked.until, min(last or MAX_BUCKETS, MAX_BUCKETS))
+        return _buckets(c, info, granularity, within.since, within.until, min(last or MAX_BUCKETS, MAX_BUCKETS))
     first, newest = 0, 2**31 - 1
-    if asked.since is not None or asked.until is not None:
-        first, newest = _positions(c, info, asked.since, asked.until)
+    if within.since is not None or within.until is not None:
+        first, newest = _positions(c, info, within.since, within.until)
     return _commits(c, info, first, newest if up_to is None else min(newest, up_to), last or MAX_POINTS)
 
 

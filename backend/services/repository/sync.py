@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 import psycopg
 from sqlalchemy import Connection, Engine
@@ -141,6 +142,14 @@ def mirror_of(config: ServiceConfig, project: ProjectRow, is_stopping: Callable[
     )
 
 
+class _Lines(NamedTuple):
+    """The branches of a repository as they are now, and the names of those that are gone."""
+
+    default: BranchLine
+    others: tuple[BranchLine, ...]
+    deleted: tuple[str, ...]
+
+
 def read(
     engine: Engine, config: ServiceConfig, project: ProjectRow, is_stopping: Callable[[], bool]
 ) -> RepositoryReading:
@@ -157,7 +166,7 @@ def read(
     default = _default_line(project.default_branch, trunk, known.line)
     others = _other_lines(mirror, heads, project.default_branch, trunk, known.branches)
     deleted = tuple(name for name, row in known.branches.items() if name not in heads and not row.deleted)
-    reading = _with_commits(engine, config, project, mirror, default, others, deleted)
+    reading = _with_commits(engine, config, project, mirror, _Lines(default, others, deleted))
     return replace(reading, tags=mirror.tags())
 
 
@@ -223,10 +232,9 @@ def _with_commits(
     config: ServiceConfig,
     project: ProjectRow,
     mirror: Mirror,
-    default: BranchLine,
-    others: tuple[BranchLine, ...],
-    deleted: tuple[str, ...],
+    lines: _Lines,
 ) -> RepositoryReading:
+    default, others, deleted = lines
     wanted = list(dict.fromkeys([*default.shas, *(sha for line in others for sha in line.shas)]))
     infos: list[CommitObject] = []
     for part in batches(wanted, READ_AT_ONCE):

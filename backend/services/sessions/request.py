@@ -306,7 +306,7 @@ def session_view(c: Connection, session_id: str) -> SessionView:
 
 def sessions_of_regression(c: Connection, regression_id: int) -> list[SessionView]:
     """The newest first."""
-    return _views(c, store.list_sessions(c, regression_id=regression_id))
+    return _views(c, store.sessions_of_regression(c, regression_id))
 
 
 def list_sessions(

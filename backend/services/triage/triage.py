@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -31,43 +32,33 @@ NEEDS_REASON = frozenset({Action.EXPECTED, Action.INVALID})
 MAX_TEXT = 2_000
 
 
-def act(
-    c: Connection,
-    by: Principal,
-    regression_id: int,
-    action: str,
-    *,
-    now: datetime,
-    reason: str | None = None,
-    note: str | None = None,
-    owner: str | None = None,
-) -> RegressionDetail:
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decides about a regression, in their words. `owner`: for whom it is acknowledged, where that is not
+    the person."""
+
+    action: str
+    reason: str | None = None
+    note: str | None = None
+    owner: str | None = None
+
+
+def act(c: Connection, by: Principal, regression_id: int, decision: Decision, *, now: datetime) -> RegressionDetail:
     """Do what who asks says, if they may, and note it in the audit trail."""
     require_of(c, by, Scope.WRITE, "regression", str(regression_id))
-    found = triage(c, regression_id, action, by.name, now=now, reason=reason, note=note, owner=owner)
-    did = f"{Did.DECIDED}{action}"
-    subject, project = f"R-{regression_id}", found.regression.project
-    audit.record(c, by, did, subject, now=now, project=project, reason=reason, note=note, owner=owner)
+    found = triage(c, regression_id, decision, by.name, now=now)
+    words = {"reason": decision.reason, "note": decision.note, "owner": decision.owner}
+    did, subject = f"{Did.DECIDED}{decision.action}", f"R-{regression_id}"
+    audit.record(c, by, did, subject, now=now, project=found.regression.project, **words)
     return found
 
 
-def triage(
-    c: Connection,
-    regression_id: int,
-    action: str,
-    actor: str,
-    *,
-    now: datetime,
-    reason: str | None = None,
-    note: str | None = None,
-    owner: str | None = None,
-) -> RegressionDetail:
-    """Do what a person says, as a further event of the regression. `owner`: for whom it is acknowledged, where that is
-    not the actor."""
-    before = _locked(c, regression_id)
-    wanted, reason, note = _request(action, reason, note)
+def triage(c: Connection, regression_id: int, decision: Decision, actor: str, *, now: datetime) -> RegressionDetail:
+    """Do what a person decided, as a further event of the regression."""
+    before, owner = _locked(c, regression_id), decision.owner
+    wanted, reason, note = _checked(decision)
     if owner is not None and wanted is not Action.ACKNOWLEDGE:
-        raise BadRequest.field("owner", owner, "somebody with the action acknowledge, and nobody with others")
+        raise BadRequest.field("owner", owner, "a person with the action acknowledge, and nobody with others")
     if wanted not in possible_actions(before):
         raise Conflict(
             f"regression {regression_id} is {before.state}: {wanted.value} is not possible; "
@@ -77,8 +68,8 @@ def triage(
     if wanted is Action.UNDO and before.undoable is not None and before.undoable.moved is not None:
         regroup.undo(c, regression_id, actor, now)
         return get_regression(c, regression_id)
-    decision = decides(before, wanted)
-    positions = {} if decision is None else _decide_series(c, regression_id, decision.value)
+    outcome = decides(before, wanted)
+    positions = {} if outcome is None else _decide_series(c, regression_id, outcome.value)
     said = PersonDecided(action=wanted, actor=actor, reason=reason, note=note, owner=owner, positions=positions)
     after = apply.apply_event(c, regression_id, said, now)
     if before.is_decided and not after.is_decided:
@@ -106,11 +97,12 @@ def _locked(c: Connection, regression_id: int) -> TrackedRegression:
     return row
 
 
-def _request(action: str, reason: str | None, note: str | None) -> tuple[Action, str | None, str | None]:
-    if action not in set(Action):
-        raise BadRequest.field("action", action, [known.value for known in Action])
-    wanted = Action(action)
-    reason, note = _text("reason", reason), _text("note", note)
+def _checked(decision: Decision) -> tuple[Action, str | None, str | None]:
+    """Its action, reason and note, each as it may be."""
+    if decision.action not in set(Action):
+        raise BadRequest.field("action", decision.action, [known.value for known in Action])
+    wanted = Action(decision.action)
+    reason, note = _text("reason", decision.reason), _text("note", decision.note)
     if wanted in NEEDS_REASON and reason is None:
         raise BadRequest.field("reason", reason, f"a sentence that says why it is {wanted.value}")
     if wanted is Action.NOTE and note is None:

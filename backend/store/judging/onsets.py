@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
-from backend.store.base.spans import Period, Spans, period_of_runs
+from backend.store.base.spans import Period, Read, Spans, period_of_runs
 
 _NEAREST = """SELECT j.position, j.run_id, j.change, j.value, w.name AS worker, e.fingerprint, r.document
        FROM (
@@ -52,21 +51,24 @@ _CHANGED_PATHS = text(
 def runs_around(c: Connection, series_id: int, onset: int, *, before: int, after: int) -> list[Any]:
     """The runs of a series on both sides of an onset, with their environment, their worker and their document."""
     spans = Spans.of_series(c, series_id)
-    earlier = spans.nearest_before(onset - 1, before, partial(_read, c, _BEFORE, series_id, before))
-    return earlier + spans.nearest_after(onset, after, partial(_read, c, _AFTER, series_id, after))
+    earlier = spans.nearest_before(onset - 1, before, _reader(c, _BEFORE, series_id, before))
+    return earlier + spans.nearest_after(onset, after, _reader(c, _AFTER, series_id, after))
 
 
 def changes_since_anchor(c: Connection, series_id: int, position: int, *, most: int) -> list[Any]:
     """Of the newest runs up to a position: the worker, and the change against the anchor."""
-    read = partial(_read, c, _SINCE_ANCHOR, series_id, most)
+    read = _reader(c, _SINCE_ANCHOR, series_id, most)
     return [row for row in Spans.of_series(c, series_id).nearest_before(position, most, read) if row.change is not None]
 
 
-def _read(
-    c: Connection, statement: TextClause, series_id: int, limit: int, first: int, last: int, period: Period
-) -> list[Any]:
-    values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
-    return list(c.execute(statement, values))
+def _reader(c: Connection, statement: TextClause, series_id: int, limit: int) -> Read[list[Any]]:
+    """Runs the statement between two positions, which lie in a period."""
+
+    def read(first: int, last: int, period: Period) -> list[Any]:
+        values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
+        return list(c.execute(statement, values))
+
+    return read
 
 
 def series_beside(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -55,22 +56,22 @@ def take_slot(c: Connection, project_id: int, name: str, slot_at: datetime, now:
     return c.execute(taken).one_or_none() is not None
 
 
-def end_slot(
-    c: Connection,
-    project_id: int,
-    name: str,
-    slot_at: datetime,
-    *,
-    outcome: str,
-    runs: Sequence[str],
-    sessions: Sequence[str],
-) -> None:
+@dataclass(frozen=True, slots=True)
+class SlotOutcome:
+    """What became of a slot, as a sentence, and the ids of what was requested for it."""
+
+    sentence: str
+    runs: Sequence[str] = ()
+    sessions: Sequence[str] = ()
+
+
+def end_slot(c: Connection, project_id: int, name: str, slot_at: datetime, outcome: SlotOutcome) -> None:
     where = (
         schedule_slot.c.project_id == project_id,
         schedule_slot.c.name == name,
         schedule_slot.c.slot_at == slot_at,
     )
-    values = {"outcome": outcome, "run_ids": list(runs), "session_ids": list(sessions)}
+    values = {"outcome": outcome.sentence, "run_ids": list(outcome.runs), "session_ids": list(outcome.sessions)}
     c.execute(update(schedule_slot).where(*where).values(**values))
 
 

@@ -1,5 +1,6 @@
 """Workers: made known at their first word, and told what state they should be in."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,19 @@ from sqlalchemy import Connection, update
 
 from backend.store.base import wire
 from backend.store.tables.core import worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker as it describes itself. `token_id`: whose name it has; None may speak for any."""
+
+    name: str
+    testbed: str
+    project_id: int | None
+    token_id: int | None
+    version: str
+    capabilities: Mapping[str, Any]
+    protection: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,28 +54,17 @@ RETURNING w.id, w.wanted_state
 """
 
 
-def worker_statement(
-    *,
-    name: str,
-    testbed: str,
-    project_id: int | None,
-    token_id: int | None,
-    version: str,
-    capabilities: dict[str, Any],
-    protection: str,
-    starting: bool,
-    now: datetime,
-) -> wire.Statement:
+def worker_statement(seen: WorkerRow, *, starting: bool, now: datetime) -> wire.Statement:
     """Stores or refreshes a worker (and its testbed, on first sight); answers with a `SeenWorker`, or with none: its
     name belongs to another token that is still good."""
     values = {
-        "name": name,
-        "testbed": testbed,
-        "project": project_id,
-        "token": token_id,
-        "version": version,
-        "capabilities": orjson.dumps(capabilities).decode(),
-        "protection": protection,
+        "name": seen.name,
+        "testbed": seen.testbed,
+        "project": seen.project_id,
+        "token": seen.token_id,
+        "version": seen.version,
+        "capabilities": orjson.dumps(seen.capabilities).decode(),
+        "protection": seen.protection,
         "starting": starting,
         "now": now,
     }

@@ -88,8 +88,11 @@ _LIST = text(
         WHERE (CAST(:project AS integer) IS NULL OR x.project_id = :project)
           AND (CAST(:purpose AS text) IS NULL OR x.purpose = :purpose)
           AND (CAST(:state AS text) IS NULL OR x.state = :state)
-          AND (CAST(:regression AS integer) IS NULL OR x.regression_id = :regression)
           AND (CAST(:schedule AS text) IS NULL OR x.schedule = :schedule)
+        ORDER BY x.requested_at DESC, x.id DESC LIMIT :limit"""
+)
+_OF_REGRESSION = text(
+    f"""SELECT {_COLUMNS} {_FROM} WHERE x.regression_id = :regression
         ORDER BY x.requested_at DESC, x.id DESC LIMIT :limit"""
 )
 
@@ -104,19 +107,15 @@ def list_sessions(
     project_id: int | None = None,
     purpose: str | None = None,
     state: str | None = None,
-    regression_id: int | None = None,
     schedule: str | None = None,
     limit: int = 100,
 ) -> Sequence[RowMapping]:
-    values = {
-        "project": project_id,
-        "purpose": purpose,
-        "state": state,
-        "regression": regression_id,
-        "schedule": schedule,
-        "limit": limit,
-    }
+    values = {"project": project_id, "purpose": purpose, "state": state, "schedule": schedule, "limit": limit}
     return c.execute(_LIST, values).mappings().all()
+
+
+def sessions_of_regression(c: Connection, regression_id: int, *, limit: int = 100) -> Sequence[RowMapping]:
+    return c.execute(_OF_REGRESSION, {"regression": regression_id, "limit": limit}).mappings().all()
 
 
 # --- arms ------------------------------------------------------------------------------------------------------------

@@ -181,14 +181,14 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
 
 def points_with_onset(visit: Visit, project: str, face: AffectedSeries) -> history.SeriesPoints:
     """The newest points; where the onset is older than these, the points around it."""
-    newest = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, now=visit.now)
+    newest = history.load_points(visit.c, face.series_id, last=BEFORE + AFTER)
     if not len(newest) or newest.position[0] < face.onset_position:
         return newest
     place = (face.series_id, face.onset_position)
     positions, _ = history.points_around(visit.c, project, [place], AFTER).get(place, ((), ()))
     if not positions:
         return newest
-    return history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, up_to=int(positions[-1]), now=visit.now)
+    return history.load_points(visit.c, face.series_id, last=BEFORE + AFTER, up_to=int(positions[-1]))
 
 
 def gate_of(visit: Visit, it: Regression, points: history.SeriesPoints) -> float | None:

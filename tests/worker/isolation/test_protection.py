@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from worker.config import Isolation
-from worker.isolation.environment import commit_environment
+from worker.isolation.environment import PrivateDirectories, commit_environment
 from worker.isolation.processes import RunUser
 from worker.isolation.protection import Protection, establish, view_for
 
@@ -62,8 +62,8 @@ def test_named_variables_are_passed_on() -> None:
     own = {"HF_TOKEN": "x", "SSH_AUTH_SOCK": "y", "HTTPS_PROXY": "http://proxy.example.org:3128", "CUDA_HOME": "/cuda"}
     place = Path("/run-of-its-own")
     environment = commit_environment(
-        own, suite={"bad name": "z"}, run={}, home=place, temporary=place, python_bin=place, compile_cache=place,
-        also_pass=["HF_TOKEN"],
+        own, suite={"bad name": "z"}, run={}, python_bin=place, also_pass=["HF_TOKEN"],
+        private=PrivateDirectories(home=place, temporary=place, compile_cache=place),
     )  # fmt: skip
     assert environment["HF_TOKEN"] == "x"
     assert environment["HTTPS_PROXY"] == "http://proxy.example.org:3128"

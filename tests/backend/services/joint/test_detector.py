@@ -12,7 +12,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.reads import Reads
 from backend.services.joint.detector import BROKEN_PAUSE, IDLE, LATEST, PAUSE, JointDetectors
 from backend.services.joint.status import joint_status
-from backend.services.triage.triage import triage
+from backend.services.triage.triage import Decision, triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.reports.figures import load_figures
 
@@ -123,12 +123,14 @@ def test_a_decision_that_is_taken_back_is_forgotten(loom: Any, action: str) -> N
         _run(loom, position, 1.25 if position >= FIRST_ROWS + 4 else 1.0)
         _read(loom, detectors, position)
     (found,) = list_regressions(loom.connection, RegressionFilter()).items
-    triage(loom.connection, found.id, "expected", "ada", now=loom.now + timedelta(seconds=90), reason="Worth it.")
+    triage(
+        loom.connection, found.id, Decision("expected", reason="Worth it."), "ada", now=loom.now + timedelta(seconds=90)
+    )
     _run(loom, FIRST_ROWS + 14, 1.25)
     _read(loom, detectors, 100)
     (detector,) = detectors.suites(_project(loom))
     assert len(detector.accepted) == 1
-    triage(loom.connection, found.id, action, "ada", now=loom.now + timedelta(seconds=110))
+    triage(loom.connection, found.id, Decision(action), "ada", now=loom.now + timedelta(seconds=110))
     _read(loom, detectors, 120)
     (detector,) = detectors.suites(_project(loom))
     assert detector.accepted == set()

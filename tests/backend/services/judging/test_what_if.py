@@ -35,7 +35,7 @@ def told(loom):
         for onset, word in ((42, "expected"), (50, "invalid")):
             if position == onset + 6:
                 number = loom.value("SELECT id FROM regression WHERE first_bad_position = :at", at=onset)
-                triage.act(loom.connection, ADMIN, number, word, now=loom.now, reason="known")
+                triage.act(loom.connection, ADMIN, number, triage.Decision(word, reason="known"), now=loom.now)
     return loom
 
 

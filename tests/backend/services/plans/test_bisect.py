@@ -144,7 +144,9 @@ def test_a_bisection_that_is_called_off_takes_back_only_what_it_asked_for_itself
 def test_a_bisection_whose_regression_is_settled_takes_its_run_back(slowed: Any, service_config: ServiceConfig) -> None:
     view = begin(slowed, service_config)
     assert len(waiting(slowed)) == 1
-    triage.triage(slowed.connection, view.regression_id, "expected", "ada", now=slowed.now, reason="worth it")
+    triage.triage(
+        slowed.connection, view.regression_id, triage.Decision("expected", reason="worth it"), "ada", now=slowed.now
+    )
     bisect.advance_all(slowed.connection, service_config, slowed.now)
     ended = bisection_views.bisection_view(slowed.connection, view.id)
     assert (ended.state, ended.reason) == ("cancelled", "the regression is expected")

@@ -63,9 +63,9 @@ def test_what_the_load_and_false_alarms_made_of_it_is_found_again(loom: Any) -> 
     asked = Policy().for_load(200_000)
     assert judged_by(loom, 1) == {"evidence_regression": asked.evidence_regression, "drift_z": asked.drift_z}
     c, stricter = loom.connection, asked.after_false_alarms(2)
-    names = {name: "" for name in ("suite", "benchmark", "metric", "testbed")}
+    scope = policy_versions.PolicyScope(PROJECT, "", "", "", "")
     number = loom.value("SELECT id FROM project")
-    found = policy_versions.thresholds_of(c, number, stricter.version, project=PROJECT, **names)
+    found = policy_versions.thresholds_of(c, number, stricter.version, scope)
     assert found is not None and {row.name: row.value for row in found}["sustained_runs"] == 5
 
 

@@ -1,21 +1,21 @@
 """A worker makes itself known, and learns what state it should be in."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from backend.store.queue.workers import SeenWorker, register_worker, set_wanted_state, worker_statement
+from backend.store.queue.workers import SeenWorker, WorkerRow, register_worker, set_wanted_state, worker_statement
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-WORKER: dict[str, Any] = {
-    "name": "w1", "testbed": "cpu", "project_id": None, "token_id": None, "version": "1", "capabilities": {"cores": 2},
-    "protection": "user", "starting": True, "now": NOW,
-}  # fmt: skip
+WORKER = WorkerRow(
+    name="w1", testbed="cpu", project_id=None, token_id=None, version="1", capabilities={"cores": 2}, protection="user"
+)
 
 
-def say(connection: Connection, **changed: Any) -> SeenWorker | None:
-    return register_worker(connection, worker_statement(**{**WORKER, **changed}))
+def say(connection: Connection, *, starting: bool = True, **changed: Any) -> SeenWorker | None:
+    return register_worker(connection, worker_statement(replace(WORKER, **changed), starting=starting, now=NOW))
 
 
 def test_a_worker_is_stored_at_its_first_word_and_refreshed_at_the_next(connection: Connection) -> None:
