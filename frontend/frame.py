@@ -73,7 +73,7 @@ def connection(request: Request) -> Iterator[Connection]:
 Database = Annotated[Connection, Depends(connection, scope="function")]
 
 
-def somebody(request: Request, c: Database) -> Principal:
+def identified(request: Request, c: Database) -> Principal:
     """Who is looking, who sees the project that the address names, or nothing of it."""
     config = cast(ServiceConfig, request.app.state.config)
     principal = access.identify(
@@ -89,13 +89,13 @@ def somebody(request: Request, c: Database) -> Principal:
     return principal
 
 
-def reader(principal: Annotated[Principal, Depends(somebody)]) -> Principal:
+def reader(principal: Annotated[Principal, Depends(identified)]) -> Principal:
     """Who may read something here. Pages are public only where the service says so."""
     principal.require(Scope.READ)
     return principal
 
 
-Somebody = Annotated[Principal, Depends(somebody)]
+AnyPrincipal = Annotated[Principal, Depends(identified)]
 Reader = Annotated[Principal, Depends(reader)]
 
 
@@ -186,7 +186,7 @@ class Visit:
         request = self.request
         reads = cast(Reads, request.app.state.reads)
         with reads.begin(may_lag=may_lag(request.method, request.headers, request.cookies)) as c:
-            principal = reader(somebody(request, c))
+            principal = reader(identified(request, c))
             confine(c, principal, [("project", project)] if project else [])
             yield c
 
@@ -260,7 +260,7 @@ def visit(request: Request, c: Database, principal: Reader) -> Visit:
     return _visit(request, c, principal)
 
 
-def visit_of_oneself(request: Request, c: Database, principal: Somebody) -> Visit:
+def visit_of_oneself(request: Request, c: Database, principal: AnyPrincipal) -> Visit:
     """A visit to what everybody has who is signed in, with a role or without."""
     if principal.via is not Via.SESSION:
         raise Unauthenticated("this is about who is signed in")

@@ -36,7 +36,7 @@ class WorkerConfig:
     runs in progress and the spool of this worker. `run_user` is the account that commit code runs as when the worker is
     root; None takes a user number that no account has, one for each worker. `container_image` is what commit code runs
     in where there is podman or docker; without it, containers are not used. `drain_after_s`: take no run any more after
-    so long, and leave once the one in hand is done."""
+    so long, and leave once the current run is done."""
 
     api_url: str
     api_token: str = field(repr=False)

@@ -150,7 +150,7 @@ class Worker:
             except ApiRefusal as refusal:
                 if refusal.is_outdated:
                     # The service was brought up to date meanwhile: what is measured is still delivered.
-                    log.error("this worker leaves after the run in hand: %s", refusal.problem)
+                    log.error("this worker leaves after the current run: %s", refusal.problem)
                     self.exit_code = EXIT_REFUSED
                     self._drain()
                     return

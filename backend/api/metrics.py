@@ -96,7 +96,7 @@ class _Stored(Collector):
         yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
         yield _gauge(
             "tidemark_paused_joint_detectors",
-            "Suites whose series cannot be judged side by side for a while",
+            "Suites whose series cannot be judged jointly for a while",
             "project",
             figures.paused_by_project,
         )

@@ -81,14 +81,14 @@ def cause_of(incident: ReportedIncident) -> Cause:
     beds = " and ".join(incident.testbeds)
     sentence = {
         CauseName.CODE: (
-            f"All series of the suite side by side show one {'drift' if incident.drift else 'change'} on {beds}, "
+            f"The series of the suite, judged jointly, show one {'drift' if incident.drift else 'change'} on {beds}, "
             "and an interleaved session, in which only the code differs, shows it too."
         ),
         CauseName.ENVIRONMENT: (
             f"It came with the new software of {beds}, and an interleaved session of the commits does not show it."
         ),
         CauseName.HARDWARE: (
-            f"All series side by side: {incident.worker or 'this worker'} of {beds} is slower than it was."
+            f"The series, judged jointly: {incident.worker or 'this worker'} of {beds} is slower than it was."
         ),
     }[CauseName(incident.cause)]
     return Cause(CauseName(incident.cause), (sentence,), suppress=incident.cause != CauseName.CODE)

@@ -165,7 +165,7 @@ class _Keeper:
             policies.rejudge_due(self._engine, utc_now, self._stop.is_set)
 
     def _judge_jointly(self) -> None:
-        with _reported("judging all series side by side"):
+        with _reported("judging all series jointly"):
             self._joint_detectors.catch_up_all(self._engine, utc_now, self._stop.is_set)
 
     def _retire(self) -> None:

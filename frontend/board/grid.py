@@ -20,7 +20,7 @@ from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice, NoticeKind
 from frontend import numbers
 from frontend.board.cells import CellPlace, Face, faces_of, places_of
-from frontend.board.heads import ColumnHeads, HeadSpan, heads_of
+from frontend.board.headers import ColumnHeaders, HeaderSpan, headers_of
 from frontend.board.layout import CellMode, CellUnit, ColumnGroup, Layout, Sheet, codes_of, wanted_columns
 from frontend.links import Here, pull_request_url, series_name
 from frontend.markup import made_by_template
@@ -34,7 +34,7 @@ def grid_html(
     board: Board, sheet: Sheet, layout: Layout, here: Here, now: datetime, repository_url: str | None
 ) -> Markup:
     """The whole `<table>`."""
-    width, heads = layout.width, heads_of(board.columns, layout, _metrics(sheet, layout))
+    width, headers = layout.width, headers_of(board.columns, layout, _metrics(sheet, layout))
     figures = " figures" if layout.mode is not CellMode.VERDICT else ""
     upright = " upright" if max((len(group.name) for group in layout.groups), default=0) > LEVEL_LETTERS else ""
     css = f"grid {layout.size}{' prs' if layout.pull_requests else ''}{figures}{upright}"
@@ -44,9 +44,9 @@ def grid_html(
     )
     parts = [
         f'<table class="{css}" id="grid" role="grid" aria-label="Verdicts: commits by benchmark variant" '
-        f'aria-rowcount="{len(board.rows) + 3 + len(heads.levels)}" aria-colcount="{width + 4}" style="--n:{width};--lv:{len(heads.levels)};--head:{heads.height}px">',
+        f'aria-rowcount="{len(board.rows) + 3 + len(headers.levels)}" aria-colcount="{width + 4}" style="--n:{width};--lv:{len(headers.levels)};--head:{headers.height}px">',
         f'<colgroup>{columns}<col class="w-full" span="{max(1, width)}" style="width:var(--cell)"></colgroup><thead>',
-        _head(board, sheet, layout, heads, here),
+        _header(board, sheet, layout, headers, here),
         "</thead><tbody>",
     ]
     edges = _edges(board.columns, layout)
@@ -77,10 +77,10 @@ def _edges(columns: Sequence[Column], layout: Layout) -> dict[int, str]:
     return edges
 
 
-def _head(board: Board, sheet: Sheet, layout: Layout, heads: ColumnHeads, here: Here) -> str:
+def _header(board: Board, sheet: Sheet, layout: Layout, headers: ColumnHeaders, here: Here) -> str:
     slower, edges = slower_now(sheet), _edges(board.columns, layout)
     fixed = 5 if layout.pull_requests else 4
-    above = 2 + len(heads.levels)
+    above = 2 + len(headers.levels)
     first = [
         f'<tr class="h1"><th class="fz fl vc" colspan="{fixed}" rowspan="{above}">{_filter_form(here, board, layout)}</th>'
         '<th class="fz f2 only-s" scope="col">Commit</th>'
@@ -96,28 +96,28 @@ def _head(board: Board, sheet: Sheet, layout: Layout, heads: ColumnHeads, here: 
             )
             last.append(
                 f'<th class="roll wide g1" scope="col" data-k="suite:{name}"><span class="vt{" hot" if bad else ""}">'
-                f'<a href="{opened}" title="{name}: {len(group.columns)} columns, open">{cell_escape(heads.names[group.columns[0]])}</a></span></th>'
+                f'<a href="{opened}" title="{name}: {len(group.columns)} columns, open">{cell_escape(headers.names[group.columns[0]])}</a></span></th>'
             )
             continue
-        first.append(_suite_head(group, bad, here, others))
+        first.append(_suite_header(group, bad, here, others))
         first.append(f'<th class="roll" scope="col" data-k="suite:{name}"><span class="named">{name}</span></th>')
-        for span in heads.benchmarks[group.name]:
+        for span in headers.benchmarks[group.name]:
             second.append(_level(span, edges.get(span.columns[0], ""), board.columns[span.columns[0]].benchmark))
             last += [
                 _column_header(
                     board.columns[index],
                     edges.get(index, ""),
                     index in slower,
-                    heads.names[index],
+                    headers.names[index],
                     layout.units.get(index),
                 )
                 for index in span.columns
             ]
-    levels = [_level_row(number, spans, layout, edges) for number, spans in enumerate(heads.levels)]
+    levels = [_level_row(number, spans, layout, edges) for number, spans in enumerate(headers.levels)]
     return "".join(("".join(part) + "</tr>") for part in (first, second, *levels, last))
 
 
-def _suite_head(group: ColumnGroup, bad: int, here: Here, others: Sequence[str]) -> str:
+def _suite_header(group: ColumnGroup, bad: int, here: Here, others: Sequence[str]) -> str:
     name = cell_escape(group.name)
     badge = f'<span class="ct red" title="{bad} slower now">▽{bad}</span>' if bad and len(group.columns) > 2 else ""
     closing = ""
@@ -129,14 +129,14 @@ def _suite_head(group: ColumnGroup, bad: int, here: Here, others: Sequence[str])
     )
 
 
-def _level(span: HeadSpan, edge: str, title: str) -> str:
+def _level(span: HeaderSpan, edge: str, title: str) -> str:
     if not span.told or not span.name:  # a suite that has not measured anything has no benchmark yet
         return f'<td class="vc{edge}" colspan="{len(span.columns)}"></td>'
     name = cell_escape(span.name)
     return f'<th class="vc{edge}" colspan="{len(span.columns)}" scope="colgroup"><span title="{cell_escape(title)}">{name}</span></th>'
 
 
-def _level_row(number: int, spans: Sequence[HeadSpan], layout: Layout, edges: Mapping[int, str]) -> list[str]:
+def _level_row(number: int, spans: Sequence[HeaderSpan], layout: Layout, edges: Mapping[int, str]) -> list[str]:
     """One key of the variants. A folded suite's first cell reaches down to here."""
     folded = {group.columns[0] for group in layout.groups if group.folded}
     parts = [f'<tr class="lv" style="--i:{number}">']
@@ -185,7 +185,7 @@ def _fixed_headers(layout: Layout) -> str:
 SAID_OF_MODE = {
     CellMode.VERDICT: "",
     CellMode.CHANGE: " · cells in % of cost",
-    CellMode.VALUE: " · units in the heads",
+    CellMode.VALUE: " · units in the headers",
 }
 
 

@@ -12,7 +12,7 @@ from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.reports import comparison as service
 from backend.services.reports.comparison import CommitComparison, ComparisonRow, PhaseDifference
-from backend.services.reports.echoes import with_echoes
+from backend.services.reports.redundant import with_redundant
 from backend.services.reports.trends import BASES
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
@@ -38,7 +38,7 @@ class ShownMetric:
 
     row: ComparisonRow
     name: str
-    echoes: tuple[str, ...]
+    redundant: tuple[str, ...]
     """Metrics of the variant that say the same again."""
     look: tuple[str, str]
     words: str
@@ -113,7 +113,7 @@ def compare_page(visit: Visiting) -> Response:
         nothing = "There is nothing to compare yet."
         return visit.page("compare.html", title="Compare", description=nothing, result=None, **context)
     rows = told(result, only=only)
-    shown = with_echoes(rows)
+    shown = with_redundant(rows)
     policies = visit.policies(project)
 
     def gate(**names: str) -> float:
@@ -129,8 +129,8 @@ def compare_page(visit: Visiting) -> Response:
         sentence=sentence,
         suites=[suite_row(mean, gate(suite=mean.suite or "")) for mean in means],
         metrics=[
-            metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric), echoes)
-            for row, echoes in shown
+            metric_row(row, gate(suite=row.suite, benchmark=row.benchmark, metric=row.metric), redundant)
+            for row, redundant in shown
         ],
         hidden=result.hidden + len(result.rows) - len(rows),
         facets=facet_bar(
@@ -241,7 +241,7 @@ def paid_with(key: str, row: ComparisonRow) -> str:
     return metric if variant == row.variant_key else f"{metric} of {benchmark} {variant.replace(',', ', ')}".strip()
 
 
-def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] = ()) -> ShownMetric:
+def metric_row(row: ComparisonRow, gate: float, redundant: Sequence[ComparisonRow] = ()) -> ShownMetric:
     word = change_word(row.unit, row.direction, row.change)
     words = word if row.verdict in ("regression", "improvement") else row.verdict
     look, kind = VERDICTS[row.verdict], row.verdict
@@ -257,7 +257,7 @@ def metric_row(row: ComparisonRow, gate: float, echoes: Sequence[ComparisonRow] 
     return ShownMetric(
         row=row,
         name=f"{row.benchmark} {row.variant_key.replace(',', ', ')}".strip(),
-        echoes=tuple(each.metric for each in echoes),
+        redundant=tuple(each.metric for each in redundant),
         look=look,
         words=words,
         change=html('<span class="{}">{} {}</span>', css, glyph, numbers.percent(row.change)),
@@ -327,10 +327,10 @@ def markdown(result: CommitComparison) -> str:
         "| variant | metric | base | head | change of cost | verdict |",
         "|---|---|---:|---:|---:|---|",
     ]
-    for row, echoes in with_echoes([row for row in told(result, only=True) if row.verdict != "unchanged"]):
+    for row, redundant in with_redundant([row for row in told(result, only=True) if row.verdict != "unchanged"]):
         name = f"{row.benchmark} {row.variant_key}".strip().replace("|", "\\|")
         values = f"{numbers.quantity(row.base, row.unit)} | {numbers.quantity(row.head, row.unit)}"
-        metrics = ", ".join([row.metric, *(each.metric for each in echoes)])
+        metrics = ", ".join([row.metric, *(each.metric for each in redundant)])
         sign = "▼" if row.change > 0 else "▲"
         verdict = row.verdict if row.judged else "not judged"
         lines.append(f"| {name} | {metrics} | {values} | {sign} {numbers.percent(row.change)} | {verdict} |")

@@ -23,7 +23,7 @@ from backend.services.reports import history
 from backend.services.reports.facets import FACETS, passes, variant_of
 from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
-from backend.services.triage.triage import Decision
+from backend.services.triage.triage import TriageDecision
 from backend.services.triage.views import MAX_LIMIT, Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import chosen_facets, facet_bar
@@ -324,7 +324,7 @@ def nothing(here: Here, project: str | None) -> Nothing:
 # --- what people do --------------------------------------------------------------------------------------------------
 
 
-def act(visit: Visit, chosen: list[int], csrf_token: str, said: Decision) -> list[int]:
+def act(visit: Visit, chosen: list[int], csrf_token: str, said: TriageDecision) -> list[int]:
     """Do what the form says to every regression chosen, in one transaction. Returns those to which it could be done:
     a bisection needs a range that workers of ours can measure, which a row of the list does not show."""
     action, owner = said.action, (said.owner or "").strip()
@@ -372,7 +372,7 @@ def triage_several(
     """The bar below the list: the same word for every row that is ticked."""
     if not id:
         raise BadRequest.field("id", None, "at least one regression; tick its box")
-    could = act(visit, id, csrf_token, Decision(action, reason=reason, owner=owner))
+    could = act(visit, id, csrf_token, TriageDecision(action, reason=reason, owner=owner))
     # Only ever back to our own list: the field could say anything.
     if back == "/" or back.startswith("/?"):
         return RedirectResponse(back, status_code=303)
@@ -394,7 +394,7 @@ def triage_one(
     assignee: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     meant = "assign" if action == "acknowledge" and assignee else action
-    act(visit, [regression_id], csrf_token, Decision(meant, reason=reason, note=note, owner=assignee))
+    act(visit, [regression_id], csrf_token, TriageDecision(meant, reason=reason, note=note, owner=assignee))
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from backend.contract import parse_run
 from backend.services.base.projects import save_project
 from backend.services.ingest.record import record_run
-from backend.services.triage.triage import Decision, triage
+from backend.services.triage.triage import TriageDecision, triage
 from backend.store.base.schema import ensure_partitions
 from tests.bench.dataset import settle
 
@@ -135,7 +135,7 @@ def deliver(engine: Engine, shape: Judged, say: Callable[[str], None] = print) -
     with engine.begin() as c:
         opened = c.scalars(text("SELECT id FROM regression WHERE state = 'confirmed' ORDER BY id")).all()
         for number in opened[::3]:
-            triage(c, number, Decision("acknowledge"), "p.sharma", now=last)
+            triage(c, number, TriageDecision("acknowledge"), "p.sharma", now=last)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
         settle(c)
 

@@ -113,7 +113,7 @@ def _versions(c: Connection) -> Iterator[Finding]:
         "worker versions",
         not others,
         f"differ from {version()}: {', '.join(others)}" if others else f"all live workers go with {version()}",
-        "bring them up to date: they finish the run in hand and end with status 78 until then",
+        "bring them up to date: they finish the current run and end with status 78 until then",
     )
 
 

@@ -20,8 +20,8 @@ from worker.execution.caches import Cache, key_of
 from worker.execution.checkout import CheckoutError, CheckoutInterrupted, Mirrors
 from worker.execution.results import (
     LOG_ARTIFACT,
-    Attempt,
     Clock,
+    ExecutedRun,
     Unusable,
     failed_run,
     finished_run,
@@ -305,7 +305,7 @@ class Execution:
         if body is None:
             raise RunFailed(f"the suite {self._without_result(outcome)}")
         try:
-            finished = finished_run(body, self._attempt(), outcome)
+            finished = finished_run(body, self._executed(), outcome)
         except Unusable as unusable:
             and_then = "" if outcome.succeeded else f"; it {how_it_ended(outcome, self.log.tail())}"
             raise RunFailed(f"the suite {unusable}{and_then}") from None
@@ -330,7 +330,7 @@ class Execution:
             raise RunInterrupted
         log.info("run %s failed: %s", self.leased.run_id, error)
         self.log.note(error)
-        body = failed_run(self._attempt(), error)
+        body = failed_run(self._executed(), error)
         return Product(body=body, artifacts=self._written_log())
 
     def _collected(self) -> Path:
@@ -350,8 +350,8 @@ class Execution:
             return ()
         return (path,) if path.stat().st_size else ()
 
-    def _attempt(self) -> Attempt:
-        return Attempt(
+    def _executed(self) -> ExecutedRun:
+        return ExecutedRun(
             leased=self.leased,
             worker=self.config.name,
             clock=self._clock(),

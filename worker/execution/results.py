@@ -73,7 +73,7 @@ def identity(leased: LeasedRun, worker: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ExecutedRun:
     """What the worker itself knows of a run that it executed: for whom, when, and what it saw meanwhile."""
 
     leased: LeasedRun
@@ -83,29 +83,29 @@ class Attempt:
     telemetry: Mapping[str, Any]
 
 
-def failed_run(attempt: Attempt, error: str) -> bytes:
+def failed_run(executed: ExecutedRun, error: str) -> bytes:
     """A run without results, and the reason."""
     document = {
-        **identity(attempt.leased, attempt.worker),
-        "started_at": attempt.clock.started_at,
-        "finished_at": attempt.clock.finished_at,
+        **identity(executed.leased, executed.worker),
+        "started_at": executed.clock.started_at,
+        "finished_at": executed.clock.finished_at,
         "status": RunStatus.FAILED.value,
         "error": clean(error)[:MAX_ERROR_CHARACTERS],
-        "log_tail": "\n".join(attempt.log_tail),
-        "telemetry": dict(attempt.telemetry),
+        "log_tail": "\n".join(executed.log_tail),
+        "telemetry": dict(executed.telemetry),
         "results": [],
     }
     return json.dumps(document).encode()
 
 
-def finished_run(body: bytes, attempt: Attempt, outcome: CommandOutcome) -> bytes:
+def finished_run(body: bytes, executed: ExecutedRun, outcome: CommandOutcome) -> bytes:
     """The run a command wrote, checked, and completed with what only the worker knows; raises Unusable."""
-    document = _completed(body, attempt)
+    document = _completed(body, executed)
     try:
         run = parse_run(document)
     except Invalid as invalid:
         raise Unusable(_not_the_contract(invalid)) from None
-    _refuse_foreign(run, attempt.leased, attempt.worker)
+    _refuse_foreign(run, executed.leased, executed.worker)
     if outcome.ending in (Ending.TIMED_OUT, Ending.OVER_LIMIT) or (
         not outcome.succeeded and run.status is RunStatus.OK
     ):
@@ -113,13 +113,13 @@ def finished_run(body: bytes, attempt: Attempt, outcome: CommandOutcome) -> byte
         measured = any(result.status is ResultStatus.OK for result in run.results)
         document["status"] = (RunStatus.INCOMPLETE if measured else RunStatus.FAILED).value
         wrote = f"{len(run.results)} result{'' if len(run.results) == 1 else 's'}"
-        document["error"] = clean(f"the suite wrote {wrote} and {how_it_ended(outcome, attempt.log_tail)}")
+        document["error"] = clean(f"the suite wrote {wrote} and {how_it_ended(outcome, executed.log_tail)}")
     if document["status"] != RunStatus.OK and not run.log_tail:
-        document["log_tail"] = "\n".join(attempt.log_tail)
+        document["log_tail"] = "\n".join(executed.log_tail)
     return json.dumps(document).encode()
 
 
-def _completed(body: bytes, attempt: Attempt) -> dict[str, Any]:
+def _completed(body: bytes, executed: ExecutedRun) -> dict[str, Any]:
     """The document with what it left unsaid. What it does say is never changed, so that a wrong commit shows."""
     try:
         check_weight(body)
@@ -136,15 +136,15 @@ def _completed(body: bytes, attempt: Attempt) -> dict[str, Any]:
             raise Unusable(_not_the_contract(invalid)) from None
         raise Unusable("wrote a result that is not tidemark.run/1: it is not a JSON object")
     # The contract names the schema first: without it, anything could be in the file.
-    unsaid = {name: value for name, value in identity(attempt.leased, attempt.worker).items() if name != "schema"}
-    unsaid |= {"started_at": attempt.clock.started_at, "finished_at": attempt.clock.finished_at}
+    unsaid = {name: value for name, value in identity(executed.leased, executed.worker).items() if name != "schema"}
+    unsaid |= {"started_at": executed.clock.started_at, "finished_at": executed.clock.finished_at}
     if "started_at" in document or "finished_at" in document:
         # One clock for both ends.
         unsaid.pop("started_at"), unsaid.pop("finished_at")
     document = unsaid | document
     said = document.get("telemetry", {})
     if isinstance(said, dict):
-        document["telemetry"] = dict(attempt.telemetry) | said
+        document["telemetry"] = dict(executed.telemetry) | said
     return document
 
 

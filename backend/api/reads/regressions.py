@@ -96,10 +96,10 @@ def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) ->
     "/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "As it is afterwards")
 )
 def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """Acknowledge, for oneself or for somebody else, release, accept as expected, call invalid, reopen, note, undo.
+    """Acknowledge, for oneself or for another person, release, accept as expected, call invalid, reopen, note, undo.
     Each is an event; none is edited."""
     owner = None if body.assignee is None else name_of_assignee(c, body.assignee)
-    decision = triage.Decision(body.action, reason=body.reason, note=body.note, owner=owner)
+    decision = triage.TriageDecision(body.action, reason=body.reason, note=body.note, owner=owner)
     return Json(triage.act(c, caller, regression_id, decision, now=now))
 
 

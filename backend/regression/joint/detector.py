@@ -50,7 +50,7 @@ FIRST_ROWS = 20
 
 
 class JointDetector:
-    """Judges all series of a project side by side.
+    """Judges all series of a project jointly.
 
     Feed it runs, changes that a person accepted, and results of sessions; each call returns the incidents that it
     opened, changed or closed, and the session that is wanted next, if any.

@@ -1,4 +1,4 @@
-"""The runs around one onset, all series side by side: one worker or all, how many series, a healthy machine or not.
+"""The runs around one onset, all series jointly: one worker or all, how many series, a healthy machine or not.
 
 The same levels, residuals and signals as the joint detector has, for a caller that asks about one onset only.
 """

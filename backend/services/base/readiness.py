@@ -41,7 +41,7 @@ def _pauses(engine: Engine) -> tuple[str, ...]:
         return ()
     where = "1 project" if projects == 1 else f"{projects} projects"
     return (
-        f"in {where} series cannot be judged side by side for a while, which is tried again by itself: "
+        f"in {where} series cannot be judged jointly for a while, which is tried again by itself: "
         "tidemark_paused_joint_detectors of /metrics says where, the page of their suites why",
     )
 

@@ -30,7 +30,7 @@ def sentence_of(pause: Pause, now: datetime) -> str:
     what = f"The series of suite {pause.suite}" if pause.suite else "The series of this project"
     again = f"at {pause.until:%H:%M} UTC" if pause.until > now else "at the next look, in seconds"
     return (
-        f"{what} have not been judged side by side since {pause.since:%Y-%m-%d %H:%M} UTC ({pause.why}). It is tried "
+        f"{what} have not been judged jointly since {pause.since:%Y-%m-%d %H:%M} UTC ({pause.why}). It is tried "
         f"again by itself {again}. {EACH_BY_ITSELF} {WHO_HELPS}"
     )
 

@@ -162,7 +162,7 @@ def _of_another_token(hello: WorkerHello) -> Conflict:
 def _said(
     hello: WorkerHello, now: datetime, project_id: int | None, token_id: int | None, *, starting: bool = False
 ) -> wire.Statement:
-    seen = worker_store.WorkerRow(
+    seen = worker_store.DescribedWorker(
         name=hello.worker,
         testbed=hello.testbed,
         project_id=project_id if hello.listens_where_told else None,

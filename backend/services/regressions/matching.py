@@ -140,7 +140,7 @@ class Matching:
             self.merged |= {donor: home for donor in donors - {home}}
 
     def _joins_what_ended(self, incident: ReportedIncident, points: Sequence[KnownPoint]) -> bool:
-        """Where all series side by side have seen a change end, a series that shows it late is part of what is over; a
+        """Where the joint detector has seen a change end, a series that shows it late is part of what is over; a
         series that shows it for longer after the end than before it opens it again."""
         number, end = incident.regression_id or 0, incident.closed_position
         row = store.lock_rows(self._c, [number]).get(number)

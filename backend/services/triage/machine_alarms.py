@@ -15,7 +15,7 @@ from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.machines import REBASED_AFTER
 from backend.regression.regression_events import BY_ITSELF, AlarmEnded
 from backend.services.regressions.apply import apply_event
-from backend.services.triage.triage import Decision, lock_series, triage
+from backend.services.triage.triage import TriageDecision, lock_series, triage
 from backend.store.regressions import regressions as store
 
 BEGINS = "A new baseline begins here: {}"
@@ -37,7 +37,7 @@ def settle(c: Connection, alarm_id: int, now: datetime) -> bool:
         return False
     reason = _reason_for_new_baseline(alarm)
     if reason is not None:
-        triage(c, alarm_id, Decision("expected", reason=reason), BY_ITSELF, now=now)
+        triage(c, alarm_id, TriageDecision("expected", reason=reason), BY_ITSELF, now=now)
     elif _is_over(alarm):
         apply_event(c, alarm_id, AlarmEnded(note=OVER.format(ONE_ALARM)), now)
     return reason is not None or _is_over(alarm)

@@ -33,7 +33,7 @@ MAX_TEXT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TriageDecision:
     """What a person decides about a regression, in their words. `owner`: for whom it is acknowledged, where that is not
     the person."""
 
@@ -43,7 +43,9 @@ class Decision:
     owner: str | None = None
 
 
-def act(c: Connection, by: Principal, regression_id: int, decision: Decision, *, now: datetime) -> RegressionDetail:
+def act(
+    c: Connection, by: Principal, regression_id: int, decision: TriageDecision, *, now: datetime
+) -> RegressionDetail:
     """Do what who asks says, if they may, and note it in the audit trail."""
     require_of(c, by, Scope.WRITE, "regression", str(regression_id))
     found = triage(c, regression_id, decision, by.name, now=now)
@@ -53,7 +55,9 @@ def act(c: Connection, by: Principal, regression_id: int, decision: Decision, *,
     return found
 
 
-def triage(c: Connection, regression_id: int, decision: Decision, actor: str, *, now: datetime) -> RegressionDetail:
+def triage(
+    c: Connection, regression_id: int, decision: TriageDecision, actor: str, *, now: datetime
+) -> RegressionDetail:
     """Do what a person decided, as a further event of the regression."""
     before, owner = _locked(c, regression_id), decision.owner
     wanted, reason, note = _checked(decision)
@@ -97,7 +101,7 @@ def _locked(c: Connection, regression_id: int) -> TrackedRegression:
     return row
 
 
-def _checked(decision: Decision) -> tuple[Action, str | None, str | None]:
+def _checked(decision: TriageDecision) -> tuple[Action, str | None, str | None]:
     """Its action, reason and note, each as it may be."""
     if decision.action not in set(Action):
         raise BadRequest.field("action", decision.action, [known.value for known in Action])

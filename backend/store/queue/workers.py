@@ -13,7 +13,7 @@ from backend.store.tables.core import worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
+class DescribedWorker:
     """A worker as it describes itself. `token_id`: whose name it has; None may speak for any."""
 
     name: str
@@ -54,7 +54,7 @@ RETURNING w.id, w.wanted_state
 """
 
 
-def worker_statement(seen: WorkerRow, *, starting: bool, now: datetime) -> wire.Statement:
+def worker_statement(seen: DescribedWorker, *, starting: bool, now: datetime) -> wire.Statement:
     """Stores or refreshes a worker (and its testbed, on first sight); answers with a `SeenWorker`, or with none: its
     name belongs to another token that is still good."""
     values = {

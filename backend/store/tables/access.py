@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
 
-# Somebody who signed in, or was named as a member.
+# A person who signed in, or was named as a member.
 account = Table(
     "account",
     metadata,

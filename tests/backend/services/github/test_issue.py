@@ -57,7 +57,7 @@ def deliver(house: House, first: int, last: int, *, fixed: bool = False) -> None
 def act(house: House, action: str, **words: str) -> None:
     with house.engine.begin() as c:
         number = c.scalar(text("SELECT id FROM regression"))
-        triage.triage(c, number, triage.Decision(action, **words), "ada", now=NOW + timedelta(hours=next(HOURS)))
+        triage.triage(c, number, triage.TriageDecision(action, **words), "ada", now=NOW + timedelta(hours=next(HOURS)))
 
 
 def test_a_confirmed_regression_opens_one_issue_that_follows_it_and_is_closed_by_its_fix(

@@ -525,5 +525,7 @@ def test_a_round_that_was_at_hand_for_nobody_when_its_session_ended_is_stopped_l
 def test_a_person_who_settles_the_suspect_takes_the_session_back(watched: Any) -> None:
     asked_run(watched, 24, 120.0)
     number = watched.value("SELECT id FROM regression")
-    triage.triage(watched.connection, number, triage.Decision("expected", reason="worth it"), "ada", now=watched.now)
+    triage.triage(
+        watched.connection, number, triage.TriageDecision("expected", reason="worth it"), "ada", now=watched.now
+    )
     assert sessions(watched) == [("cancelled", None)] and not waiting(watched)

@@ -12,7 +12,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.base.reads import Reads
 from backend.services.joint.detector import BROKEN_PAUSE, IDLE, LATEST, PAUSE, JointDetectors
 from backend.services.joint.status import joint_status
-from backend.services.triage.triage import Decision, triage
+from backend.services.triage.triage import TriageDecision, triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.reports.figures import load_figures
 
@@ -95,7 +95,7 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     loom.connection.exec_driver_sql("UPDATE run SET document = 'nonsense' WHERE suite = 'moe'")
     assert _read(loom, detectors, 2) == []
     (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
-    assert said.startswith("The series of suite moe have not been judged side by side since 2026-11-20 12:00 UTC (")
+    assert said.startswith("The series of suite moe have not been judged jointly since 2026-11-20 12:00 UTC (")
     assert "It is tried again by itself at 13:00 UTC." in said
     assert load_figures(loom.connection, live_within_s=45).paused_by_project == {"northsea/loom": 1}
     _run(loom, 2)
@@ -124,13 +124,17 @@ def test_a_decision_that_is_taken_back_is_forgotten(loom: Any, action: str) -> N
         _read(loom, detectors, position)
     (found,) = list_regressions(loom.connection, RegressionFilter()).items
     triage(
-        loom.connection, found.id, Decision("expected", reason="Worth it."), "ada", now=loom.now + timedelta(seconds=90)
+        loom.connection,
+        found.id,
+        TriageDecision("expected", reason="Worth it."),
+        "ada",
+        now=loom.now + timedelta(seconds=90),
     )
     _run(loom, FIRST_ROWS + 14, 1.25)
     _read(loom, detectors, 100)
     (detector,) = detectors.suites(_project(loom))
     assert len(detector.accepted) == 1
-    triage(loom.connection, found.id, Decision(action), "ada", now=loom.now + timedelta(seconds=110))
+    triage(loom.connection, found.id, TriageDecision(action), "ada", now=loom.now + timedelta(seconds=110))
     _read(loom, detectors, 120)
     (detector,) = detectors.suites(_project(loom))
     assert detector.accepted == set()

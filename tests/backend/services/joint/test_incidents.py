@@ -17,7 +17,7 @@ from backend.services.joint.incidents import SuiteIncidents, report
 from backend.services.joint.reading import Columns
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.triage.detail import get_regression
-from backend.services.triage.triage import Decision, lock_series, triage
+from backend.services.triage.triage import TriageDecision, lock_series, triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 from backend.store.joint import incidents as incident_store
 from backend.store.regressions import regressions as regression_store
@@ -111,8 +111,8 @@ def test_what_was_taken_back_stays_taken_back_when_a_person_lets_go(loom: Any) -
     _both(loom, STEP + 5)
     (number,) = report(loom.connection, _project(loom), _upgrade(loom, "cpu", "gpu"), loom.now)
     assert loom.rows("SELECT id, state, cause FROM regression") == [(number, "suspect", "environment")]
-    triage(loom.connection, number, Decision("acknowledge"), "ada", now=loom.now)
-    released = triage(loom.connection, number, Decision("release"), "ada", now=loom.now).regression
+    triage(loom.connection, number, TriageDecision("acknowledge"), "ada", now=loom.now)
+    released = triage(loom.connection, number, TriageDecision("release"), "ada", now=loom.now).regression
     assert (released.state, released.held_back) == ("suspect", True)
 
 
@@ -138,7 +138,7 @@ def test_two_regressions_that_turn_out_to_be_one_keep_who_looks_after_it(loom: A
         _run(loom, "cpu", position, 125.0 if position >= STEP else 100.0)
         _run(loom, "gpu", position, 125.0 if position >= STEP + 8 else 100.0)
     (first, second) = [number for (number,) in loom.rows("SELECT id FROM regression ORDER BY id")]
-    triage(loom.connection, second, Decision("acknowledge"), "ada", now=loom.now)
+    triage(loom.connection, second, TriageDecision("acknowledge"), "ada", now=loom.now)
     (news,) = _upgrade(loom, "cpu", "gpu")
     (said,) = news.incidents
     code = replace(said, kind=IncidentKind.REGRESSION, cause=CauseName.CODE, range_end=STEP + 8)
@@ -249,7 +249,9 @@ def test_several_regressions_triaged_together_wait_for_all_their_series_first(
 
     def acknowledge_all() -> list[str]:
         lock_series(loom.connection, numbers)
-        said = [triage(loom.connection, number, Decision("acknowledge"), "ada", now=loom.now) for number in numbers]
+        said = [
+            triage(loom.connection, number, TriageDecision("acknowledge"), "ada", now=loom.now) for number in numbers
+        ]
         return [detail.regression.state for detail in said]
 
     assert _while_a_result_of_gpu_is_judged(committing_engine, acknowledge_all) == ["acknowledged"] * 2

@@ -25,7 +25,7 @@ def slower(loom):
 
 @pytest.fixture
 def told(loom):
-    """Regressions of every kind that a list has: with an echo in another gate and in a metric that is only watched,
+    """Regressions of every kind that a list has: with a redundant gate and a redundant metric that is only watched,
     fixed, accepted, called not real, and open."""
     levels = [10.0] * 20 + [10.8] * 10 + [10.0] * 12 + [11.2] * 8 + [12.6] * 8 + [14.0] * 8
     for position, level in enumerate(levels):
@@ -35,7 +35,7 @@ def told(loom):
         for onset, word in ((42, "expected"), (50, "invalid")):
             if position == onset + 6:
                 number = loom.value("SELECT id FROM regression WHERE first_bad_position = :at", at=onset)
-                triage.act(loom.connection, ADMIN, number, triage.Decision(word, reason="known"), now=loom.now)
+                triage.act(loom.connection, ADMIN, number, triage.TriageDecision(word, reason="known"), now=loom.now)
     return loom
 
 
@@ -50,7 +50,7 @@ def told_of_the_list(loom, series=None):
 
 
 @pytest.mark.parametrize("gate", [GATE, GATE + 1e-6])
-def test_at_the_present_gate_it_counts_exactly_what_the_list_holds_closed_ones_and_echoes_included(told, gate):
+def test_at_the_present_gate_it_counts_exactly_what_the_list_holds_closed_and_redundant_ones_included(told, gate):
     """A hair beside the present gate, every series is judged by both policies, and no case comes or goes."""
     held = told_of_the_list(told)
     assert sorted(state for _, state in held) == ["confirmed", "expected", "fixed", "invalid"]

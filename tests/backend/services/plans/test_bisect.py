@@ -145,7 +145,11 @@ def test_a_bisection_whose_regression_is_settled_takes_its_run_back(slowed: Any,
     view = begin(slowed, service_config)
     assert len(waiting(slowed)) == 1
     triage.triage(
-        slowed.connection, view.regression_id, triage.Decision("expected", reason="worth it"), "ada", now=slowed.now
+        slowed.connection,
+        view.regression_id,
+        triage.TriageDecision("expected", reason="worth it"),
+        "ada",
+        now=slowed.now,
     )
     bisect.advance_all(slowed.connection, service_config, slowed.now)
     ended = bisection_views.bisection_view(slowed.connection, view.id)

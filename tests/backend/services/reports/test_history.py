@@ -10,6 +10,7 @@ import pytest
 
 from backend.regression.series.profile import profile
 from backend.services.base.errors import BadRequest, NotFound
+from backend.services.base.scope import TimeRange, time_range
 from backend.services.board.jsonable import dump
 from backend.services.judging.state_cache import states_of
 from backend.services.policy.resolve import policy_book
@@ -65,9 +66,9 @@ def test_a_range_and_a_number_of_points_limit_what_comes(history: Any, points: S
     assert load_points(history.connection, series, last=4).position.tolist() == BENCHMARKED[-4:]  # type: ignore[union-attr]
     commit_10 = points.committed_at[BENCHMARKED.index(10)].item()  # type: ignore[union-attr]
     since = commit_10.replace(tzinfo=history.scalar("SELECT now()").tzinfo)
-    assert load_points(history.connection, series, since=since).position[0] == 10
-    assert load_points(history.connection, series, until=since).position[-1] == 10
-    assert len(load_points(history.connection, series, since=since + timedelta(days=30))) == 0
+    assert load_points(history.connection, series, within=TimeRange(since, None)).position[0] == 10
+    assert load_points(history.connection, series, within=TimeRange(None, since)).position[-1] == 10
+    assert len(load_points(history.connection, series, within=TimeRange(since + timedelta(days=30), None))) == 0
 
 
 def test_coarser_granularities_come_from_the_roll_ups(history: Any) -> None:
@@ -211,4 +212,4 @@ def test_what_is_not_there_is_refused_by_name(history: Any) -> None:
         list_series(c, replace(QUERY, role="red"))
     with pytest.raises(BadRequest, match="before until"):
         now = history.scalar("SELECT now()")
-        load_points(c, series, since=now, until=now - timedelta(days=1))
+        load_points(c, series, within=time_range(None, now, now - timedelta(days=1), now=now))

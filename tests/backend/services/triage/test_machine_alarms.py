@@ -6,7 +6,7 @@ import pytest
 
 from backend.services.triage import machine_alarms
 from backend.services.triage.detail import get_regression
-from backend.services.triage.triage import Decision, triage
+from backend.services.triage.triage import TriageDecision, triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 
 LEVELS = [5, 50, 9, 20, 30, 40]
@@ -126,7 +126,7 @@ def test_after_an_upgrade_a_new_baseline_begins_and_says_why(upgraded: Any) -> N
 
 def test_a_baseline_that_began_by_itself_can_be_undone(upgraded: Any) -> None:
     (alarm,) = _settle(upgraded)
-    undone = triage(upgraded.connection, alarm, Decision("undo"), "ada", now=upgraded.now)
+    undone = triage(upgraded.connection, alarm, TriageDecision("undo"), "ada", now=upgraded.now)
     assert undone.regression.state == "suspect"
     assert _settle(upgraded) == [], "and it is not begun again behind that person's back"
 
@@ -142,6 +142,6 @@ def test_a_machine_slow_for_eight_runs_is_judged_from_its_new_level(loom: Any, r
 
 def test_an_alarm_that_somebody_settled_meanwhile_is_left_alone(upgraded: Any) -> None:
     (alarm,) = machine_alarms.due(upgraded.connection)
-    triage(upgraded.connection, alarm, Decision("invalid", reason="A loose cable."), "ada", now=upgraded.now)
+    triage(upgraded.connection, alarm, TriageDecision("invalid", reason="A loose cable."), "ada", now=upgraded.now)
     assert machine_alarms.settle(upgraded.connection, alarm, upgraded.now) is False
     assert get_regression(upgraded.connection, alarm).regression.state == "invalid"

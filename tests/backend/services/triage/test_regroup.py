@@ -8,7 +8,7 @@ from sqlalchemy import text
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.triage import regroup
 from backend.services.triage.detail import get_regression
-from backend.services.triage.triage import Decision, triage
+from backend.services.triage.triage import TriageDecision, triage
 from backend.services.triage.views import RegressionFilter, list_regressions
 
 METRICS = ("step_ms", "latency_ms")
@@ -84,25 +84,25 @@ def test_commits_that_a_suite_was_not_measured_at_stay_suspects_where_nothing_ex
 
 
 def test_merged_cases_are_one_with_both_onsets_shown_and_undo_parts_them(two: Any) -> None:
-    triage(two.connection, two.second, Decision("acknowledge"), "ada", now=two.now)
+    triage(two.connection, two.second, TriageDecision("acknowledge"), "ada", now=two.now)
     before = cases(two)
     regroup.merge(two.connection, two.second, two.first, "ada", two.now)
     assert cases(two) == [(two.first, 12, "confirmed"), (two.second, 14, "withdrawn")]
     assert affected(two, two.first) == {"step_ms": 12, "latency_ms": 14} and affected(two, two.second) == {}
     assert "undo" in get_regression(two.connection, two.first).actions
-    triage(two.connection, two.first, Decision("undo"), "ada", now=two.now)
+    triage(two.connection, two.first, TriageDecision("undo"), "ada", now=two.now)
     assert cases(two) == before and affected(two, two.second) == {"latency_ms": 14}
     assert get_regression(two.connection, two.second).regression.owner == "ada"
 
 
 def test_a_split_case_is_confirmed_as_it_was_and_owned_by_nobody_and_undo_joins_them(two: Any) -> None:
     regroup.merge(two.connection, two.second, two.first, "ada", two.now)
-    triage(two.connection, two.first, Decision("acknowledge"), "ada", now=two.now)
+    triage(two.connection, two.first, TriageDecision("acknowledge"), "ada", now=two.now)
     child = regroup.split(two.connection, two.first, 14, "eve", two.now)
     assert cases(two)[-1] == (child, 14, "confirmed") and affected(two, child) == {"latency_ms": 14}
     assert get_regression(two.connection, child).regression.owner is None
     assert [event.kind for event in get_regression(two.connection, child).events] == ["split", "confirmed"]
-    triage(two.connection, two.first, Decision("undo"), "eve", now=two.now)
+    triage(two.connection, two.first, TriageDecision("undo"), "eve", now=two.now)
     assert cases(two)[-1] == (child, 14, "withdrawn")
     assert affected(two, two.first) == {"step_ms": 12, "latency_ms": 14}
     assert get_regression(two.connection, two.first).regression.owner == "ada"
@@ -131,7 +131,7 @@ def test_what_cannot_be_split_or_merged_is_refused_with_the_reason(two: Any) -> 
         regroup.split(c, two.first, 13, "ada", two.now)
     with pytest.raises(BadRequest, match="another regression"):
         regroup.merge(c, two.first, two.first, "ada", two.now)
-    triage(c, two.second, Decision("expected", reason="meant"), "ada", now=two.now)
+    triage(c, two.second, TriageDecision("expected", reason="meant"), "ada", now=two.now)
     with pytest.raises(Conflict, match="is expected"):
         regroup.merge(c, two.second, two.first, "ada", two.now)
 
@@ -140,6 +140,6 @@ def test_a_merge_is_not_undone_once_the_other_has_gone_its_own_way(two: Any) -> 
     c = two.connection
     regroup.merge(c, two.second, two.first, "ada", two.now)
     child = regroup.split(c, two.first, 14, "ada", two.now)
-    triage(c, child, Decision("invalid", reason="not real"), "ada", now=two.now)
+    triage(c, child, TriageDecision("invalid", reason="not real"), "ada", now=two.now)
     with pytest.raises(Conflict, match="cannot be undone"):
-        triage(c, two.first, Decision("undo"), "ada", now=two.now)
+        triage(c, two.first, TriageDecision("undo"), "ada", now=two.now)

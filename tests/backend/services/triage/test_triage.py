@@ -13,7 +13,7 @@ from backend.services.judging.policy_change import policy_of
 from backend.services.judging.rejudging import rejudge_next_late
 from backend.services.reports.history import load_series
 from backend.services.triage.detail import get_regression
-from backend.services.triage.triage import Decision, triage
+from backend.services.triage.triage import TriageDecision, triage
 from backend.services.triage.views import Regression, RegressionFilter, list_regressions
 
 PROJECT = "northsea/loom"
@@ -182,7 +182,7 @@ def test_an_unknown_regression_is_not_found(loom: Any) -> None:
     with pytest.raises(NotFound, match="unknown regression 7"):
         get_regression(loom.connection, 7)
     with pytest.raises(NotFound):
-        triage(loom.connection, 7, Decision("note", note="?"), "ada", now=loom.now)
+        triage(loom.connection, 7, TriageDecision("note", note="?"), "ada", now=loom.now)
 
 
 # --- triage ----------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def slower(loom: Any) -> Any:
 
 
 def say(loom: Any, action: str, **words: Any) -> Regression:
-    return triage(loom.connection, loom.id, Decision(action, **words), "ada", now=loom.now).regression
+    return triage(loom.connection, loom.id, TriageDecision(action, **words), "ada", now=loom.now).regression
 
 
 def test_acknowledging_takes_it_and_releasing_gives_it_back(slower: Any) -> None:

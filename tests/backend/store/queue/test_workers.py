@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from backend.store.queue.workers import SeenWorker, WorkerRow, register_worker, set_wanted_state, worker_statement
+from backend.store.queue.workers import DescribedWorker, SeenWorker, register_worker, set_wanted_state, worker_statement
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-WORKER = WorkerRow(
+WORKER = DescribedWorker(
     name="w1", testbed="cpu", project_id=None, token_id=None, version="1", capabilities={"cores": 2}, protection="user"
 )
 

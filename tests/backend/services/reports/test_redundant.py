@@ -3,7 +3,7 @@
 import pytest
 
 from backend.services.reports.comparison import ComparisonRow
-from backend.services.reports.echoes import with_echoes
+from backend.services.reports.redundant import with_redundant
 
 
 def row(
@@ -23,7 +23,7 @@ def row(
 
 
 def told(*rows: ComparisonRow) -> list[tuple[str, list[str]]]:
-    return [(lead.metric, [each.metric for each in echoes]) for lead, echoes in with_echoes(rows)]
+    return [(lead.metric, [each.metric for each in redundant]) for lead, redundant in with_redundant(rows)]
 
 
 def test_throughput_and_utilisation_of_a_slower_step_are_folded_into_it() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from backend.services.reports.columns import Column, columns_of
 from backend.store.board.board import BoardSeriesRow
-from frontend.board.heads import ColumnHeads, heads_of
+from frontend.board.headers import ColumnHeaders, headers_of
 from frontend.board.layout import CellMode, ColumnGroup, Layout, Lens
 
 
@@ -19,14 +19,14 @@ def columns(*named: tuple[str, str]) -> tuple[Column, ...]:
     return columns_of(series, (), (), among=series)
 
 
-def heads(found: Sequence[Column], *, more: int = 20) -> ColumnHeads:
-    """The heads of one suite on a board of many columns."""
+def headers(found: Sequence[Column], *, more: int = 20) -> ColumnHeaders:
+    """The headers of one suite on a board of many columns."""
     groups = (ColumnGroup(found[0].suite, tuple(range(len(found)))), ColumnGroup("other", (), folded=False))
     layout = Layout(Lens.ALL, CellMode.VERDICT, groups[:1], frozenset(), False, {}, {})
     filler = tuple(ColumnGroup(f"z{n}", (len(found),), folded=True) for n in range(more))
     padding = Column(key="z", suite="z", benchmark="z.z", variant={}, label="z", preset="", series=())
     whole = Layout(layout.lens, layout.mode, (*groups[:1], *filler), frozenset(), False, {}, {})
-    return heads_of([*found, padding], whole, {})
+    return headers_of([*found, padding], whole, {})
 
 
 SWEEP = columns(*(
@@ -40,7 +40,7 @@ def test_a_key_that_all_siblings_share_is_not_said() -> None:
 
 
 def test_the_key_with_the_fewest_values_stands_above_the_others() -> None:
-    made = heads(SWEEP)
+    made = headers(SWEEP)
     assert [[span.name for span in level if span.told] for level in made.levels] == [
         ["bf16", "fp8"],
         ["seq=1024", "seq=4096", "seq=1024", "seq=4096"],
@@ -49,7 +49,7 @@ def test_the_key_with_the_fewest_values_stands_above_the_others() -> None:
 
 
 def test_levels_and_upright_name_together_are_the_whole_name() -> None:
-    made = heads(SWEEP)
+    made = headers(SWEEP)
     for index, each in enumerate(SWEEP):
         above = [span.name for level in made.levels for span in level if index in span.columns]
         assert " ".join([*above, made.names[index]]) == each.label
@@ -59,24 +59,24 @@ def test_a_value_without_room_above_its_columns_stays_in_their_own_names() -> No
     found = columns(
         ("moe.layer", '{"impl": "grouped_mm", "load": "even"}'), ("moe.layer", '{"impl": "loop", "load": "zipf"}')
     )
-    made = heads(found)
+    made = headers(found)
     assert made.levels == ()
     assert [made.names[0], made.names[1]] == ["grouped_mm even", "loop zipf"]
 
 
 def test_a_benchmark_without_room_goes_into_the_names_of_its_columns() -> None:
     found = columns(("coll.reduce_scatter", '{"mb": 1}'), ("coll.a2a", '{"mb": 1}'), ("coll.a2a", '{"mb": 64}'))
-    made = heads(found)
+    made = headers(found)
     assert [span.told for span in made.benchmarks["coll"]] == [True, False]
     assert made.names[2] == "reduce_scatter"
 
 
 def test_a_long_name_has_two_lines_and_not_one_of_any_length() -> None:
-    short = heads(columns(("a.b", '{"x": "one"}'), ("a.b", '{"x": "two"}'))).height
-    long = heads(columns(("a.b", f'{{"x": "{"one" * 12}"}}'), ("a.b", '{"x": "two"}'))).height
+    short = headers(columns(("a.b", '{"x": "one"}'), ("a.b", '{"x": "two"}'))).height
+    long = headers(columns(("a.b", f'{{"x": "{"one" * 12}"}}'), ("a.b", '{"x": "two"}'))).height
     assert short < long < 36 * 6.8
 
 
 def test_a_suite_that_measured_nothing_yet_has_a_column_with_a_name() -> None:
-    made = heads([Column(key="coll///", suite="coll", benchmark="", variant={}, label="coll", preset="", series=())])
+    made = headers([Column(key="coll///", suite="coll", benchmark="", variant={}, label="coll", preset="", series=())])
     assert made.names[0].endswith("not measured yet")

@@ -1,4 +1,4 @@
-"""The heads of the board's columns: suite, benchmark, and below them what tells a variant from its siblings.
+"""The headers of the board's columns: suite, benchmark, and below them what tells a variant from its siblings.
 
 What a variant is called is never cut. A name stands level where the columns it spans leave room for it, and goes into
 the upright line of each of its columns where they do not.
@@ -20,7 +20,7 @@ ONE_LINE, LEAST_LETTERS = 20, 6  # an upright name of more letters than a line h
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSpan:
+class HeaderSpan:
     """A name over neighbouring columns."""
 
     columns: tuple[int, ...]
@@ -29,26 +29,26 @@ class HeadSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnHeads:
-    """The heads of a layout: benchmarks by group, the spans of each level, and the upright name of each column."""
+class ColumnHeaders:
+    """The headers of a layout: benchmarks by group, the spans of each level, and the upright name of each column."""
 
-    benchmarks: Mapping[str, tuple[HeadSpan, ...]]
-    levels: tuple[tuple[HeadSpan, ...], ...]
+    benchmarks: Mapping[str, tuple[HeaderSpan, ...]]
+    levels: tuple[tuple[HeaderSpan, ...], ...]
     names: Mapping[int, str]
     height: int
     """Of the upright names, in pixels."""
 
 
-def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, str]) -> ColumnHeads:
+def headers_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, str]) -> ColumnHeaders:
     """How the shown columns are named. `metrics`: what a column measures, where that is known."""
     cell = LEAST_CELL_PX[layout.size]
-    level, benchmarks, names = layout.size != "few", dict[str, tuple[HeadSpan, ...]](), dict[int, str]()
-    levels: list[list[HeadSpan]] = [[] for _ in range(MOST_LEVELS)]
+    level, benchmarks, names = layout.size != "few", dict[str, tuple[HeaderSpan, ...]](), dict[int, str]()
+    levels: list[list[HeaderSpan]] = [[] for _ in range(MOST_LEVELS)]
     for group in layout.groups:
         if group.folded:
             names[group.columns[0]] = f"{group.name} · {len(group.columns)}"
             for row in levels:
-                row.append(HeadSpan((group.columns[0],), "", told=False))
+                row.append(HeaderSpan((group.columns[0],), "", told=False))
             continue
         suite_fits = _fits(group.name, len(group.columns), cell, SUITE_PX)
         found = [_named(span, group, cell) for span in _by_benchmark(columns, group.columns)]
@@ -56,45 +56,45 @@ def heads_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, st
         for span in found:
             lifted = _lifted(columns, span.columns, cell) if level else []
             for number, row in enumerate(levels):
-                row.extend(lifted[number] if number < len(lifted) else [HeadSpan(span.columns, "", told=False)])
+                row.extend(lifted[number] if number < len(lifted) else [HeaderSpan(span.columns, "", told=False)])
             for index in span.columns:
                 rest = " ".join(part for part in columns[index].parts[len(lifted) :] if part)
                 above = [group.name if not suite_fits else "", span.name if not span.told else ""]
                 own = rest or _measures(columns[index], metrics.get(index)) or span.name or NOT_YET
                 names[index] = " ".join(dict.fromkeys(part for part in (*above, own) if part))
     used = [tuple(spans) for spans in levels if any(span.told for span in spans)]
-    return ColumnHeads(benchmarks, tuple(used), names, _height(names.values()))
+    return ColumnHeaders(benchmarks, tuple(used), names, _height(names.values()))
 
 
-def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[HeadSpan]:
-    found: list[HeadSpan] = []
+def _by_benchmark(columns: Sequence[Column], indices: Sequence[int]) -> list[HeaderSpan]:
+    found: list[HeaderSpan] = []
     for index in indices:
         name = columns[index].benchmark
         if found and found[-1].name == name:
-            found[-1] = HeadSpan((*found[-1].columns, index), name)
+            found[-1] = HeaderSpan((*found[-1].columns, index), name)
         else:
-            found.append(HeadSpan((index,), name))
+            found.append(HeaderSpan((index,), name))
     return found
 
 
-def _named(span: HeadSpan, group: ColumnGroup, cell: int) -> HeadSpan:
+def _named(span: HeaderSpan, group: ColumnGroup, cell: int) -> HeaderSpan:
     short = span.name.removeprefix(f"{group.suite}.")
-    return HeadSpan(span.columns, short, told=_fits(short, len(span.columns), cell, LEVEL_PX))
+    return HeaderSpan(span.columns, short, told=_fits(short, len(span.columns), cell, LEVEL_PX))
 
 
-def _lifted(columns: Sequence[Column], indices: Sequence[int], cell: int) -> list[list[HeadSpan]]:
+def _lifted(columns: Sequence[Column], indices: Sequence[int], cell: int) -> list[list[HeaderSpan]]:
     """The first keys of neighbouring variants as levels, as long as every value has room and a key is left below."""
     parts = [columns[index].parts for index in indices]
-    found: list[list[HeadSpan]] = []
+    found: list[list[HeaderSpan]] = []
     while len(found) < min(MOST_LEVELS, max(map(len, parts)) - 1):
         depth = len(found) + 1
-        spans: list[HeadSpan] = []
+        spans: list[HeaderSpan] = []
         before: tuple[str, ...] | None = None
         for index, mine in zip(indices, parts, strict=True):
             if mine[:depth] == before:
-                spans[-1] = HeadSpan((*spans[-1].columns, index), spans[-1].name)
+                spans[-1] = HeaderSpan((*spans[-1].columns, index), spans[-1].name)
             else:
-                spans.append(HeadSpan((index,), mine[depth - 1]))
+                spans.append(HeaderSpan((index,), mine[depth - 1]))
             before = mine[:depth]
         if not all(_fits(span.name, len(span.columns), cell, LEVEL_PX) for span in spans):
             break

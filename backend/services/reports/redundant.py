@@ -9,22 +9,22 @@ ALIKE = 0.01  # a change of cost differs by no more than this, or …
 ALIKE_SHARE = 0.1  # … by no more than this share of it
 
 
-def with_echoes(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, tuple[ComparisonRow, ...]]]:
-    """The rows in their order, each with those of the same variant that only repeat it.
+def with_redundant(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, tuple[ComparisonRow, ...]]]:
+    """The rows in their order, each with the redundant metrics of the same variant: those that only repeat it.
 
     A gate leads, and where a variant has no gate among the rows, the first of them. Two gates are never one change, and
     what takes longer never repeats what takes more memory, though both grow alike.
     """
     leads: list[ComparisonRow] = []
-    echoes: dict[int, list[ComparisonRow]] = {}
+    redundant: dict[int, list[ComparisonRow]] = {}
     for row in sorted(rows, key=lambda row: row.role != "gate"):
         lead = next((each for each in leads if _repeats(row, each)), None)
         if lead is None:
             leads.append(row)
         else:
-            echoes.setdefault(id(lead), []).append(row)
+            redundant.setdefault(id(lead), []).append(row)
     kept = {id(each) for each in leads}
-    return [(row, tuple(echoes.get(id(row), ()))) for row in rows if id(row) in kept]
+    return [(row, tuple(redundant.get(id(row), ()))) for row in rows if id(row) in kept]
 
 
 def _repeats(row: ComparisonRow, lead: ComparisonRow) -> bool:
