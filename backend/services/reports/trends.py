@@ -30,6 +30,7 @@ from backend.services.reports.trend_grid import (
     performance,
 )
 from backend.services.reports.trend_strips import EnvironmentMark, Strip, environment_marks, strips_of
+from backend.store.base import lookup
 from backend.store.board import board as board_store
 from backend.store.reports import trends as store
 from backend.store.reports.trends import TrendSeries
@@ -280,13 +281,21 @@ def _moment(c: Connection, scope: QueryScope, name: str, field_name: str, now: d
         return None
     if name in BASES:
         return now - BASES[name]
+    moment = _dated(name)
+    if moment is not None and lookup.commit_of_tag(c, scope.project.id, name) is None:  # nightly tags are often dates
+        return moment
+    commit = find_commit(c, scope, name)
+    if commit.committed_at is None:
+        raise BadRequest.field(field_name, name, "a commit with a date")
+    return commit.committed_at
+
+
+def _dated(text: str) -> datetime | None:
+    """The moment that a text is; None: it is none."""
     try:
-        return in_zone(datetime.fromisoformat(name))
+        return in_zone(datetime.fromisoformat(text))
     except ValueError:
-        commit = find_commit(c, scope, name)
-        if commit.committed_at is None:
-            raise BadRequest.field(field_name, name, "a commit with a date") from None
-        return commit.committed_at
+        return None
 
 
 def _micros(moment: datetime) -> int:

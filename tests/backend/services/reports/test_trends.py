@@ -7,6 +7,7 @@ import pytest
 
 from backend.services.base.errors import NotFound
 from backend.services.reports.trends import PassRate, TrendQuery, load_trends
+from backend.store.base.commits import save_tags
 from tests.backend.services.loom import Loom
 
 
@@ -37,3 +38,16 @@ def test_a_base_before_any_date_that_a_result_may_have_is_no_moment(loom: Loom) 
     loom.history([100.0] * 3)
     with pytest.raises(NotFound, match="'0001-01-01' is no commit"):
         load_trends(loom.connection, TrendQuery(project="northsea/loom", base="0001-01-01"), now=loom.now)
+
+
+def test_a_tag_that_is_a_date_stands_for_its_commit_and_any_other_date_for_itself(loom: Loom) -> None:
+    for position in range(4):
+        loom.run(position, 100.0, commit_info={"at": f"2026-11-1{position}T10:00:00Z"})
+    save_tags(loom.connection, loom.value("SELECT id FROM project"), {"2026-11-13": loom.sha_of(1)})
+
+    def base(name: str) -> int | None:
+        query = TrendQuery(project="northsea/loom", range="all", base=name)
+        found = load_trends(loom.connection, query, now=loom.now).base
+        return None if found is None else found.position
+
+    assert (base("2026-11-13"), base("2026-11-12T12:00:00Z")) == (1, 2)
