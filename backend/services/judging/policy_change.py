@@ -193,7 +193,7 @@ def judged_together(batch: Sequence[Watched]) -> Iterator[list[Watched]]:
     for first, found in groupby(batch, key=lambda w: w.first_position):
         series = list(found)
         points = max((w.series.state_position or first) - first for w in series) + 1
-        size = max(1, POINTS_AT_A_TIME // points)
+        size = max(1, POINTS_AT_A_TIME // max(1, points))  # none, where all that is left cannot be judged
         for at in range(0, len(series), size):
             yield series[at : at + size]
 

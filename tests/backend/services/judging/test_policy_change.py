@@ -163,6 +163,11 @@ def test_series_that_begin_elsewhere_are_judged_again_apart():
     assert [[w.series.id for w in part] for part in policies.judged_together(rows)] == [[1, 2], [3]]
 
 
+def test_a_series_of_which_only_what_cannot_be_judged_is_left_is_judged_again_like_others():
+    (together,) = policies.judged_together([watched(1, first_position=8, newest=7)])
+    assert [w.series.id for w in together] == [1]
+
+
 def watched(number, first_position, newest):
     series = SeriesRow(
         id=number, suite="gpt", suite_version="1.0.0", benchmark="gpt.train", variant_key="", preset="full",
