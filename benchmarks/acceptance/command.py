@@ -152,7 +152,7 @@ def _go_through(parts: Sequence[AcceptancePart], preset: Preset, archive: Archiv
 def _measure_sessions(wanted: plan.Sessions, archive: Archive, watch: Watch) -> None:
     kept, call = archive.folder / "sessions.json", len(archive.calls)
     lacking = sessions.measure(
-        wanted, sessions.of_case(wanted, watch.left_s), kept, call, watch.left_s, _tell, archive.keep
+        wanted, sessions.of_case(wanted, call, watch.left_s), kept, watch.left_s, _tell, archive.keep
     )
     if lacking is not None:
         (archive.folder / "sessions.log").write_text(lacking)

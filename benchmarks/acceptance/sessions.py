@@ -142,9 +142,8 @@ def judged(sessions: Sequence[MeasuredArms]) -> Verdicts:
 
 def measure(
     wanted: Sessions,
-    one_session: Callable[[int], MeasuredArms | str],
+    one_session: Callable[[], MeasuredArms | str],
     kept: Path,
-    call: int,
     time_left_s: Callable[[], float],
     tell: Callable[[str], None],
     keep: Callable[[], None],
@@ -161,7 +160,7 @@ def measure(
         if before < 1.2 * (longest or wanted.expected_s):
             tell(f"sessions: no time for a further one; {len(done)} of {wanted.count} are measured")
             return None
-        session = one_session(call)
+        session = one_session()
         longest = max(longest, before - time_left_s())
         if isinstance(session, str):
             return session
@@ -180,18 +179,18 @@ def load(kept: Path) -> list[MeasuredArms]:
     return [MeasuredArms(**{**one, "base": tuple(one["base"]), "head": tuple(one["head"])}) for one in raw]
 
 
-def of_case(wanted: Sessions, time_left_s: Callable[[], float]) -> Callable[[int], MeasuredArms | str]:
-    """Measures sessions on the wanted case; a process that would outlast its call is ended with it."""
+def of_case(wanted: Sessions, call: int, time_left_s: Callable[[], float]) -> Callable[[], MeasuredArms | str]:
+    """Measures sessions on the wanted case in this call; a process that would outlast its call is ended with it."""
     (selected,), _ = registry.choose([wanted.case], wanted.preset, {})
     launcher, config = Launcher(), selected.case.config
 
-    def one(call: int) -> MeasuredArms | str:
+    def one() -> MeasuredArms | str:
         values: dict[str, list[float]] = {"base": [], "head": []}
         metric = ""
         for turn in abba(1):
             extra = {"slow_down": wanted.injected} if turn.arm == "head" else {}
             preset = Preset.CPU if wanted.preset is Preset.CPU else Preset.SMOKE
-            job = job_of(selected, config, ["time"], preset=preset, process=turn.number, extra=extra)
+            job = job_of(selected, config, ["time"], preset=preset, extra=extra) | {"process": turn.number}
             limit_s = min(selected.case.timeout_s, max(1.0, time_left_s()))
             outcome = launcher.run(job, limit_s, environment_of(config))
             report: Mapping[str, Any] = outcome.report

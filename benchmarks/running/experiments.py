@@ -64,7 +64,6 @@ def job_of(
     *,
     implementation: str | None = None,
     preset: str | None = None,
-    process: int = 0,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A measuring process outside of any run: one case, with sizes and tasks of the caller's own."""
@@ -77,7 +76,7 @@ def job_of(
         "preset": preset or ("cpu" if config.get("device", "cpu") == "cpu" else "full"),
         "implementation": implementation,
         "builtin": benchmark.builtin,
-        "process": process,
+        "process": 0,
         "processes": 1,
         "seed": 1234,
         "tasks": list(tasks),

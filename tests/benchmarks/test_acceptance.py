@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -314,12 +315,12 @@ def test_sessions_are_kept_one_by_one_and_the_next_call_goes_on(tmp_path):
         Sessions(case="gpt.train/x", preset=Preset.CPU, count=3, injected=0.02),
         iter([100.0] * 3 + [1.0] * 9),
     )
-    assert sessions.measure(wanted, one, kept, 1, lambda: next(left), print, nothing) is None
+    assert sessions.measure(wanted, partial(one, 1), kept, lambda: next(left), print, nothing) is None
     assert 0 < len(sessions.load(kept)) < 3
-    assert sessions.measure(wanted, one, kept, 2, lambda: 100.0, print, nothing) is None
+    assert sessions.measure(wanted, partial(one, 2), kept, lambda: 100.0, print, nothing) is None
     assert [s.call for s in sessions.load(kept)] == asked == [1] * asked.count(1) + [2] * asked.count(2)
     assert len(asked) == 3
-    assert sessions.measure(wanted, one, kept, 3, lambda: 100.0, print, nothing) is None
+    assert sessions.measure(wanted, partial(one, 3), kept, lambda: 100.0, print, nothing) is None
     assert len(asked) == 3
 
 
@@ -329,14 +330,14 @@ def test_a_call_that_is_killed_leaves_every_session_that_had_ended(tmp_path):
     wanted = Sessions(case="gpt.train/x", preset=Preset.CPU, count=3, injected=0.02)
     found = iter([session(0.02, call=1), session(0.02, call=1)])
 
-    def dies_at_the_third(number):
+    def dies_at_the_third():
         if (one := next(found, None)) is None:
             raise KeyboardInterrupt
         return one
 
     with pytest.raises(KeyboardInterrupt), opened(path) as archive:
         kept = archive.folder / "sessions.json"
-        sessions.measure(wanted, dies_at_the_third, kept, 1, lambda: 100.0, print, archive.keep)
+        sessions.measure(wanted, dies_at_the_third, kept, lambda: 100.0, print, archive.keep)
     with opened(path) as archive:
         assert len(sessions.load(archive.folder / "sessions.json")) == 2
 
@@ -344,16 +345,14 @@ def test_a_call_that_is_killed_leaves_every_session_that_had_ended(tmp_path):
 @pytest.mark.torch
 def test_a_process_of_a_session_that_outlasts_the_call_is_ended_with_it():
     """By the case's own limit it had a quarter of an hour, and the call ten minutes."""
-    answer = sessions.of_case(plan.sessions(Preset.CPU), lambda: 0.5)(1)
+    answer = sessions.of_case(plan.sessions(Preset.CPU), 1, lambda: 0.5)()
     assert isinstance(answer, str) and answer.startswith("timeout: no result within 1 s")
 
 
 def test_a_first_session_is_expected_to_take_what_its_processes_take(tmp_path):
     short, long = (replace(plan.sessions(Preset.CPU), expected_s=seconds) for seconds in (15.0, 60.0))
     for wanted, begun in ((long, 0), (short, 2)):
-        sessions.measure(
-            wanted, lambda call: session(0.5, call=call), tmp_path / "s.json", 1, lambda: 40.0, print, nothing
-        )
+        sessions.measure(wanted, lambda: session(0.5, call=1), tmp_path / "s.json", lambda: 40.0, print, nothing)
         assert len(sessions.load(tmp_path / "s.json")) == begun
     assert plan.sessions(Preset.FULL).expected_s == pytest.approx(60.0), "five times the estimate of a smoke process"
 
@@ -361,9 +360,7 @@ def test_a_first_session_is_expected_to_take_what_its_processes_take(tmp_path):
 def test_a_session_whose_process_failed_ends_the_measuring_with_its_sentence(tmp_path):
     wanted = Sessions(case="gpt.train/x", preset=Preset.CPU, count=2, injected=0.02)
     kept = tmp_path / "s.json"
-    assert (
-        sessions.measure(wanted, lambda _: "failed: no GPU", kept, 1, lambda: 100.0, print, nothing) == "failed: no GPU"
-    )
+    assert sessions.measure(wanted, lambda: "failed: no GPU", kept, lambda: 100.0, print, nothing) == "failed: no GPU"
     assert sessions.load(kept) == []
 
 

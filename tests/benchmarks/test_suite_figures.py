@@ -135,5 +135,5 @@ def test_the_harness_is_measured_around_a_step_that_does_nothing():
 def test_a_process_outside_of_any_run_is_asked_for_what_the_caller_says():
     benchmark = BY_ID["gpt.train"]
     selected = Selected(benchmark, benchmark.cases(Preset.CPU)[0])
-    job = job_of(selected, selected.case.config, ["time"], extra={"slow_down": 0.02}, process=3)
-    assert (job["tasks"], job["extra"], job["process"], job["preset"]) == (["time"], {"slow_down": 0.02}, 3, "cpu")
+    job = job_of(selected, selected.case.config, ["time"], extra={"slow_down": 0.02})
+    assert (job["tasks"], job["extra"], job["process"], job["preset"]) == (["time"], {"slow_down": 0.02}, 0, "cpu")

@@ -101,7 +101,7 @@ class NotifySender:
         key = f"R-{event.regression_id} {event.kind} {event.times_over}"
         for rule in rules:
             if concerns(rule, event.kind, detail.regression, owners):
-                outbox.want(c, rule.id, key, "event", now=now, regression_id=event.regression_id, event=event.kind)
+                outbox.want(c, rule.id, key, "event", now=now, about=event)
 
     def _owners_of(self, c: Connection, project_id: int, detail: RegressionDetail) -> tuple[str, ...]:
         project = projects.by_id(c, project_id)

@@ -64,16 +64,15 @@ def want(
     kind: str,
     *,
     now: datetime,
-    regression_id: int | None = None,
-    event: str | None = None,
+    about: UnseenEvent | None = None,
 ) -> int | None:
-    """Have something told; its number. None: this rule was told of it before."""
+    """Have a message sent, `about` an event of a regression or not; its number. None: this rule had it before."""
     values = {
         "rule_id": rule_id,
         "key": key,
         "kind": kind,
-        "regression_id": regression_id,
-        "event": event,
+        "regression_id": None if about is None else about.regression_id,
+        "event": None if about is None else about.kind,
         "wanted_at": now,
     }
     statement = upsert(notify_message).values(values).on_conflict_do_nothing(constraint="uq_notify_message_key")
