@@ -83,7 +83,7 @@ def settings() -> str:
     lines = [
         NOTE,
         "# Settings\n",
-        "Environment variables, read once when a process starts. Thresholds are [policy](rule.md), no settings.\n",
+        "Environment variables, read once when a process starts. Thresholds are [policy](rule.md), not settings.\n",
         "| variable | default | meaning |",
         "|---|---|---|",
     ]
@@ -134,7 +134,7 @@ def metrics() -> str:
     lines = [
         NOTE,
         "# Metrics\n",
-        "`GET /metrics` answers in Prometheus' text format. A dashboard and alerts stand in `deploy/`.\n",
+        "`GET /metrics` answers in Prometheus' text format. A Grafana dashboard and alerts are in `deploy/`.\n",
         "| metric | kind | what it counts |",
         "|---|---|---|",
     ]

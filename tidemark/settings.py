@@ -35,82 +35,91 @@ class Settings(BaseSettings):
         description="PostgreSQL itself, where TIDEMARK_DATABASE_URL is a PgBouncer in transaction mode: for LISTEN, "
         "the lock of the housekeeping loop, and migrations",
     )
-    prepared_statements: bool = Field(True, description="off where a PgBouncer in transaction mode is in between")
+    prepared_statements: bool = Field(True, description="set to false behind a PgBouncer in transaction mode")
     redis_url: str | None = Field(None, repr=False, description="Redis or Valkey to use instead of the embedded one")
-    data_dir: Path = Field(default_factory=default_data_dir, description="where everything is kept")
+    data_dir: Path = Field(default_factory=default_data_dir, description="the data directory")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=1, le=65_535, description="port to listen on")
-    public_url: str | None = Field(None, description="the address people use, when it is not http://HOST:PORT")
+    public_url: str | None = Field(None, description="the address people use, if it is not http://HOST:PORT")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="host names it answers to besides loopback and the public address, separated by commas"
+        (), description="further host names it answers to, besides loopback and the public address, separated by commas"
     )
     public_read: bool | None = Field(
-        None, description="whether reading needs no signing in; unless set, only where loopback alone is served"
+        None, description="whether reading needs no sign-in; by default only if it listens on loopback alone"
     )
     private_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="hosts and networks (10.2.0.0/16) that repositories may be fetched from although they are not "
         "public, separated by commas",
     )
-    github_webhook_secret: str | None = Field(None, repr=False, description="the secret of the webhook on GitHub")
-    github_app_id: str | None = Field(None, description="the GitHub App that checks and comments are written as")
-    github_app_key_file: Path | None = Field(None, description="the file with the private key (PEM) of that app")
+    github_webhook_secret: str | None = Field(None, repr=False, description="the secret of GitHub's webhook")
+    github_app_id: str | None = Field(None, description="id of the GitHub App that writes checks and comments")
+    github_app_key_file: Path | None = Field(None, description="file with that app's private key (PEM)")
     github_token: str | None = Field(
-        None, repr=False, description="a token for statuses and comments, where there is no app"
+        None, repr=False, description="a token for statuses and comments, if there is no app"
     )
     github_api_url: str = Field("https://api.github.com", description="where GitHub's REST API is (GitHub Enterprise)")
-    github_oidc_issuer: str | None = Field(None, description="who signs workflows' tokens, if not GitHub itself")
+    github_oidc_issuer: str | None = Field(None, description="issuer of workflows' tokens, if not GitHub itself")
     log_format: Literal["text", "json"] = Field(
         "text", description="how processes log: lines for people, or JSON with the ids of request and run"
     )
     otlp_endpoint: str | None = Field(
         None,
-        description="a collector that takes traces as OTLP over HTTP, e.g. http://127.0.0.1:4318; needs tidemark[otel]",
+        description="an OTLP/HTTP collector for traces, e.g. http://127.0.0.1:4318; needs tidemark[otel]",
     )
-    oidc_issuer: str | None = Field(None, description="the OpenID provider that people sign in by: its issuer address")
-    oidc_client_id: str | None = Field(None, description="what this service is called at the OpenID provider")
-    oidc_client_secret: str | None = Field(None, repr=False, description="the secret that the OpenID provider gave it")
-    oidc_name: str = Field("single sign-on", description="what the button says that leads to the OpenID provider")
-    github_client_id: str | None = Field(None, description="the OAuth app on GitHub that people sign in by")
-    github_client_secret: str | None = Field(None, repr=False, description="the secret of that OAuth app")
+    oidc_issuer: str | None = Field(None, description="issuer address of the OpenID provider people sign in with")
+    oidc_client_id: str | None = Field(None, description="this service's client id at the OpenID provider")
+    oidc_client_secret: str | None = Field(None, repr=False, description="its client secret at the OpenID provider")
+    oidc_name: str = Field("single sign-on", description="label of the button that leads to the OpenID provider")
+    github_client_id: str | None = Field(None, description="client id of the GitHub OAuth app people sign in with")
+    github_client_secret: str | None = Field(None, repr=False, description="that app's client secret")
     sign_in: Literal["links"] | None = Field(
-        None, description="links: people sign in by what `tidemark sign-in` prints, and by nothing else"
+        None, description="links: people sign in only with the links that `tidemark sign-in` prints"
     )
-    url: str | None = Field(None, description="the service that commands and workers talk to")
-    token: str | None = Field(None, repr=False, description="the bearer token that commands and workers use")
+    url: str | None = Field(None, description="address of the service, for commands and workers")
+    token: str | None = Field(None, repr=False, description="bearer token of commands and workers")
     lease_s: int = Field(30, ge=5, le=3600, description="seconds a worker holds a run without a heartbeat")
     heartbeat_s: int = Field(5, ge=1, le=600, description="seconds between a worker's heartbeats")
     worker_isolation: Literal["auto", "none", "namespace", "user", "container"] = Field(
-        "auto", description="what guards a worker from commit code: the best there is, or this and nothing less"
+        "auto",
+        description="how commit code is isolated: auto takes the best available, any other value is a requirement",
     )
     worker_image: str | None = Field(
-        None, description="the image that commit code runs in where a worker has podman or docker; unset: no containers"
+        None, description="image that commit code runs in, if a worker has podman or docker; unset: no containers"
     )
     worker_runtime: str | None = Field(None, description="the program that runs containers, if not podman or docker")
     worker_network: Literal["none", "setup", "always"] = Field(
-        "none", description="when a container reaches the network: never, while the setup command runs, or always"
+        "none", description="when a container may use the network: never, during the setup command, or always"
     )
     worker_memory_gb: float | None = Field(
-        None, gt=0, description="most memory of a run, where it can be limited (else 90 % of it)"
+        None,
+        gt=0,
+        description="the most memory a run may use, where it can be limited (default: 90 % of the machine's)",
     )
-    worker_cache_gb: float = Field(20.0, ge=0, description="what a worker keeps of checkouts and setups, in GB")
-    worker_mirrors_gb: float = Field(20.0, gt=0, description="what the mirrors of repositories may take, in GB")
-    worker_free_gb: float = Field(1.0, ge=0, description="free disk below which a worker takes no runs, in GB")
-    worker_run_gb: float = Field(64.0, gt=0, description="what a run may take on disk before it is ended, in GB")
+    worker_cache_gb: float = Field(
+        20.0, ge=0, description="the most that checkouts and setups may take on a worker's disk, in GB"
+    )
+    worker_mirrors_gb: float = Field(
+        20.0, gt=0, description="the most that mirrors of repositories may take on disk, in GB"
+    )
+    worker_free_gb: float = Field(1.0, ge=0, description="a worker takes no runs with less free disk than this, in GB")
+    worker_run_gb: float = Field(64.0, gt=0, description="a run that takes more disk than this is stopped, in GB")
     worker_pass: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="variables of the worker's that commit code sees, separated by commas"
+        (), description="environment variables of the worker that commit code may see, separated by commas"
     )
-    max_body_mb: int = Field(50, ge=1, le=1000, description="largest run that is accepted, in MB")
+    max_body_mb: int = Field(50, ge=1, le=1000, description="the largest run that is accepted, in MB")
 
-    artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: for ever")
+    artifact_days: int | None = Field(None, ge=1, description="days that artifacts of runs are kept; unset: forever")
     keep_months: int | None = Field(
         None,
         ge=4,
-        description="months of single measurements in the database, older ones become Parquet files; unset: all",
+        description="months that single measurements stay in the database, older ones become Parquet files; unset: all",
     )
-    requests_per_token: int = Field(60_000, ge=1, description="requests a minute of one token that a process answers")
+    requests_per_token: int = Field(
+        60_000, ge=1, description="the most requests per minute with one token, for each process"
+    )
     requests_per_address: int = Field(
-        6_000, ge=1, description="requests a minute of one address, without a token, that a process answers"
+        6_000, ge=1, description="the most requests per minute from one address without a token, for each process"
     )
 
     @field_validator("allowed_hosts", "private_hosts", "worker_pass", mode="before")

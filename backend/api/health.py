@@ -17,8 +17,9 @@ router = APIRouter(tags=["service"])
 
 @router.get("/healthz", response_model=dict[str, str])
 def healthz(request: Request, config: Config) -> Any:
-    """The process answers, has a thread and a database connection for a request, and gets requests done. What the
-    database says is asked by /readyz."""
+    """The process answers, has a thread and a database connection for a request, and completes requests. /readyz asks
+    whether the database itself is available.
+    """
     if stuck := request.app.state.lanes.stuck:
         raise Unavailable(f"no request of {' and '.join(stuck)} was done for {STUCK_S:.0f} s")
     try:
@@ -46,6 +47,6 @@ def readyz(request: Request, config: Config) -> Any:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' format"}},
 )
 def metrics(request: Request, c: Transaction, config: Config, _: Reader) -> Any:
-    """Figures for Prometheus, of all processes that answer at this address."""
+    """Metrics for Prometheus, of all processes that answer at this address."""
     page = request.app.state.metrics.page(c, live_within_s=config.worker_live_s)
     return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -84,14 +84,16 @@ class _Stored(Collector):
         yield _gauge("tidemark_queued_runs", "Queued runs by testbed", "testbed", figures.queued_by_testbed)
         yield _gauge(
             "tidemark_oldest_queued_run_seconds",
-            "How long the run that was asked for first has waited",
+            "Age of the oldest queued run",
             "testbed",
             figures.oldest_queued_s_by_testbed,
         )
         yield _gauge(
             "tidemark_quarantined_workers", "Live workers in quarantine", "testbed", figures.quarantined_by_testbed
         )
-        yield _gauge("tidemark_github_messages", "What GitHub was not told", "state", figures.github_by_state)
+        yield _gauge(
+            "tidemark_github_messages", "Messages to GitHub that were not sent", "state", figures.github_by_state
+        )
         yield _gauge("tidemark_live_workers", "Workers that are alive", "testbed", figures.workers_by_testbed)
         yield _gauge("tidemark_regressions", "Regressions by state", "state", figures.regressions_by_state)
         yield _gauge(

@@ -45,8 +45,9 @@ def trail(
     limit: Annotated[int, Query(ge=1, le=audit.MOST)] = 100,
     cursor: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Any:
-    """Who triaged, changed a policy, made a token, approved a fork, changed members, removed a project. `csv` and
-    `jsonl` hold everything that passes the filters."""
+    """Who triaged, changed a policy, created a token, approved a fork, changed members or removed a project. `csv` and
+    `jsonl` contain everything that matches the filters.
+    """
     wanted = AuditFilter(
         projects=None if project is None else (project,),
         actor=actor,

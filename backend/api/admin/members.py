@@ -21,7 +21,9 @@ Who = Annotated[str, Path(max_length=200, pattern=shapes.LOGIN, description="the
 
 @router.get("/members", response_model=None, responses=answer(Members, "Who has a role in every project"))
 def list_everywhere(c: Transaction, caller: Admin) -> Any:
-    """Members of the whole service. Their role holds in each project that is not private; an administrator's in all."""
+    """Members of the whole service. Their role applies in every project that is not private; an administrator's in
+    all.
+    """
     return Json(members.members(c, caller, None))
 
 
@@ -33,14 +35,14 @@ def set_everywhere(login: Who, body: MemberBody, c: Transaction, now: Now, calle
 
 @router.delete("/members/{login}", status_code=204, response_model=None)
 def remove_everywhere(login: Who, c: Transaction, now: Now, caller: Admin) -> Response:
-    """Take that role back. 409: nobody else administers the service."""
+    """Remove that role. 409: nobody else administers the service."""
     members.remove_role(c, caller, None, login, now=now)
     return Response(status_code=204)
 
 
 @router.get("/projects/{project:path}/members", response_model=None, responses=answer(Members, "Who has a role in it"))
 def list_members(project: Project, c: Transaction, caller: Reader) -> Any:
-    """Members of a project, and after them who has a role in every project. Not for strangers."""
+    """Members of a project, then those who have a role in every project. Needs a sign-in or a token."""
     require_name(caller)
     return Json(members.members(c, caller, project))
 
@@ -49,12 +51,12 @@ def list_members(project: Project, c: Transaction, caller: Reader) -> Any:
     "/projects/{project:path}/members/{login}", response_model=None, responses=answer(Members, "As it is afterwards")
 )
 def set_role(project: Project, login: Who, body: MemberBody, c: Transaction, now: Now, caller: ProjectAdmin) -> Any:
-    """Give a person a role in the project. Who has not signed in yet has it when they do."""
+    """Give a person a role in the project. Someone who has not signed in yet gets it when they do."""
     return Json(members.set_role(c, caller, project, login, body.role, provider=body.provider, now=now))
 
 
 @router.delete("/projects/{project:path}/members/{login}", status_code=204, response_model=None)
 def remove(project: Project, login: Who, c: Transaction, now: Now, caller: ProjectAdmin) -> Response:
-    """Take a person's role in the project back."""
+    """Remove a person's role in the project."""
     members.remove_role(c, caller, project, login, now=now)
     return Response(status_code=204)

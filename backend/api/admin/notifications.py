@@ -47,13 +47,13 @@ class RuleBody(RuleChangeBody):
 
 @router.get(PATH, response_model=None, responses=answer(Notifications, "Rules, and the newest messages"))
 def list_notifications(project: Project, c: Transaction, caller: ProjectAdmin) -> Any:
-    """Who is told of what, without the secrets of the addresses, and what was told lately."""
+    """Who is notified of what, without the secrets of the addresses, and the latest notifications."""
     return Json(rules.notifications(c, caller, project))
 
 
 @router.post(PATH, response_model=None, status_code=201, responses=answer(NotifyRule, "The rule", status=201))
 def add(project: Project, body: RuleBody, c: Transaction, now: Now, caller: ProjectAdmin) -> Any:
-    """Make a rule. Nobody is told of what happened before."""
+    """Create a rule. It does not notify of earlier events."""
     return Json(rules.add(c, caller, project, body.model_dump(exclude_unset=True), now), status_code=201)
 
 
@@ -61,13 +61,13 @@ def add(project: Project, body: RuleBody, c: Transaction, now: Now, caller: Proj
 def change(
     project: Project, rule_id: RowId, body: RuleChangeBody, c: Transaction, now: Now, caller: ProjectAdmin
 ) -> Any:
-    """Change what is named of a rule."""
+    """Change the given fields of a rule."""
     return Json(rules.change(c, caller, project, rule_id, body.model_dump(exclude_unset=True), now))
 
 
 @router.delete(PATH + "/{rule_id}", status_code=204, response_model=None)
 def remove(project: Project, rule_id: RowId, c: Transaction, now: Now, caller: ProjectAdmin) -> Response:
-    """Remove a rule, and what it has not told yet."""
+    """Remove a rule, and its notifications that were not sent yet."""
     rules.remove(c, caller, project, rule_id, now)
     return Response(status_code=204)
 
@@ -76,5 +76,5 @@ def remove(project: Project, rule_id: RowId, c: Transaction, now: Now, caller: P
     PATH + "/{rule_id}/test", response_model=None, status_code=202, responses=answer(NotifyMessage, "Asked", status=202)
 )
 def test(project: Project, rule_id: RowId, c: Transaction, now: Now, caller: ProjectAdmin) -> Any:
-    """Have a test message sent, once; the list says what came of it."""
+    """Send one test message; the list shows the outcome."""
     return Json(rules.test(c, caller, project, rule_id, now), status_code=202)

@@ -23,7 +23,7 @@ router = APIRouter(tags=["projects"])
     responses=answer(ProjectPolicy, "The thresholds, by where they come from"),
 )
 def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
-    """The thresholds of a project: what its tidemark.toml declares, what was chosen here, and what follows."""
+    """The thresholds of a project: those its tidemark.toml declares, those chosen here, and those in force."""
     return Json(policies.policy_of(c, project))
 
 
@@ -34,7 +34,8 @@ def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
 )
 def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, caller: Reader) -> Any:
     """Compare the alarms of the last 90 days under other thresholds with those in force. Nothing is changed. One at a
-    time for each project: it judges months of history twice, so it is not for strangers either."""
+    time per project; it judges months of history twice, so it needs a sign-in or a token.
+    """
     require_name(caller)
     compare = what_if.preview_declared if body.declared else what_if.preview
     return Json(compare(c, project, body.policy, now=now, days=body.days))
@@ -46,5 +47,5 @@ def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction,
     responses=answer(ProjectPolicy, "The thresholds from now on"),
 )
 def change(project: Annotated[Slug, Path()], body: PolicyBody, c: Transaction, now: Now, who: ProjectAdmin) -> Any:
-    """Choose thresholds (null takes one back). The last 90 days are judged again by them, in the background."""
+    """Set thresholds (null resets one). The last 90 days are judged again with them, in the background."""
     return Json(policies.change(c, project, body.policy, by=who, now=now))

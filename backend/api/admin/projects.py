@@ -25,7 +25,7 @@ router = APIRouter(tags=["projects"])
     responses={**answer(Saved, "Changed"), **answer(Saved, "Made", status=201)},
 )
 def save(body: ProjectBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
-    """Register a project, or change what is named of one. Its repository is read at once, in the background."""
+    """Register a project, or change the given fields of one. Its repository is read immediately, in the background."""
     saved = saved_projects.save(c, caller, body.project, now=now, **body.change())
     return Json(saved, status_code=201 if saved.created else 200)
 
@@ -34,7 +34,7 @@ def save(body: ProjectBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
     "/projects/{project:path}", response_model=None, responses=answer(ProjectRow, "The project with its settings")
 )
 def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
-    """A project: where its repository is, what its tidemark.toml says of the policy, and its settings."""
+    """A project: its repository, the policy in its tidemark.toml, and its settings."""
     return Json(projects.find_project(c, project))
 
 
@@ -50,8 +50,9 @@ def remove(
     confirm: Annotated[str | None, Query(max_length=200, pattern=PLAIN, description="the name once more")] = None,
     dry_run: Annotated[bool, Query(description="only count what would go")] = False,
 ) -> Any:
-    """Remove a project with its results, tokens and members, its mirror and its artifacts. Nothing brings it back. 409:
-    workers are at its runs."""
+    """Remove a project with its results, tokens, members, mirror and artifacts. This cannot be undone. 409: workers
+    are measuring runs of it.
+    """
     with in_transaction(request) as c:
         if dry_run:
             return Json(removal.preview(c, caller, project))

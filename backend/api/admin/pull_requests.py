@@ -26,7 +26,7 @@ def list_pull_requests(
     state: Literal["open", "closed", "merged"] | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Any:
-    """Pull requests of a project as GitHub told of them."""
+    """Pull requests of a project, as GitHub reported them."""
     return Json(pull_requests.list_pull_requests(c, project, state, limit))
 
 
@@ -34,7 +34,7 @@ def list_pull_requests(
 def outbox(
     c: Transaction, _: Reader, project: Annotated[Slug, Query()], limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> Any:
-    """Messages to GitHub about a project: waiting, sent, or given up and why."""
+    """Messages to GitHub about a project: waiting, sent, or given up, and why."""
     return Json(github_outbox.outbox(c, project, limit))
 
 
@@ -44,5 +44,5 @@ def outbox(
     responses=answer(PullRequestRow, "Its runs are requested in a moment"),
 )
 def approve(number: Number, body: ApprovalBody, c: Transaction, now: Now, caller: FreeApprover) -> Any:
-    """Let exactly this commit of a fork onto the workers. 409: the pull request has moved on."""
+    """Approve exactly this commit of a fork to run on the workers. 409: the pull request has a newer commit."""
     return Json(pull_requests.approve(c, body.project, number, body.commit, caller, now))

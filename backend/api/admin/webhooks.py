@@ -32,7 +32,7 @@ def github(
     x_hub_signature_256: Annotated[str | None, Header()] = None,
     content_type: Annotated[str, Header()] = "application/json",
 ) -> Any:
-    """A delivery of GitHub: signed, acted on once, answered at once. Unknown events are accepted and ignored."""
+    """A delivery from GitHub: signed, acted on once, answered immediately. Unknown events are accepted and ignored."""
     delivery = WebhookDelivery(
         event=x_github_event,
         delivery_id=x_github_delivery,

@@ -25,7 +25,7 @@ Slug = Annotated[str, Path(max_length=200, pattern=shapes.BADGE_SLUG)]
     },
 )
 def badge(project: Slug, c: Transaction, _: Reader, if_none_match: Annotated[str | None, Header()] = None) -> Any:
-    """Whether the project is slower than it was, as a picture."""
+    """A badge that says whether the project has open regressions."""
     picture = badges.project_badge(c, project).encode()
     tag = f'"{hashlib.sha256(picture).hexdigest()[:16]}"'
     # Cross-origin, as the README that shows it is on another site; what it says is all that anybody may read.

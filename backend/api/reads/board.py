@@ -72,5 +72,5 @@ def verdict(
     project: Annotated[Slug, Query()],
     testbed: Word = None,
 ) -> Any:
-    """One word for a commit: the worst that is known, `pending` while runs are open. For pipelines that wait."""
+    """One verdict for a commit: the worst that is known, or `pending` while runs are open. For pipelines that wait."""
     return Json(commit_verdict(c, project, sha, testbed))

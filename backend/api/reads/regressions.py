@@ -52,7 +52,7 @@ def list_regressions(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Word = None,
 ) -> Any:
-    """Regressions that pass every filter; `next` is the cursor of the following part."""
+    """Regressions that match every filter; `next` is the cursor of the next page."""
     wanted = RegressionFilter(
         project=project,
         state=state,
@@ -87,7 +87,7 @@ def get(regression_id: RowId, c: Transaction, _: Reader) -> Any:
     },
 )
 def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) -> Response:
-    """A report for the project whose newer version made this slower. 409: the cause is not the environment."""
+    """A report for the project whose newer version caused this. 409: the cause is not the environment."""
     found = upstream_report.draft(c, config, regression_id)
     return Response(found.text, media_type="text/markdown; charset=utf-8")
 
@@ -96,8 +96,9 @@ def upstream(regression_id: RowId, c: Transaction, config: Config, _: Reader) ->
     "/regressions/{regression_id}", response_model=None, responses=answer(RegressionDetail, "As it is afterwards")
 )
 def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """Acknowledge, for oneself or for another person, release, accept as expected, call invalid, reopen, note, undo.
-    Each is an event; none is edited."""
+    """Acknowledge (for yourself or for someone else), release, accept as expected, mark as invalid, reopen, add a
+    note, or undo. Each is an event; events are never edited.
+    """
     owner = None if body.assignee is None else name_of_assignee(c, body.assignee)
     decision = triage.TriageDecision(body.action, reason=body.reason, note=body.note, owner=owner)
     return Json(triage.act(c, caller, regression_id, decision, now=now))
@@ -110,7 +111,7 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
     responses=answer(RegressionDetail, "The new one", status=201),
 )
 def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """What began at another position becomes a regression of its own; `undo` on this one joins them again."""
+    """Turn the part that began at another position into a regression of its own; `undo` on this one joins them again."""
     child = regroup.act_split(c, caller, regression_id, body.onset, now)
     return Json(regression_detail.get_regression(c, child), status_code=201)
 
@@ -119,7 +120,7 @@ def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, calle
     "/regressions/{regression_id}/merge", response_model=None, responses=answer(RegressionDetail, "The other, with it")
 )
 def merge(regression_id: RowId, body: MergeBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """It becomes part of another regression of its project; `undo` on that one parts them again."""
+    """Make it part of another regression of its project; `undo` on that one separates them again."""
     regroup.act_merge(c, caller, regression_id, body.into, now)
     return Json(regression_detail.get_regression(c, body.into))
 

@@ -55,7 +55,7 @@ def list_series(
 
 @router.get("/series/{series_id}", response_model=None, responses=answer(NamedSeries, "The series"))
 def get(series_id: RowId, c: Transaction, _: Reader) -> Any:
-    """A series by its names, with its noise profile and the other metrics of its variant."""
+    """A series, with its noise profile and the other metrics of its variant."""
     return Json(history.load_series(c, series_id))
 
 
@@ -87,7 +87,7 @@ def points(
 
 @router.get("/series/{series_id}/explain", response_model=None, responses=answer(Explanation, "Why it was judged so"))
 def explain(series_id: RowId, c: Transaction, _: Reader, commit: CommitName) -> Any:
-    """Why the point at a commit is red, or is not, and what the noise of its series lets one see."""
+    """Why the point at a commit is red, or is not, and how small a change the noise of its series allows to see."""
     return Json(explanations.explain_point(c, series_id, commit))
 
 

@@ -34,7 +34,7 @@ class WorkerList:
 
 @router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))
 def list_projects(c: Transaction, caller: FreeReader) -> Any:
-    """Projects that the caller may see, with what is open in each."""
+    """Projects the caller may see, with their open regressions."""
     return Json({"items": overview.list_projects(c, only=visible_projects(c, caller)), "next": None})
 
 
@@ -48,7 +48,7 @@ def queue(
     testbed: Annotated[str | None, Query(max_length=100, pattern=PLAIN)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Any:
-    """How many runs are in each state, what is at work, what waits and why."""
+    """How many runs are in each state, which are in progress, and which are queued and why."""
     return Json(
         queue_view.queue(c, project=project, testbed=testbed, limit=limit, now=now, live_s=config.worker_live_s)
     )
@@ -56,7 +56,7 @@ def queue(
 
 @router.get("/workers", response_model=None, responses=answer(WorkerList, "Every worker"))
 def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
-    """Workers, what each does, and testbeds with waiting runs but no worker."""
+    """Workers, what each is doing, and testbeds with queued runs but no worker."""
     found = overview.load_workers(c, now=now, live_s=config.worker_live_s)
     return Json(WorkerList(items=found.workers, next=None, silent=found.silent))
 
@@ -72,6 +72,6 @@ def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: Free
 
 @router.patch("/workers/{name}", response_model=WorkerAnswer)
 def tell(name: WorkerName, body: WorkerStateBody, c: Transaction, now: Now, caller: Admin) -> Any:
-    """Tell a worker to pause, drain or stay in quarantine, or that all is well."""
+    """Pause, drain or quarantine a worker, or put it back to work."""
     dispatch.tell_worker(c, caller, name, body.state, now)
     return Json({"state": body.state})

@@ -37,7 +37,7 @@ def put(
     caller: Deliverer,
     tidemark_lease: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Any:
-    """Store a file of this run. What a name stands for never changes: other bytes under it are refused."""
+    """Store a file of this run. Files are never overwritten: different content under the same name is refused."""
     stored = artifacts.store_artifact(
         c, run_id, name, body, lease=tidemark_lease, config=config, principal=caller, now=now
     )

@@ -129,8 +129,9 @@ def post(
     file: Annotated[str | None, Query(max_length=255, pattern=PLAIN, description="the file's name")] = None,
     dry_run: bool = False,
 ) -> Any:
-    """Store the runs of a result file of another tool, piece by piece: what was stored stays, also where the caller
-    does not wait for the answer. Importing the same file again stores nothing twice, and goes on."""
+    """Store the runs of another tool's result file, part by part: what is stored stays, even if the caller does not
+    wait for the answer. Importing the same file again stores nothing twice, and continues where it stopped.
+    """
     name = file or upload.name.replace("\x00", "")[:255] or "the file"
     answered = imports.import_file(
         c,

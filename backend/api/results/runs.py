@@ -49,7 +49,7 @@ async def put(
     now: Now,
     tidemark_lease: Annotated[str | None, Header(max_length=LONGEST_LEASE)] = None,
 ) -> Response:
-    """Deliver a run. The answer holds every verdict. 409: something else was delivered under this id."""
+    """Deliver a run. The answer contains every verdict. 409: different content was delivered under this id."""
 
     def record(c: Connection, caller: Principal) -> Json:
         recorded = delivery.deliver_run(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
@@ -62,8 +62,9 @@ async def put(
     "/runs/{run_id}", response_model=None, responses=exported(RunView, "The run; in the format that was asked for")
 )
 def get(request: Request, run_id: RunId, c: Transaction, _: Reader, format: FormatName = None) -> Any:
-    """Everything of a run: its place, state, results with verdicts, environment; or what it delivered, in a format
-    for other tools: run.json, mllog, v3, csv, parquet."""
+    """Everything about a run: its commit, state, results with verdicts, and environment; or what it delivered, in a
+    format for other tools: run.json, mllog, v3, csv, parquet.
+    """
     if format is None:
         return Json(run_view.load_run(c, run_id))
     return attachment(request, exports.export_run(ingest.get_document(c, run_id), exports.run_format(format)))
@@ -77,7 +78,7 @@ def document(run_id: RunId, c: Transaction, _: Reader) -> Any:
 
 @router.get("/runs/{run_id}/events", response_model=ListPage[StoredRunEvent])
 def events(run_id: RunId, c: Transaction, _: Reader, after: Annotated[int, Query(ge=0, le=2**62)] = 0) -> Any:
-    """Steps, progress and log lines, oldest first; `next` is the `after` of the following page."""
+    """Steps, progress and log lines, oldest first; `next` is the `after` of the next page."""
     items = run_events.events_of(c, run_id, after)
     full = len(items) == run_events.PAGE
     return Json({"items": items, "next": str(items[-1]["id"]) if full else None})
@@ -85,5 +86,5 @@ def events(run_id: RunId, c: Transaction, _: Reader, after: Annotated[int, Query
 
 @router.post("/runs/{run_id}/cancel", response_model=StateAnswer)
 def cancel(run_id: RunId, c: Transaction, config: Config, now: Now, caller: Submitter) -> Any:
-    """Take a run back: at once while it waits, at its worker's next heartbeat while it runs."""
+    """Cancel a run: immediately while it is queued, at its worker's next heartbeat while it runs."""
     return Json({"run_id": run_id, "state": dispatch.cancel_run(c, run_id, caller, now)})

@@ -28,7 +28,7 @@ router = APIRouter(tags=["worker"])
 
 @router.post("/workers", response_model=WelcomeAnswer)
 def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: FreeWorker) -> Any:
-    """Register a worker, or say that it is still there (every 15 s). 426: its version does not fit the service's."""
+    """Register a worker, or report that it is alive (every 15 s). 426: its version does not match the service's."""
     dispatch.check_version(body.hello(), config)
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
     starting = body.starting and caller.project_id is None
@@ -47,20 +47,22 @@ def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller
 
 @router.post("/workers/{name}/next", response_model=NextAnswer)
 def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, caller: FreeWorker) -> Any:
-    """Another suite of the commit that this worker has just measured, if that may go next: it has the checkout."""
+    """Another suite of the commit this worker has just measured, if it may run next: the worker still has the
+    checkout.
+    """
     confine(c, caller, [("run_id", body.after)])
     return Json({"run_id": dispatch.next_of_commit(c, name, body.after, now)})
 
 
 @router.post("/runs/{run_id}/lease", response_model=Lease)
 def lease(run_id: RunId, body: LeaseBody, c: Transaction, config: Config, now: Now, caller: WorkerCaller) -> Any:
-    """Take a run. 409: someone else has it, or it is not for this worker. 410: nothing is left to do."""
+    """Lease a run. 409: another worker has it, or it is not for this worker. 410: nothing is left to do."""
     return Json(dispatch.lease_run(c, run_id, body.hello(), config, caller, now))
 
 
 @router.post("/runs/{run_id}/heartbeat", response_model=HeartbeatAnswer)
 def heartbeat(run_id: RunId, body: HeartbeatBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
-    """Keep a run. 409: the lease is lost, stop."""
+    """Keep the lease of a run. 409: the lease is lost, stop."""
     return Json({"cancel": dispatch.heartbeat(c, run_id, body.lease, config, now)})
 
 
@@ -72,6 +74,6 @@ def tell(run_id: RunId, body: EventsBody, c: Transaction, _: WorkerCaller) -> An
 
 @router.post("/runs/{run_id}/release", response_model=StateAnswer)
 def release(run_id: RunId, body: ReleaseBody, c: Transaction, config: Config, now: Now, _: WorkerCaller) -> Any:
-    """Hand a run back unfinished; someone else will get it."""
+    """Give a run back unfinished; another worker will get it."""
     state = dispatch.release_run(c, run_id, body.lease, body.reason, now, lost=body.lost, config=config)
     return Json({"run_id": run_id, "state": state})

@@ -35,8 +35,9 @@ class BackfillBody(RequestBody):
     "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Asked for", status=202)
 )
 def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
-    """Measure a suite over commits of the past, when nothing more urgent waits: evenly spread at first, then finer
-    where something changed. A suite that old commits never knew is taken as the head declares it."""
+    """Measure a suite on past commits when nothing more urgent is queued: evenly spread at first, then finer where
+    something changed. A suite that old commits do not declare is used as the head declares it.
+    """
     wish = BackfillWish(**body.model_dump())
     return Json(backfill.request_backfill(c, wish, config, caller, now), status_code=202)
 
@@ -49,7 +50,7 @@ def list_backfills(
     state: Literal["running", "done", "cancelled"] | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:
-    """Backfills and how far each is."""
+    """Backfills, and the progress of each."""
     project_id = None if project is None else find_project(c, project).id
     found = backfill.list_backfills(c, project_id=project_id, state=state, limit=limit)
     return Json({"items": found, "next": None})
@@ -57,13 +58,13 @@ def list_backfills(
 
 @router.get("/backfills/{backfill_id}", response_model=None, responses=answer(BackfillView, "The backfill"))
 def get(backfill_id: Ulid, c: Transaction, _: Reader) -> Any:
-    """A backfill: how far it is, and every run it asked for."""
+    """A backfill: its progress, and every run it requested."""
     return Json(backfill.backfill_view(c, backfill_id))
 
 
 @router.post("/backfills/{backfill_id}/cancel", response_model=None, responses=answer(BackfillView, "Called off"))
 def cancel(backfill_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
-    """Ask for no more; runs that wait are taken back, one that runs is let finish."""
+    """Stop a backfill: queued runs are cancelled, a run in progress may finish."""
     return Json(backfill.cancel_backfill(c, backfill_id, caller, now))
 
 

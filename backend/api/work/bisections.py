@@ -24,8 +24,9 @@ router = APIRouter(tags=["bisections"])
     responses=answer(BisectionView, "Begun, or going on already", status=202),
 )
 def start(regression_id: RowId, c: Transaction, config: Config, now: Now, caller: Submitter) -> Any:
-    """Close the range between the last good and the first bad commit: commits are measured, the most telling first,
-    until it is sure which of them made the difference."""
+    """Find the first bad commit: commits between the last good and the first bad one are measured, the most
+    informative first, until it is certain enough which one made the difference.
+    """
     return Json(bisect.start_bisection(c, regression_id, caller.name, config, now), status_code=202)
 
 
@@ -37,7 +38,7 @@ def list_bisections(
     regression: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:
-    """Bisections: how far, how sure, steps and time left."""
+    """Bisections: their progress and certainty, and the steps and time left."""
     project_id = None if project is None else find_project(c, project).id
     found = bisection_views.list_bisections(c, project_id=project_id, regression_id=regression, limit=limit)
     return Json({"items": found, "next": None})
@@ -51,5 +52,5 @@ def get(bisection_id: Ulid, c: Transaction, _: Reader) -> Any:
 
 @router.post("/bisections/{bisection_id}/cancel", response_model=None, responses=answer(BisectionView, "Called off"))
 def cancel(bisection_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
-    """Call a bisection off; what it asked for and nobody needs any more is taken back."""
+    """Cancel a bisection, and the runs it requested that nothing else needs."""
     return Json(bisect.cancel_bisection(c, bisection_id, f"cancelled by {caller.name}", now))

@@ -20,7 +20,7 @@ router = APIRouter(tags=["runs"])
     responses=answer(AcceptedRequest, "Queued, or there", status=202),
 )
 def request(body: RunRequestBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
-    """Queue the runs of a commit; those that stand already are named instead."""
+    """Queue the runs of a commit; runs that exist already are named instead."""
     asked = RunRequest(
         project=body.project,
         commit=body.commit,

@@ -77,7 +77,9 @@ async def deliver_round(
     now: Now,
     tidemark_lease: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Any:
-    """Deliver a round of a session (`tidemark.session/1`): both arms, each turn a run. 409: other content is stored."""
+    """Deliver a round of a session (`tidemark.session/1`): both sides, each turn a run. 409: different content is
+    stored.
+    """
 
     def record(c: Connection, caller: Principal) -> Json:
         taken = rounds.deliver_round(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
@@ -96,7 +98,7 @@ def list_sessions(
     schedule: Annotated[str | None, Query(max_length=100, pattern=PLAIN)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Any:
-    """Interleaved runs of base and head: why, how far, and what they said of each metric."""
+    """Interleaved runs of base and head: their purpose, progress, and result for each metric."""
     found = confirm.list_sessions(
         c,
         project_id=None if project is None else find_project(c, project).id,
@@ -110,7 +112,7 @@ def list_sessions(
 
 @router.get("/sessions/{session_id}", response_model=None, responses=answer(SessionView, "The session"))
 def get_session(session_id: Ulid, c: Transaction, _: Reader) -> Any:
-    """A session: its two commits, the order of its turns, and what it says of each metric so far."""
+    """A session: its two commits, the order of its turns, and its result for each metric so far."""
     return Json(confirm.session_view(c, session_id))
 
 
@@ -123,6 +125,6 @@ def request_session(body: SessionBody, c: Transaction, config: Config, now: Now,
 
 @router.post("/sessions/{session_id}/cancel", response_model=None, responses=answer(SessionView, "Called off"))
 def cancel_session(session_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
-    """Call a session off: a round that waits is taken back, one that runs is stopped."""
+    """Cancel a session: a queued round is cancelled, a round in progress is stopped."""
     confirm.cancel(c, session_id, f"cancelled by {caller.name}", now)
     return Json(confirm.session_view(c, session_id))
