@@ -52,18 +52,18 @@ def target_of(url: str) -> RepositoryTarget:
     if "://" not in url:
         short = _SHORT_SSH.match(url)
         if short is None or "::" in url:
-            raise AddressRefused("the address is none of a repository")
+            raise AddressRefused("the address is not that of a repository")
         return _checked("ssh", short["host"], short["user"], 22)
     if split.scheme not in _PORTS or not host:
-        raise AddressRefused("the address is none of a repository")
+        raise AddressRefused("the address is not that of a repository")
     return _checked(split.scheme, host, user, port or _PORTS[split.scheme])
 
 
 def _checked(scheme: str, host: str, user: str | None, port: int) -> RepositoryTarget:
     if not _HOST.match(host) and not _is_address(host):
-        raise AddressRefused(f"{host[:100]!r} is no name of a host")
+        raise AddressRefused(f"{host[:100]!r} is not a host name")
     if user is not None and scheme == "ssh" and not _USER.match(user):
-        raise AddressRefused(f"{user[:100]!r} is no name of an account")
+        raise AddressRefused(f"{user[:100]!r} is not an account name")
     return RepositoryTarget(scheme, host, port)
 
 

@@ -53,13 +53,17 @@ class Lane:
             await self._free.acquire()
             return
         if self.waiting >= self.line:
-            raise Busy(f"{self.places} requests are at work and {self.line} wait ({self.name}); come back in a moment")
+            raise Busy(
+                f"{self.places} requests are in progress and {self.line} wait ({self.name}); come back in a moment"
+            )
         self.waiting += 1
         try:
             async with asyncio.timeout(self.patience_s):
                 await self._free.acquire()
         except TimeoutError:
-            raise Busy(f"no place in time, {self.waiting} requests wait ({self.name}); come back in a moment") from None
+            raise Busy(
+                f"no free place in time, {self.waiting} requests wait ({self.name}); come back in a moment"
+            ) from None
         finally:
             self.waiting -= 1
 

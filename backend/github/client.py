@@ -107,7 +107,7 @@ def app_jwt(app_id: str, private_key: str, now: float) -> str:
     try:
         return jwt.encode(claims, private_key, algorithm="RS256")
     except jwt.PyJWTError as error:
-        raise ValueError(f"the app's private key is none: {error}") from None
+        raise ValueError(f"the app's private key is not a usable key: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

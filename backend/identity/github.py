@@ -47,11 +47,11 @@ class GitHubProvider:
     def _who(self, answer: dict[str, Any]) -> ProviderIdentity:
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
-            raise Refused("GitHub answers without a token")
+            raise Refused("GitHub answered without a token")
         headers = {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {token}"}
         user = asked("GET", f"{self.api_url}/user", "GitHub", headers=headers)
         number, login = user.get("id"), text_of(user, "login").lower()
         if not isinstance(number, int) or not login:
-            raise Refused("GitHub does not say who it is")
+            raise Refused("GitHub did not say who signed in")
         name = text_of(user, "name") or text_of(user, "login")
         return ProviderIdentity(provider=self.key, subject=str(number), login=login, name=name)

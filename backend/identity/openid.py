@@ -84,7 +84,7 @@ class OpenIdProvider:
         """The claims of the ID token: signed by the provider, for us, for this attempt, and still valid."""
         token = answer.get("id_token")
         if not isinstance(token, str):
-            raise Refused("the OpenID provider answers without an ID token")
+            raise Refused("the OpenID provider answered without an ID token")
         try:
             read = self._read(token)
             claims = CodeIDToken(
@@ -105,7 +105,7 @@ class OpenIdProvider:
         except (JoseError, ValueError, TypeError) as error:
             raise Refused(f"the ID token is not accepted: {error}") from error
         if not isinstance(claims["sub"], str) or not 0 < len(claims["sub"]) <= 255:
-            raise Refused("the ID token names nobody")
+            raise Refused("the ID token does not name anyone")
         return dict(claims)
 
     def _read(self, token: str) -> jwt.Token:

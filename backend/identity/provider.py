@@ -35,7 +35,7 @@ class SignInAttempt:
     def of_cookie(cls, value: str) -> "SignInAttempt":
         parts = value.split(SEPARATOR)
         if len(parts) != 3 or not all(parts):
-            raise Refused("this browser has not begun to sign in, or too long ago; begin again")
+            raise Refused("this browser did not start this sign-in, or started it too long ago; start again")
         return cls(*parts)
 
     @property
@@ -49,7 +49,7 @@ class SignInAttempt:
     def check_state(self, state: str) -> None:
         """Refuse an answer that belongs to another attempt: somebody else's address was opened here."""
         if not hmac.compare_digest(state.encode(), self.state.encode()):
-            raise Refused("the answer belongs to a sign-in that another browser began; begin again")
+            raise Refused("the answer belongs to a sign-in that another browser started; start again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +85,15 @@ def asked(method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
             for part in answer.iter_bytes():
                 body += part
                 if len(body) > MAX_ANSWER_BYTES:
-                    raise Refused(f"{what} answers too much")
+                    raise Refused(f"{what} answered with too much data")
         found = json.loads(body)
     except (httpx.HTTPError, ValueError) as error:
-        raise Refused(f"{what} gives no answer that can be used ({type(error).__name__})") from error
+        raise Refused(f"{what} gave no usable answer ({type(error).__name__})") from error
     if not isinstance(found, dict):
-        raise Refused(f"{what} does not answer with an object")
+        raise Refused(f"{what} did not answer with a JSON object")
     if answer.status_code >= 400 or "error" in found:
         said = str(found.get("error_description") or found.get("error") or answer.status_code)[:200]
-        raise Refused(f"{what} refuses: {said}")
+        raise Refused(f"{what} refused: {said}")
     return found
 
 

@@ -110,7 +110,7 @@ def _as_utf8(name: str, data: bytes) -> bytes:
     try:
         return data.decode("utf-16").encode()
     except UnicodeError:
-        raise Unreadable(f"{name}: begins as UTF-16 does, and goes on as it cannot") from None
+        raise Unreadable(f"{name}: starts like UTF-16, but is not valid UTF-16") from None
 
 
 def _unpacked(name: str, data: bytes) -> bytes:
@@ -129,7 +129,7 @@ def _unpacked(name: str, data: bytes) -> bytes:
             with pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd") as stream:
                 plain = stream.read(MOST_BYTES + 1)
         except ImportError:
-            raise Unreadable(f"{name}: to read zstd, pyarrow has to be installed; gzip needs nothing") from None
+            raise Unreadable(f"{name}: reading zstd needs pyarrow; gzip needs nothing extra") from None
         except OSError as error:
             raise Unreadable(f"{name}: broken zstd: {error}") from None
     if len(plain) > MOST_BYTES:

@@ -336,7 +336,7 @@ def _override(entry: Mapping[str, Any], where: str) -> Override:
 def require_threshold(name: str, where: str = "policy") -> None:
     """Raise PolicyError where nothing is called so."""
     if name not in _META:
-        raise PolicyError(f"{where}.{name} is no threshold; known: {', '.join(_META)}")
+        raise PolicyError(f"{where}.{name} is not a threshold; known: {', '.join(_META)}")
 
 
 def _check(name: str, value: Any, where: str) -> None:

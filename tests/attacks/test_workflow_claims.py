@@ -137,7 +137,7 @@ def test_a_run_that_a_worker_holds_takes_its_result_under_the_lease_only(server:
         assert "done by a worker" in deliver(server, forged, run["commit"], id=run["id"]).text
         for headers in ({}, {"Tidemark-Lease": "invented"}):
             refused = another.put(path, json=run, headers=headers)
-            assert refused.status_code == 409 and "from that worker alone" in refused.json()["detail"]
+            assert refused.status_code == 409 and "only that worker may deliver" in refused.json()["detail"]
             artifact = another.put(f"{path}/artifacts/trace.json", content=b"{}", headers=headers)
             assert artifact.status_code == 409
         by_workflow = httpx.put(

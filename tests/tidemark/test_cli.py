@@ -184,7 +184,7 @@ def test_detect_speaks_json_lines() -> None:
     [
         (("detect",), "junk", "line 2 is not of the protocol: "),
         (("detect",), '{"series_id": "s"}', "line 2 has no 'values'"),
-        (("detect",), "1.5", "line 2 is not of the protocol: it is 1.5; a JSON object is expected"),
+        (("detect",), "1.5", "line 2 is not of the protocol: found 1.5; expected a JSON object"),
         (
             ("detect",),
             '{"series_id": "s", "direction": "lower", "values": [1.0]}',
@@ -195,7 +195,7 @@ def test_detect_speaks_json_lines() -> None:
             '{"series_id": "s", "direction": "lower_is_better", "values": [[], [1.0]]}',
             "line 2 is not of the protocol: ",
         ),
-        (("judge", "--stream"), "[]", "line 2 is not of the protocol: it is []; a JSON object is expected"),
+        (("judge", "--stream"), "[]", "line 2 is not of the protocol: found []; expected a JSON object"),
         (("judge", "--stream"), '{"type": "tea"}', "line 2 is not of the protocol: "),
     ],
 )

@@ -111,7 +111,7 @@ def act(regression_id: RowId, body: TriageBody, c: Transaction, now: Now, caller
     responses=answer(RegressionDetail, "The new one", status=201),
 )
 def split(regression_id: RowId, body: SplitBody, c: Transaction, now: Now, caller: Writer) -> Any:
-    """Turn the part that began at another position into a regression of its own; `undo` on this one joins them again."""
+    """Turn the part that began at another position into its own regression; `undo` on this one joins them again."""
     child = regroup.act_split(c, caller, regression_id, body.onset, now)
     return Json(regression_detail.get_regression(c, child), status_code=201)
 

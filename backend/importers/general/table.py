@@ -112,14 +112,14 @@ def _rows(file: ResultFile) -> tuple[list[str], Any]:
     except UnicodeDecodeError as error:
         raise Unreadable(f"{file.name}: not UTF-8 at byte {error.start}") from None
     if "\x00" in text:
-        raise Unreadable(f"{file.name}: no CSV: it has a NUL at character {text.index(chr(0))}")
+        raise Unreadable(f"{file.name}: not CSV: it has a NUL at character {text.index(chr(0))}")
     csv.field_size_limit(MOST_CELL)
     lines = (line for line in io.StringIO(text, newline="") if not line.startswith("# "))
     reader = csv.DictReader(lines, restkey="")
     try:
         header = [column for column in reader.fieldnames or [] if column is not None]
     except csv.Error as error:
-        raise Unreadable(f"{file.name}:1: no CSV: {error}") from None
+        raise Unreadable(f"{file.name}:1: not CSV: {error}") from None
 
     def rows(draft: Draft) -> Iterator[tuple[str, dict[str, str]]]:
         try:

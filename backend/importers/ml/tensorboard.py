@@ -133,7 +133,7 @@ def _fields(message: bytes) -> Iterator[Field]:
         elif kind in (FIXED64, FIXED32):
             length = 8 if kind == FIXED64 else 4
         else:
-            raise Unreadable("an event that is no protobuf message")
+            raise Unreadable("an event that is not a protobuf message")
         if at + length > len(message):
             raise Unreadable("an event that ends too early")
         yield key >> 3, message[at : at + length]

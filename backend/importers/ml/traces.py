@@ -149,7 +149,7 @@ def _kernels_of(file: ResultFile) -> list[tuple[str, int, int, int]]:
         found = database.execute(f'SELECT {spoken}, {device}, k.start, k."end" FROM CUPTI_ACTIVITY_KIND_KERNEL k')
         return listed(found.fetchall())
     except sqlite3.Error as error:
-        raise Unreadable(f"{file.name}: no readable SQLite file: {error}") from None
+        raise Unreadable(f"{file.name}: not a readable SQLite file: {error}") from None
     finally:
         database.close()
 

@@ -38,7 +38,7 @@ def record_of(line: str) -> dict[str, Any]:
     """The record of one line; raises ValueError where it is none."""
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise ValueError(f"it is {line.strip()[:40]}; a JSON object is expected")
+        raise ValueError(f"found {line.strip()[:40]}; expected a JSON object")
     return record
 
 

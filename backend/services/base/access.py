@@ -73,10 +73,10 @@ def create_token(
     """Make a token, or store the given `secret` as one (the launcher keeps the admin token in a file)."""
     name = name.strip()
     if not name or len(name) > 100:
-        raise BadRequest.field("name", name, "1 to 100 characters that say who uses the token")
+        raise BadRequest.field("name", name, "1 to 100 characters that name who uses the token")
     wanted = _scopes(scopes)
     if project_id is not None and Scope.ADMIN in wanted:
-        raise BadRequest.field("scopes", "admin", "read, write, worker, approve: who administers does so for all")
+        raise BadRequest.field("scopes", "admin", "read, write, worker or approve: admin is for the whole service")
     if expires_at is not None and not now < expires_at < now + LONGEST_LIFE:
         accepted = f"a time in the future, at most {LONGEST_LIFE.days // 365} years ahead"
         raise BadRequest.field("expires_at", expires_at.isoformat(), accepted)
@@ -122,7 +122,7 @@ def revoke_token(c: Connection, token_id: int, now: datetime) -> None:
 def _of_token(c: Connection, secret: str, now: datetime, used: LastUsed) -> Principal:
     row = store.find_token(c, hashed(secret))
     if row is None:
-        raise Unauthenticated("unknown token; `tidemark token create` makes one")
+        raise Unauthenticated("unknown token; `tidemark token create` creates one")
     if row.revoked_at is not None:
         raise Unauthenticated(f"token {row.name!r} ({row.hint}…) was revoked")
     if row.expires_at is not None and row.expires_at <= now:

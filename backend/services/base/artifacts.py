@@ -63,11 +63,11 @@ def store_artifact(
         raise NotFound.of("run", run_id)
     require_deliverer(c, principal, found.project_id)
     if found.lease_hash is not None and (lease is None or hashed(lease) != found.lease_hash):
-        raise Conflict(f"a worker holds run {run_id}: its artifacts are taken from that worker alone")
+        raise Conflict(f"a worker holds run {run_id}: only that worker may store its artifacts")
     digest = hashlib.sha256(body).digest()
     there = store.find(c, run_id, name)
     if there is not None and there.sha256 != digest:
-        raise Conflict(f"artifact {name!r} of run {run_id} is stored already, with other content")
+        raise Conflict(f"artifact {name!r} of run {run_id} is stored already, with different content")
     path = file_path(config, run_id, name)
     if there is None:
         count, size = store.count_and_size(c, run_id)

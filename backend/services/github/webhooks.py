@@ -190,7 +190,7 @@ def _on_installation(c: Connection, payload: Mapping[str, Any]) -> str:
 
 def _synchronise(c: Connection, project: ProjectRow, now: datetime) -> str:
     if project.repository_url is None:
-        return "has no repository to read; its runs are delivered by whoever measures them"
+        return "has no repository to read; its runs are measured elsewhere and delivered"
     projects.request_sync(c, project.id, now)
     return "synchronising"
 

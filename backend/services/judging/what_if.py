@@ -140,7 +140,7 @@ def _begun(c: Connection, slug: str) -> ProjectRow:
     """The project, if no other preview of it is being worked on: each judges months of history, twice."""
     project = projects.find_project(c, slug)
     if not store.claim_preview(c, project.id):
-        raise Unavailable(f"another preview for {project.slug} is being worked on; try again when it is done")
+        raise Unavailable(f"another preview for {project.slug} is running; try again when it is done")
     return project
 
 

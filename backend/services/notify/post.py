@@ -100,10 +100,12 @@ def _service(address: str) -> Any:
     logging.getLogger("apprise").propagate = False  # it would log the address
     parameters = (URLBase.parse_url(address, verify_host=False) or {}).get("qsd", {})  # type: ignore[no-untyped-call]
     if unfit := sorted(NAMES_A_FILE.intersection(parameters)):
-        raise AddressNotAccepted(f"{unfit[0]}= is not accepted: nothing but the message is read, and sent")
+        raise AddressNotAccepted(
+            f"{unfit[0]}= is not accepted: an address may not read files or send anything but the message"
+        )
     found = Apprise.instantiate(address, suppress_exceptions=True)
     if found is None:
-        raise AddressNotAccepted(f"this is no address of {scheme}:// as Apprise reads it")
+        raise AddressNotAccepted(f"this is not a valid {scheme}:// address for Apprise")
     return found
 
 
@@ -148,7 +150,7 @@ def _guard(private_hosts: Sequence[str], refused: list[str]) -> None:
             return
         place = arguments[1]
         if not isinstance(place, tuple):
-            raise PermissionError("only the network is spoken to")
+            raise PermissionError("only network addresses are allowed")
         try:
             may = may_reach(ipaddress.ip_address(str(place[0]).partition("%")[0]), allowed)
         except ValueError:

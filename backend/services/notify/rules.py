@@ -126,7 +126,7 @@ def test(c: Connection, by: Principal, project: str, rule_id: int, now: datetime
     project_id = _project(c, by, project)
     rule = _find(c, project_id, rule_id)
     if outbox.tests_since(c, rule_id, now - timedelta(hours=1)) >= MOST_TESTS_AN_HOUR:
-        raise Conflict(f"{MOST_TESTS_AN_HOUR} tests an hour are sent at most; wait a little")
+        raise Conflict(f"{MOST_TESTS_AN_HOUR} tests are sent per hour at most; try again later")
     outbox.want(c, rule_id, f"test {now.isoformat()}", "test", now=now)
     _record(c, by, "test", project, asdict(rule), now)
     return next(_message(row) for row in outbox.listed(c, project_id, 1))

@@ -122,7 +122,7 @@ def _account(c: Connection, login: str, provider: str | None, now: datetime) -> 
         raise BadRequest.field("login", login, "a GitHub login, or the address that the OpenID provider vouches for")
     found = store.with_login(c, login, provider)
     if len(found) > 1:
-        raise Conflict(f"{login!r} signs in by {' and by '.join(each.provider for each in found)}; name the provider")
+        raise Conflict(f"{login!r} signs in with {' and by '.join(each.provider for each in found)}; name the provider")
     if found:
         return found[0].id
     meant = provider or ("openid" if "@" in login else "github")

@@ -260,7 +260,7 @@ def _check_may_be_this_worker(
         return
     alive_since = now - timedelta(seconds=config.worker_live_s)
     if store.has_another_worker(c, ready.testbed, hello.worker, project_id=ready.project_id, alive_since=alive_since):
-        raise Conflict(f"run {ready.id} is for another worker than {hello.worker}, which raised the doubt")
+        raise Conflict(f"run {ready.id} is for a worker other than {hello.worker}, whose result it checks")
 
 
 def _lease(ready: LeaseableRun, secret: str, config: ServiceConfig) -> Lease:

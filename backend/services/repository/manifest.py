@@ -66,7 +66,7 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
 
 def _not_ours(name: str) -> str:
     if name.upper().startswith("TIDEMARK_"):
-        raise refused(f"is {shown(name)}", "a name that does not begin with TIDEMARK_, which are ours")
+        raise refused(f"is {shown(name)}", "a name that does not begin with TIDEMARK_: those are reserved")
     return name
 
 

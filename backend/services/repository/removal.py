@@ -47,7 +47,7 @@ def remove(
     if not store.lock(c, project.id):
         raise NotFound.of("project", slug)
     if busy := store.at_work(c, project.id):
-        raise Conflict(f"workers are at {busy} of its runs; cancel them, or wait for them")
+        raise Conflict(f"workers are measuring {busy} of its runs; cancel them, or wait for them")
     found = store.contents(c, project.id)
     runs = store.run_ids(c, project.id)
     store.remove(c, project.id)

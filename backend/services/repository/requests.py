@@ -93,21 +93,21 @@ def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, com
     if not known:
         raise Conflict(
             f"{commit.sha[:12]} is in no branch of {project.slug} and in no pull request that may run: "
-            "it is known only from a result that somebody delivered"
+            "it is known only from a result that was delivered"
         )
 
 
 def manifest_at(config: ServiceConfig, project: ProjectRow, sha: str) -> Manifest:
     """The tidemark.toml of this commit, from the mirror."""
     if project.repository_url is None:
-        raise BadRequest(f"project {project.slug} has no repository; its runs are delivered by whoever measures them")
+        raise BadRequest(f"project {project.slug} has no repository; its runs are measured elsewhere and delivered")
     mirror = sync.mirror_of(config, project)
     if not mirror.exists():
         raise Unavailable(f"the repository of {project.slug} has not been read yet; try again in a moment")
     try:
         blob = mirror.blobs_at([sha], FILE_NAME)[sha]
         if blob is None or blob.size > manifest.MAX_BYTES:
-            raise NotFound(f"commit {sha[:12]} has no usable {FILE_NAME}, so nothing says what to run")
+            raise NotFound(f"commit {sha[:12]} has no usable {FILE_NAME}, so it does not say what to run")
         return manifest.parse(mirror.read_blobs([blob.id])[blob.id])
     except GitFailure as failure:
         raise Unavailable(f"the mirror of {project.slug} cannot be read: {failure}") from None

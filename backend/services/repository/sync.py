@@ -461,7 +461,7 @@ def to_run(
     where its patterns are too costly to compare."""
     effort = Effort()
     if found is None:
-        return f"no {FILE_NAME} in this commit, so nothing says what to run", []
+        return f"no {FILE_NAME} in this commit, so it does not say what to run", []
     if not found.suites:
         return f"{FILE_NAME} declares no [suite.NAME]", []
     if not is_default and not found.wants_branch(branch, effort):

@@ -94,7 +94,7 @@ def undo(c: Connection, regression_id: int, actor: str, now: datetime) -> None:
     other = here.rows[done.moved["from"] if regression_id == done.moved["to"] else done.moved["to"]]
     wanted = OPEN if regression_id == done.moved["from"] else {RegressionState.WITHDRAWN}
     if again != done or other.state not in wanted:
-        raise Conflict(f"regression {other.id} is {other.state} by now: this cannot be undone any more")
+        raise Conflict(f"regression {other.id} is {other.state} by now: this can no longer be undone")
     moved = {"points": done.moved["points"], "from": done.moved["to"], "to": done.moved["from"]}
     event = PersonRegrouped(kind="undone", actor=actor, moved=moved, undoes=done.event_id)
     _move(c, here.where, now, event, shown_on=None, undone_on=regression_id)

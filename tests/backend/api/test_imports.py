@@ -151,7 +151,7 @@ def test_a_run_of_our_own_is_the_same_run_by_either_door(writer: httpx.Client) -
         ("nonsense", {}, b"{}", 404, "unknown format 'nonsense'; known: auto, run, mllog"),
         ("auto", {}, b'{"a": 1}', 422, "JSON of no known format"),
         ("asv", {}, b"{", 422, "no JSON at line 1"),
-        ("csv", {}, b'"' + b"a" * 1_200_000 + b'",value', 422, "no CSV"),
+        ("csv", {}, b'"' + b"a" * 1_200_000 + b'",value', 422, "not CSV"),
         ("auto", {}, b"\x1f\x8b" + bytes(range(200)), 422, "broken gzip"),
         ("auto", {}, bytes(range(256)) * 20, 422, "format not recognised"),
         ("nccl-tests", {}, bytes(range(256)) * 20, 422, "no row of nccl-tests' table"),

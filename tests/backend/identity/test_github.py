@@ -35,7 +35,7 @@ def test_an_answer_that_names_nobody_is_refused(user: dict[str, object]) -> None
         github, attempt = GitHubProvider(CLIENT_ID, CLIENT_SECRET, f"{running.url}/api/v3"), SignInAttempt.begin()
         sent = httpx.get(github.address(attempt, BACK), follow_redirects=False)
         code = parse_qs(urlsplit(sent.headers["location"]).query)["code"][0]
-        with pytest.raises(Refused, match="does not say who"):
+        with pytest.raises(Refused, match="did not say who"):
             github.identify(attempt, code, BACK)
 
 

@@ -100,5 +100,5 @@ def test_a_new_key_of_the_provider_is_found(provider: TestProvider, monkeypatch:
 
 def test_a_provider_that_is_not_there_is_a_refusal_and_no_failure() -> None:
     of = OpenIdProvider("http://127.0.0.1:1", CLIENT_ID, CLIENT_SECRET, "the tests")
-    with pytest.raises(Refused, match="gives no answer"):
+    with pytest.raises(Refused, match="gave no usable answer"):
         of.address(SignInAttempt.begin(), BACK)

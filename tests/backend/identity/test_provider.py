@@ -15,7 +15,7 @@ def test_an_attempt_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("cookie", ["", "a.b", "a..c", "a.b.c.d"])
 def test_a_browser_that_has_not_begun_is_told_so(cookie: str) -> None:
-    with pytest.raises(Refused, match="begin again"):
+    with pytest.raises(Refused, match="start again"):
         SignInAttempt.of_cookie(cookie)
 
 

@@ -90,7 +90,7 @@ def test_the_token_of_mlperf_is_found_wherever_it_stands() -> None:
     ("name", "data", "said"),
     [
         ("x.csv", b"a" * 200_000 + b",b\n1,2\n", "no column is known to be a metric"),
-        ("x.csv", b'"' + b"a" * 1_500_000 + b'",b\n1,2\n', "no CSV"),
+        ("x.csv", b'"' + b"a" * 1_500_000 + b'",b\n1,2\n', "not CSV"),
         ("x.csv.gz", PACKED[:-9], "ends too early"),
         ("x.bin", bytes(range(256)) * 50, "format not recognised"),
         ("x.csv.zst", b"\x28\xb5\x2f\xfdnonsense", "broken zstd"),

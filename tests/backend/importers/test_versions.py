@@ -126,7 +126,7 @@ def test_what_windows_redirected_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfea", "begins as UTF-16 does"),
+    ("data", "said"), [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfea", "starts like UTF-16"),
                        (b"[" + b"9" * 5000 + b"]", "JSON of no known format")])  # fmt: skip
 def test_a_file_of_no_use_says_why(data: bytes, said: str) -> None:
     with pytest.raises(Unreadable, match=said):

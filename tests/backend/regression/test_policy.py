@@ -61,7 +61,7 @@ def test_any_more_graph_breaks_or_host_syncs_are_past_the_gate():
         ({"min_change": -0.1}, r"policy.min_change is -0.1; a number"),
         ({"sustained_runs": 2.5}, r"policy.sustained_runs is 2.5; a whole number from 1 to 20"),
         ({"sustained_runs": True}, r"policy.sustained_runs is True"),
-        ({"minchange": 0.1}, r"policy.minchange is no threshold; known: min_change,"),
+        ({"minchange": 0.1}, r"policy.minchange is not a threshold; known: min_change,"),
         ({"override": {"suite": "x"}}, r"policy.override is .* a list of tables"),
         ({"override": [3]}, r"policy.override\[0\] is 3; a table"),
         ({"override": [{"suite": "moe"}]}, r"policy.override\[0\] changes nothing"),

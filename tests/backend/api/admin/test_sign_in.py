@@ -98,7 +98,7 @@ def test_an_answer_that_somebody_else_got_signs_nobody_in(server: LiveServer) ->
         there = attacker.get("/sign-in/with/openid").headers["location"]
         back = httpx.get(there, follow_redirects=False).headers["location"]
         refused = victim.get(back)
-        assert refused.status_code == 403 and "has not begun" in refused.json()["detail"]
+        assert refused.status_code == 403 and "did not start" in refused.json()["detail"]
         victim.follow_redirects = False
         victim.get("/sign-in/with/openid")
         refused = victim.get(back)

@@ -73,7 +73,7 @@ def test_a_push_to_a_project_without_a_repository_to_read_says_so(client: httpx.
     with live_server.engine.begin() as c:
         c.execute(text("UPDATE project SET repository_url = NULL"))
     said = send(client, push()).json()["outcome"]
-    assert said == "northsea/loom: has no repository to read; its runs are delivered by whoever measures them"
+    assert said == "northsea/loom: has no repository to read; its runs are measured elsewhere and delivered"
     assert not sync_requested(live_server)
 
 

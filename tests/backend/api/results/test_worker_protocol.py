@@ -270,7 +270,7 @@ def test_an_artifact_is_stored_once_and_comes_back_as_it_was(
     assert worker.put(path, content=b":::MLLOG {}").status_code == 201
     assert worker.put(path, content=b":::MLLOG {}").status_code == 200
     other = worker.put(path, content=b"something else")
-    assert other.status_code == 409 and "other content" in other.json()["detail"]
+    assert other.status_code == 409 and "different content" in other.json()["detail"]
     got = worker.get(path)
     assert got.content == b":::MLLOG {}"
     assert got.headers["content-disposition"] == 'attachment; filename="gpt.train.mllog"'

@@ -72,7 +72,7 @@ def test_a_token_that_is_unknown_revoked_or_expired_says_so(connection: Connecti
 
 def test_a_token_of_one_project_cannot_administer(connection: Connection) -> None:
     project = connection.scalar(text("INSERT INTO project (slug) VALUES ('a/b') RETURNING id"))
-    with pytest.raises(BadRequest, match="for all"):
+    with pytest.raises(BadRequest, match="for the whole service"):
         access.create_token(connection, "x", ["read", "admin"], now=NOW, project_id=project)
     made = access.create_token(connection, "x", ["admin"], now=NOW)
     connection.execute(text("UPDATE api_token SET project_id = :p WHERE id = :id"), {"p": project, "id": made.id})

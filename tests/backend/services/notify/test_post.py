@@ -35,7 +35,7 @@ def test_an_address_of_anything_but_the_known_services_is_refused(address: str) 
     ],
 )
 def test_an_address_that_has_files_of_this_machine_read_is_refused(address: str) -> None:
-    with pytest.raises(AddressNotAccepted, match="is not accepted: nothing but the message"):
+    with pytest.raises(AddressNotAccepted, match="is not accepted: an address may not read files"):
         shown_address(address)
     assert post(Letter(address=address, title="t", markdown="m", html="m")).is_refused
 

@@ -28,5 +28,5 @@ def test_tests_are_limited(connection: Connection) -> None:
         "INSERT INTO notify_message (rule_id, key, kind, wanted_at) "
         f"SELECT {rule}, n::text, 'test', '{NOW.isoformat()}' FROM generate_series(1, {rules.MOST_TESTS_AN_HOUR}) n"
     )
-    with pytest.raises(Conflict, match="tests an hour"):
+    with pytest.raises(Conflict, match="tests are sent per hour"):
         rules.test(connection, ROOT, "a/b", rule, NOW)

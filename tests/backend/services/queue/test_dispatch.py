@@ -408,7 +408,7 @@ def test_a_run_is_measured_by_another_worker_than_the_one_it_avoids(connection: 
     dispatch.say_hello(connection, hello("doubted"), NOW)
     connection.execute(text("UPDATE run SET avoid_worker_id = (SELECT id FROM worker WHERE name = 'doubted')"))
     dispatch.say_hello(connection, hello("other"), NOW)
-    with pytest.raises(Conflict, match="for another worker than doubted"):
+    with pytest.raises(Conflict, match="for a worker other than doubted"):
         dispatch.lease_run(connection, run.run_id, hello("doubted"), CONFIG, ME, at(1))
     assert dispatch.lease_run(connection, run.run_id, hello("doubted"), CONFIG, ME, at(61)).run_id == run.run_id
 

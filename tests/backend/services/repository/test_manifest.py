@@ -86,8 +86,8 @@ def test_branches_are_patterns() -> None:
         ("[suite.x]\ncommand='a'\ntestbeds=[]", "suite.x.testbeds is []; accepted: a list of at least one"),
         ("[suite.x]\ncommand='a'\npaths='src/**'", "suite.x.paths is 'src/**'; accepted: a list"),
         ("[suite.x]\ncommand='a'\nenv={A=1}", "suite.x.env.A is 1; accepted: text (numbers in quotes)"),
-        ("[suite.x]\ncommand='a'\nenv={TIDEMARK_API_TOKEN='1'}", "which are ours"),
-        ("[policy]\nmin_chang=0.1", "policy.min_chang is no threshold; known: min_change"),
+        ("[suite.x]\ncommand='a'\nenv={TIDEMARK_API_TOKEN='1'}", "those are reserved"),
+        ("[policy]\nmin_chang=0.1", "policy.min_chang is not a threshold; known: min_change"),
         ("[suite.x]\ncommand='a'\n[suite.x.policy]\nmin_change='5%'", "suite.x.policy.min_change is '5%'"),
     ],
 )

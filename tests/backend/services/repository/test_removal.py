@@ -137,7 +137,7 @@ def test_the_name_is_asked_for_and_workers_are_not_robbed(live_server: LiveServe
             removal.remove(c, ROOT, MINE, confirm="demo", config=live_server.config, now=NOW)
         assert not removal.preview(c, ROOT, MINE).removed
         c.execute(text("UPDATE run SET state = 'running' WHERE id = :id"), {"id": run_document(0)["id"]})
-        with pytest.raises(Conflict, match="at 1 of its runs"):
+        with pytest.raises(Conflict, match="measuring 1 of its runs"):
             removal.remove(c, ROOT, MINE, confirm=MINE, config=live_server.config, now=NOW)
         for role in (MemberRole.VIEWER, MemberRole.SUBMITTER, MemberRole.TRIAGER):
             with pytest.raises(Forbidden):

@@ -227,7 +227,7 @@ def test_without_a_manifest_nothing_runs_and_the_commit_says_why(
 ) -> None:
     sha = repository.commit("bare", a="1")
     assert sync().requested == 0
-    assert note(committing_engine, sha) == "no tidemark.toml in this commit, so nothing says what to run"
+    assert note(committing_engine, sha) == "no tidemark.toml in this commit, so it does not say what to run"
 
 
 def test_an_invalid_manifest_is_a_note_on_its_commit_and_the_next_one_mends_it(

@@ -141,5 +141,5 @@ def test_a_merge_is_not_undone_once_the_other_has_gone_its_own_way(two: Any) -> 
     regroup.merge(c, two.second, two.first, "ada", two.now)
     child = regroup.split(c, two.first, 14, "ada", two.now)
     triage(c, child, TriageDecision("invalid", reason="not real"), "ada", now=two.now)
-    with pytest.raises(Conflict, match="cannot be undone"):
+    with pytest.raises(Conflict, match="can no longer be undone"):
         triage(c, two.first, TriageDecision("undo"), "ada", now=two.now)
