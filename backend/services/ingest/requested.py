@@ -38,8 +38,8 @@ def check_request(run: Run, place: RunPlace, lease: str | None) -> None:
     if held and (lease is None or place.lease_hash != lease_hash(lease)):
         whose = "no lease was shown" if lease is None else "this lease does not hold it any more"
         raise Conflict(
-            f"a worker holds run {run.id}, which is {place.run_state}, and {whose}: its result is taken from that "
-            "worker alone",
+            f"a worker holds run {run.id}, which is {place.run_state}, and {whose}: only that worker may "
+            "deliver its result",
             run_id=run.id,
             state=place.run_state,
         )
@@ -51,7 +51,7 @@ def check_request(run: Run, place: RunPlace, lease: str | None) -> None:
         # A good result is welcome from whoever lost the lease; a failure counts only while nobody else is to try.
         raise Conflict(
             f"this lease does not hold run {run.id} any more, and the run is {place.run_state}: a result that is "
-            f"{run.status.value} is not taken from it",
+            f"{run.status.value} is not accepted from it",
             run_id=run.id,
             state=place.run_state,
         )
