@@ -40,7 +40,7 @@ def test_its_worker_delivers_it_under_its_lease() -> None:
             replace(RUN, status=RunStatus.FAILED),
             replace(HELD, lease_hash=None, run_state="queued"),
             "the lease",
-            "a result that is failed is not taken from it",
+            "a result that is failed is not accepted from it",
         ),
     ],
 )
