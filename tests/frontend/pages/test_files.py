@@ -80,7 +80,7 @@ def test_a_file_of_a_project_that_becomes_private_or_goes_meanwhile_breaks_off(
     request = Request({**asked, "headers": [], "app": app})
     pages = iter([(["first"], "more"), (["second"], "more"), (["third"], None)])
     with own_site.engine.connect() as c:
-        visit = frame.visit(request, c, frame.somebody(request, c))
+        visit = frame.visit(request, c, frame.identified(request, c))
         found = files._pages(visit, visit.project(), lambda *_: next(pages))
     assert [next(found), next(found)] == ["first", "second"]
     with own_site.engine.begin() as c:
