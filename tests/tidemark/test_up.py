@@ -213,7 +213,9 @@ def _is_closed_to_its_own_user(process: psutil.Process) -> bool:
 def test_doctor_finds_a_running_service_well(service: Service) -> None:
     done = tidemark("doctor", "--json", "--data-dir", str(service.data), "--data-dir", str(service.data))
     findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert done.returncode == 0, done.stdout
+    wrong = [name for name, finding in findings.items() if not finding["good"]]
+    assert wrong in ([], ["disk"]), done.stdout  # how full this machine's disk is, is its own matter
+    assert done.returncode == (1 if wrong else 0)
     assert CHILDREN | {"service"} <= set(findings)
 
 
