@@ -33,6 +33,6 @@ def typical(values: Sequence[float]) -> float:
     n = len(values)
     if n < 3:
         return sum(values) / n
-    cut = max(1, n // 4)
+    cut = n // 4 or 1
     kept = sorted(values)[cut : n - cut]
     return sum(kept) / len(kept)

@@ -26,22 +26,37 @@ from tests.bench.stage import Stage
 from tests.bench.writes import METRICS, RESULTS, a_new_project, bodies
 
 OPERATOR = Principal(name="bench", scopes=frozenset(Scope), project_id=None, via=Via.TOKEN)
-AGAIN_S, PREVIEW_S, IMPORT_S = 3, 1, 15
+AGAIN_S, FIRST_PREVIEW_S, PREVIEW_S, IMPORT_S = 3, 2, 1, 15
+PREVIEWED = 1_000
+"""Commits of each series."""
 IMPORTED_RUNS, IMPORTED_RESULTS = 1_000, 20
-DRAGGED = (0.06, 0.07, 0.04)
+DRAGGED = (0.05, 0.07, 0.04)
 """Smallest regressions that are previewed, one after the other."""
 
 
 @row("judged again")
 def judged_again(stage: Stage) -> Iterable[Figure]:
-    """500 runs of 200 series through ingest; previews of other policies; one is chosen, and all is judged again."""
+    """Runs of 200 series through ingest; a policy is chosen, and all is judged again; more runs, and previews."""
     series = RESULTS * METRICS
     settle_memory()  # as the processes are that do this
-    stage.say(f"delivering {POINTS} runs of {series} series …")
-    for delivery in islice(bodies("bench/again", results=RESULTS, metrics=METRICS), POINTS):
-        with stage.engine.begin() as c:
-            record_run(c, parse_run(delivery.body), delivery.body, now=datetime.now(UTC))
-    project = orjson.loads(delivery.body)["project"]
+    deliveries = bodies("bench/again", results=RESULTS, metrics=METRICS)
+
+    def deliver(count: int) -> str:
+        stage.say(f"delivering {count} runs of {series} series …")
+        for delivery in islice(deliveries, count):
+            with stage.engine.begin() as c:
+                record_run(c, parse_run(delivery.body), delivery.body, now=datetime.now(UTC))
+        return str(orjson.loads(delivery.body)["project"])
+
+    project, now = deliver(POINTS), datetime.now(UTC)
+    with stage.engine.begin() as c:
+        policies.change(c, project, {"min_change": 0.06}, by=OPERATOR, now=now)
+    judged: list[int] = []
+    spent = cpu_and_wall_s(lambda: judged.extend(policies.rejudge_due(stage.engine, lambda: now)))
+    assert len(judged) == series, "every series is judged again"
+    yield figure(f"{series} series × {POINTS} points judged again and stored", spent, AGAIN_S, POINTS * series)
+
+    deliver(PREVIEWED - POINTS)
     now = datetime.now(UTC)
 
     def preview(min_change: float) -> None:
@@ -51,15 +66,8 @@ def judged_again(stage: Stage) -> Iterable[Figure]:
 
     for number, min_change in enumerate(DRAGGED):
         spent = cpu_and_wall_s(lambda size=min_change: preview(size))
-        which = "the first" if number == 0 else "while the slider is dragged"
-        yield figure(f"preview of {series} series × {POINTS} points, {which}", spent, PREVIEW_S, 2 * POINTS * series)
-
-    with stage.engine.begin() as c:
-        policies.change(c, project, {"min_change": 0.06}, by=OPERATOR, now=now)
-    judged: list[int] = []
-    spent = cpu_and_wall_s(lambda: judged.extend(policies.rejudge_due(stage.engine, lambda: now)))
-    assert len(judged) == series, "every series is judged again"
-    yield figure(f"{series} series × {POINTS} points judged again and stored", spent, AGAIN_S, POINTS * series)
+        which, limit_s = ("while the slider is dragged", PREVIEW_S) if number else ("the first", FIRST_PREVIEW_S)
+        yield figure(f"preview of {series} series × {PREVIEWED:,} commits, {which}", spent, limit_s, PREVIEWED * series)
 
 
 @row("import")

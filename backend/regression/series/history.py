@@ -51,13 +51,16 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         nothing = np.empty(0)
         none = nothing.astype(np.int64)
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
+    logs = log_costs([value for point in points for value in point.values], kind.direction)
+    end = 0
     for number, point in enumerate(points):
-        raw = log_costs(point.values, kind.direction)
+        start, end = end, end + len(point.values)
+        raw = logs[start:end]
         within, runs = learn_within(within, runs, raw)
-        if runs >= REPLICATED_RUNS:
-            replicated_from = min(replicated_from, number)
+        if runs >= REPLICATED_RUNS and number < replicated_from:
+            replicated_from = number
         costs.append(typical(raw))
-        squares.append(within**2)
+        squares.append(within * within)
         processes.append(len(raw))
     return History(
         kind=kind,

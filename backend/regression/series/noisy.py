@@ -333,16 +333,17 @@ def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float,
     if n < 2:
         return within, runs
     mean = sum(raw) / n
-    variance = sum([(v - mean) ** 2 for v in raw]) / (n - 1)
-    runs = min(runs + 1, 50)
-    return math.sqrt(within**2 + (variance - within**2) / runs), runs
+    variance = sum([(away := v - mean) * away for v in raw]) / (n - 1)
+    runs = runs + 1 if runs < 50 else 50
+    square = within * within
+    return math.sqrt(square + (variance - square) / runs), runs
 
 
 def assumed_noise(within: float, runs: int, processes: int, policy: Policy) -> float:
     """The noise between runs that is assumed until the series shows its own."""
     if runs < REPLICATED_RUNS:
         return policy.prior_noise
-    return math.sqrt(within**2 / processes + (0.5 * policy.prior_noise) ** 2)
+    return math.sqrt(within * within / processes + (0.5 * policy.prior_noise) ** 2)
 
 
 def _was_disproved(change: Change, disproved: tuple[int, ...]) -> bool:

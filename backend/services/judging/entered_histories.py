@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
 
 from sqlalchemy import Connection
 
+from backend.regression.policy import Policy
+from backend.regression.series import history
 from backend.regression.series.history import History
+from backend.regression.terms import ChangePoint
 from backend.store.base import live
 from backend.store.policy.policies import Watched
 
 SECONDS = 60
 
-Known = dict[int, tuple[Watched, History]]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnteredHistory:
+    """The history of a series, and what each policy that was asked about would have told of it."""
+
+    watched: Watched
+    history: History
+    _told: dict[Policy, Sequence[ChangePoint]] = field(default_factory=dict)
+
+    def told_by(self, policy: Policy) -> Sequence[ChangePoint]:
+        """The present policy is asked about each time, and replayed once."""
+        if policy not in self._told:
+            self._told[policy] = history.replay(self.history, policy)
+        return self._told[policy]
+
+
+Known = dict[int, EnteredHistory]
 """Histories by their series."""
 _Key = tuple[str, int, int, int, int]
 

@@ -226,7 +226,7 @@ def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Seque
         run_id=arrival.run.id,
         measured_at=arrival.measured_at,
         value=median(processes),
-        runs=tuple(runs),
+        pooled=tuple(runs),
         processes=tuple(processes),
         environment_hash=arrival.environment_hash,
         worker=arrival.worker,

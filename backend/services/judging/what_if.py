@@ -17,12 +17,11 @@ from sqlalchemy import Connection
 from backend.regression.grouping import SeriesChange
 from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
-from backend.regression.series.history import History
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
 from backend.regression.what_if import ListedCase, cases_after, is_same
 from backend.services.base import projects
 from backend.services.base.errors import Unavailable
-from backend.services.judging.entered_histories import HISTORIES
+from backend.services.judging.entered_histories import HISTORIES, EnteredHistory
 from backend.services.judging.policy_change import PREVIEW_DAYS, Table, changed_table
 from backend.services.judging.replay import POINTS_BEFORE, Replay, replay
 from backend.services.policy.resolve import book_of
@@ -213,18 +212,17 @@ def _difference(
     judged, room = 0, MOST_PREVIEWED
     gone: list[SeriesChange] = []
     fresh: list[SeriesChange] = []
-    for w, entered, decisions in _histories(c, project_id, period, affected):
-        if judged and room < entered.size:
+    for entered, decisions in _histories(c, project_id, period, affected):
+        w, size = entered.watched, entered.history.size
+        if judged and room < size:
             break
-        noise = regression_store.noise_of(c, w.series.id)
-        before, after = (
-            [_as_series_change(w, event, noise) for event in told]
-            for told in _told_by_each(c, w, entered, decisions, policies(w))
-        )
+        told = _told_by_each(c, entered, decisions, policies(w))
+        noise = regression_store.noise_of(c, w.series.id) if any(told) else None
+        before, after = ([_as_series_change(w, event, noise) for event in events] for events in told)
         gone += [change for change in before if not any(is_same(change, other) for other in after)]
         fresh += [change for change in after if not any(is_same(change, other) for other in before)]
         judged += 1
-        room -= entered.size
+        room -= size
     return _Difference(judged, gone, fresh)
 
 
@@ -237,7 +235,7 @@ def _as_series_change(w: Watched, event: ChangePoint, noise: float | None) -> Se
 
 def _histories(
     c: Connection, project_id: int, period: LastDays, affected: Sequence[Gate]
-) -> Iterator[tuple[Watched, History, Decisions]]:
+) -> Iterator[tuple[EnteredHistory, Decisions]]:
     """The histories of the affected series in the last days, and what was decided of them. However many are taken of
     these, they are an even sample: in an order that has nothing to do with what they are, and the same whenever it is
     asked for."""
@@ -254,14 +252,14 @@ def _histories(
         stored = _points(c, watched.values())
         for series_id in batch:
             if series_id in watched:
-                known[series_id] = watched[series_id], _entered(watched[series_id], stored[series_id])
+                known[series_id] = _entered(watched[series_id], stored[series_id])
             if series_id in known:
-                yield *known[series_id], [decision for decision in decisions if decision.series_id == series_id]
+                yield known[series_id], [decision for decision in decisions if decision.series_id == series_id]
 
 
-def _entered(w: Watched, stored: Sequence[series_points.StoredPoint]) -> History:
+def _entered(w: Watched, stored: Sequence[series_points.StoredPoint]) -> EnteredHistory:
     points = [point.as_point(w.series.suite_version) for point in stored]
-    return history.enter([point for point in points if w.series.can_judge(point)], w.series.kind)
+    return EnteredHistory(w, history.enter([point for point in points if w.series.can_judge(point)], w.series.kind))
 
 
 def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_points.StoredPoint]]:
@@ -275,11 +273,12 @@ def _policy_of(it: Gate, book: PolicyBook) -> Policy:
 
 
 def _told_by_each(
-    c: Connection, w: Watched, entered: History, decisions: Decisions, asked: Sequence[Policy]
+    c: Connection, entered: EnteredHistory, decisions: Decisions, asked: Sequence[Policy]
 ) -> list[list[ChangePoint]]:
     """The regressions of the stretch that each of these policies confirms."""
+    w = entered.watched
     if not decisions:
-        return [_confirmed(w, history.replay(entered, policy)) for policy in asked]
+        return [_confirmed(w, entered.told_by(policy)) for policy in asked]
     stored = _points(c, [w])[w.series.id]
     replays = [Replay.of(w.series, stored, policy, decisions) for policy in asked]
     replay(replays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from backend.regression.terms import Point
 from backend.store.base import wire
 
 
-@record(kw_only=True)
+@record()
 class StoredPoint:
     """A point that stands in a series: where, of which runs, and what they measured."""
 
@@ -23,21 +23,26 @@ class StoredPoint:
     run_id: str
     measured_at: datetime
     value: float
-    runs: tuple[str, ...]
-    """Every run whose processes are pooled in it."""
-    processes: tuple[float, ...]
+    pooled: Sequence[str] | None
+    """The runs whose processes it pools, where they are several."""
+    processes: Sequence[float]
     environment_hash: str
     worker: str
 
+    @property
+    def runs(self) -> Sequence[str]:
+        """Every run whose processes are in it."""
+        return self.pooled or (self.run_id,)
+
     def pooled_with(self, other: StoredPoint) -> StoredPoint:
         """Both as one point: runs of one commit that were judged apart on a branch, which has been merged since."""
-        return replace(other, runs=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
+        return replace(other, pooled=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
 
     def as_point(self, suite_version: str) -> Point:
         return Point(
             self.position,
             self.commit,
-            self.processes or (self.value,),
+            tuple(self.processes) or (self.value,),
             self.environment_hash,
             self.worker,
             suite_version,
@@ -45,9 +50,10 @@ class StoredPoint:
 
 
 _POINTS = """
+-- the series, and the fields of a StoredPoint in their order
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
-       coalesce(j.runs, ARRAY[j.run_id]) AS runs,
-       CASE WHEN j.runs IS NULL THEN (
+       j.runs AS pooled,
+       coalesce(CASE WHEN j.runs IS NULL THEN (
          SELECT coalesce(x.processes, ARRAY[x.value]) FROM measurement x
          WHERE x.series_id = j.series_id AND x.measured_at = j.measured_at AND x.run_id = j.run_id LIMIT 1
        ) ELSE (
@@ -56,7 +62,7 @@ SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measur
          -- when it was measured says in which partition it is
          WHERE y.id = ANY (j.runs) AND x.series_id = j.series_id
            AND x.measured_at = coalesce(y.started_at, y.received_at)
-       ) END AS processes,
+       ) END, '{}') AS processes,
        coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
 FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
 CROSS JOIN LATERAL (
@@ -100,20 +106,9 @@ def load_stretches(
         "before": before,
     }
     (rows,) = wire.send(c, (_POINTS, values))
-    for row in rows:
-        known = points[row.series_id]
-        point = StoredPoint(
-            position=row.position,
-            commit=row.commit,
-            commit_id=row.commit_id,
-            run_id=row.run_id,
-            measured_at=row.measured_at,
-            value=row.value,
-            runs=tuple(row.runs),
-            processes=tuple(row.processes or ()),
-            environment_hash=row.environment_hash,
-            worker=row.worker,
-        )
+    for series_id, *columns in rows:
+        known = points[series_id]
+        point = StoredPoint(*columns)
         if known and known[-1].position == point.position:
             known[-1] = known[-1].pooled_with(point)
         else:
@@ -145,7 +140,7 @@ def last_point(c: Connection, series_id: int) -> StoredPoint | None:
         run_id=row.run_id,
         measured_at=row.measured_at,
         value=row.value,
-        runs=(row.run_id,),
+        pooled=None,
         processes=(),
         environment_hash=row.environment,
         worker="",

@@ -43,6 +43,6 @@ def test_two_runs_of_one_commit_are_pooled_into_one_point(connection: Connection
     loom.run(0, 100.0)
     (series,) = loom.rows("SELECT id FROM series")[0]
     (one,) = load_points(connection, [series], around=0, before=0)[series]
-    both = one.pooled_with(replace(one, run_id="RUN-2", runs=("RUN-2",), processes=(1.0, 2.0)))
+    both = one.pooled_with(replace(one, run_id="RUN-2", processes=(1.0, 2.0)))
     assert both.runs == ("RUN-000000", "RUN-2")
     assert both.as_point("1").values == (*one.processes, 1.0, 2.0)
