@@ -167,6 +167,11 @@ class Stage:
         return self._serve("api", self.database_url, str(self.directory), processes=self.processes)
 
     @cached_property
+    def two_apis_port(self) -> int:
+        """The API as two processes on one address, whatever the others are."""
+        return self._serve("api", self.database_url, str(self.directory), processes=2)
+
+    @cached_property
     def pages_port(self) -> int:
         """The API with its pages, in a process of its own."""
         return self._serve("pages", self.database_url, str(self.directory))

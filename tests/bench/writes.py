@@ -30,7 +30,7 @@ CLIENTS = 8
 GAIN = 1.5
 """So many times what one client gets is wanted of eight, on two cores that also carry PostgreSQL and the clients."""
 RUNS_A_CLIENT = 40
-LARGE_RUNS_A_CLIENT = 6
+LARGE_RUNS_A_CLIENT = 10
 WARM_UP_ROUNDS = 5  # of `in_turns`
 WARM_UP_RUNS = 12  # until every series has a baseline, so that judging is what it is for the rest of their lives
 METRICS = 10
@@ -95,8 +95,9 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
         note=f"information: floor {floor_ms / insert_times.p50:.1f}×, bare PUT of the body {bare_times.p50:.2f} ms "
         "+ the INSERT",
     )
-    alone = rate(stage, clients=1, results=1, metrics=1, runs=RUNS_A_CLIENT)
-    together = rate(stage, clients=CLIENTS, results=1, metrics=1, runs=RUNS_A_CLIENT)
+    alone, together = (
+        rate(stage, clients=clients, results=1, metrics=1, runs=RUNS_A_CLIENT) for clients in (1, CLIENTS)
+    )
     with Floors.of(stage) as floors:
         gains = floors.gains_of(CLIENTS)
     yield Figure(
@@ -141,11 +142,9 @@ def _next_to(floor: Client, waiting: Iterator[bytes]) -> None:
 def sustained_ingest(stage: Stage) -> Iterable[Figure]:
     """Eight clients deliver runs of 200 measurements without a pause; and a large store against a small one."""
     _ = stage.filled
-    alone = rate(stage, clients=1, results=RESULTS, metrics=METRICS, runs=CLIENTS * LARGE_RUNS_A_CLIENT)
-    together = rate(stage, clients=CLIENTS, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT)
-    bare = rate(
-        stage, clients=CLIENTS, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT, to=connected_to_floor
-    )
+    alone, together = (_rate_of_large_runs(stage, clients) for clients in (1, CLIENTS))
+    alone_at_two, together_at_two = (_rate_of_large_runs(stage, clients, connected_to_two) for clients in (1, CLIENTS))
+    bare = _rate_of_large_runs(stage, CLIENTS, connected_to_floor)
     rows_s = together * RESULTS * METRICS
     with Floors.of(stage) as floors:
         copied_s = floors.copied_rows_a_second()
@@ -171,7 +170,8 @@ def sustained_ingest(stage: Stage) -> Iterable[Figure]:
         yardstick="one client",
         yardstick_ms=1e3 / alone,
         at_most=1 / GAIN,
-        note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×",
+        note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; with two API processes "
+        f"{together_at_two:.0f}/s against {alone_at_two:.0f}/s, {together_at_two / alone_at_two:.1f}×",
     )
     small = stage.beside(min(SMALL_STORE, stage.measurements), "bench_small")
     large_times, small_times = in_turns(put_into(stage), put_into(small), ROUNDS)
@@ -200,30 +200,37 @@ def put_into(stage: Stage) -> Callable[[], bytes]:
 def rate(
     stage: Stage, *, clients: int, results: int, metrics: int, runs: int, to: Callable[[Stage], Put] | None = None
 ) -> float:
-    """Runs a second that so many clients get answered, each delivering results of its own benchmark."""
+    """Runs a second that so many clients get answered. However many there are, they deliver the same: so many runs of
+    each of eight projects, the first ones of each left out."""
     connected = to or connected_to_api
-    feeds = [
-        (connected(stage), bodies(f"bench/client{number}", results=results, metrics=metrics))
-        for number in range(clients)
-    ]
-    for put, feed in feeds:
-        for _ in range(WARM_UP_RUNS):
-            put(next(feed))
-    prepared = [(put, list(itertools.islice(feed, runs))) for put, feed in feeds]
+    feeds = [bodies(f"bench/client{number}", results=results, metrics=metrics) for number in range(CLIENTS)]
+    puts = [connected(stage) for _ in range(clients)]
+    for number, feed in enumerate(feeds):
+        for delivery in itertools.islice(feed, WARM_UP_RUNS):
+            puts[number % clients](delivery)
+    prepared = list(itertools.chain.from_iterable(zip(*(itertools.islice(feed, runs) for feed in feeds), strict=True)))
 
-    def deliver(ready: tuple[Put, list[Delivery]]) -> None:
-        put, deliveries = ready
-        for delivery in deliveries:
-            put(delivery)
+    def deliver(number: int) -> None:
+        for delivery in prepared[number::clients]:
+            puts[number](delivery)
 
     with ThreadPoolExecutor(clients) as pool:
         began = time.perf_counter()
-        list(pool.map(deliver, prepared))
-        return clients * runs / (time.perf_counter() - began)
+        list(pool.map(deliver, range(clients)))
+        return len(prepared) / (time.perf_counter() - began)
+
+
+def _rate_of_large_runs(stage: Stage, clients: int, to: Callable[[Stage], Put] | None = None) -> float:
+    return rate(stage, clients=clients, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT, to=to)
 
 
 def connected_to_api(stage: Stage) -> Put:
     return sender(stage, Client(stage.api_port))
+
+
+def connected_to_two(stage: Stage) -> Put:
+    """Delivers to two API processes: which of them a connection comes to is left to the system."""
+    return sender(stage, Client(stage.two_apis_port))
 
 
 def connected_to_floor(stage: Stage) -> Put:
