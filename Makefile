@@ -12,6 +12,9 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); n=$$((n +
 
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
+# Images and sandboxes often set it: each of the hundreds of processes of a test run would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help up demo setup test lint format lock bench soak simulate scale docs site screenshots clean
 

@@ -38,7 +38,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.state.engine = engine
     app.state.problem_page = problem_page
     assets.load_assets()
-    # A quarter of a second of CPU, which whoever looks at a page first need not wait for.
+    # At the first start of a version half a second of CPU, which whoever looks at a page first need not wait for.
     threading.Thread(target=compile_templates, name="tidemark-templates", daemon=True).start()
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
     for page in (

@@ -6,9 +6,13 @@ browsers drop or act on, become visible marks.
 
 import gzip
 import re
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
@@ -16,7 +20,8 @@ from urllib.parse import quote, unquote, urlsplit
 import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 from starlette.routing import Match
 
@@ -105,6 +110,24 @@ def change_mark(change: float | None, *, firm: bool = True) -> Markup:
     return html('<span class="{} nw">{}</span>', css, said)
 
 
+class CompiledTemplates(FileSystemBytecodeCache):
+    """Templates as Python's bytecode, kept where Python keeps that of our modules, if it may be written there."""
+
+    def __init__(self) -> None:
+        settings = sha256(Path(__file__).read_bytes()).hexdigest()[
+            :8
+        ]  # of the environment: they shape what is compiled
+        super().__init__(str(Path(cache_from_source(__file__)).parent), f"template-{settings}-%s.cache")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
 def compile_templates() -> None:
     """Read and compile every template, so that no page has to when it is first asked for."""
     for name in environment().list_templates():
@@ -121,6 +144,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
+        bytecode_cache=None if sys.dont_write_bytecode else CompiledTemplates(),
         auto_reload=False,  # a template of other code than the process runs would fail; and no file is looked at twice
     )
     env.filters |= {

@@ -5,6 +5,7 @@ Everything is imported inside the functions, so that each process loads only wha
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import socket
@@ -77,17 +78,20 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
     return app
 
 
-def serve(settings: Settings, *, listening_fd: int | None = None, processes: int = 1) -> None:
-    """Runs the API and the pages until told to stop."""
+def serve(
+    settings: Settings, *, listening_fd: int | None = None, after_fd: int | None = None, processes: int = 1
+) -> None:
+    """Runs the API and the pages until told to stop; with `after_fd`, once the other end of that pipe is closed."""
     exposure.check(settings)
     if processes > 1:
         from tidemark.machine import ports
         from tidemark.several import serve_several
 
         given = None if listening_fd is None else socket.socket(fileno=listening_fd)
-        serve_several(given or ports.listen(settings.host, settings.port), processes)
+        serve_several(given or ports.listen(settings.host, settings.port), processes, after_fd=after_fd)
         return
     config = service_config(settings)
+    gc.disable()  # until memory is settled: what is imported stays
     from backend.api.edge.memory import settle_memory
     from backend.api.edge.serving import make_server
     from tidemark.monitoring.logs import log_to_stdout
@@ -101,6 +105,9 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
         trace(app, engine, settings.otlp_endpoint)
     server = make_server(app, host=settings.host, port=settings.port)
     settle_memory()
+    if after_fd is not None:
+        with open(after_fd, "rb") as others:
+            others.read()
     # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
     server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
 
@@ -108,6 +115,7 @@ def serve(settings: Settings, *, listening_fd: int | None = None, processes: int
 def beat(settings: Settings) -> None:
     """Runs the housekeeping loop until told to stop."""
     config = service_config(settings)
+    gc.disable()  # until memory is settled: what is imported stays
     from backend.api.edge.memory import settle_memory
     from backend.services import housekeeping
     from tidemark.monitoring.logs import log_to_stdout

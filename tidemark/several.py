@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from tempfile import TemporaryDirectory
 
 from prometheus_client.multiprocess import mark_process_dead
@@ -26,13 +27,14 @@ RESTART_S = 1.0
 PYTHON = (sys.executable, "-P", "-m", "tidemark")
 
 
-def serve_several(listening: socket.socket, count: int) -> None:
+def serve_several(listening: socket.socket, count: int, *, after_fd: int | None = None) -> None:
     """Runs so many API processes on this socket until SIGINT or SIGTERM; one that dies is replaced."""
+    start = partial(_start, listening, after_fd)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with TemporaryDirectory(prefix="tidemark-metrics-") as counted:
-        children = [_start(listening, counted) for _ in range(count)]
+        children = [start(counted) for _ in range(count)]
         try:
             while not stop.wait(RESTART_S):
                 for place, child in enumerate(children):
@@ -41,17 +43,18 @@ def serve_several(listening: socket.socket, count: int) -> None:
                         print(said, flush=True)
                         # Its streams are open no more; what it has counted stays counted.
                         mark_process_dead(child.pid, counted)  # type: ignore[no-untyped-call]
-                        children[place] = _start(listening, counted)
+                        children[place] = start(counted)
         finally:
             _end(children)
 
 
-def _start(listening: socket.socket, counted: str) -> subprocess.Popen[bytes]:
+def _start(listening: socket.socket, after_fd: int | None, counted: str) -> subprocess.Popen[bytes]:
+    given = {"--listening-fd": listening.fileno(), **({} if after_fd is None else {"--after-fd": after_fd})}
     return processes.start(
-        [*PYTHON, "serve", "--listening-fd", str(listening.fileno())],
+        [*PYTHON, "serve", *(str(word) for option in given.items() for word in option)],
         environment={**os.environ, "PROMETHEUS_MULTIPROC_DIR": counted},
         output=sys.stdout.fileno(),
-        pass_fds=(listening.fileno(),),
+        pass_fds=tuple(given.values()),
     )
 
 

@@ -104,7 +104,11 @@ def _start_all(
     for server in servers.embedded:
         took_s = supervisor.start(server)
         say(f"  {server.name:<9} ready after {took_s:.1f} s")
+    own_address = _own_address(chosen)
+    api_may_serve, prepared_it = os.pipe()
     began = time.monotonic()
+    # It loads its code meanwhile.
+    wait_for_api = supervisor.begin(_api(servers, own_address, listening.fileno(), api_may_serve))
     missing = missing_for_demo()
     answer = supervisor.run_once(
         ServiceCommand(
@@ -118,9 +122,8 @@ def _start_all(
     )
     prepared = json.loads(answer)
     say(f"  {'database':<9} up to date after {time.monotonic() - began:.1f} s")
-    own_address = _own_address(chosen)
-    took_s = supervisor.start(_api(servers, own_address, listening.fileno()))
-    say(f"  {'api':<9} ready after {took_s:.1f} s")
+    os.close(prepared_it)
+    say(f"  {'api':<9} ready after {wait_for_api():.1f} s")
     supervisor.start(
         ServiceCommand(name="beat", arguments=(*PYTHON, "tidemark", "beat"), environment=servers.environment)
     )
@@ -140,17 +143,17 @@ def _start_all(
     return Up(url=own_address, sign_in_link=printed, data=data, demo=prepared["demo"])
 
 
-def _api(servers: _Servers, own_address: str, listening_fd: int) -> ServiceCommand:
+def _api(servers: _Servers, own_address: str, listening_fd: int, after_fd: int) -> ServiceCommand:
     return ServiceCommand(
         name="api",
         arguments=(
             *(*PYTHON, "tidemark", "serve"),
-            *("--listening-fd", str(listening_fd), "--workers", str(api_processes())),
+            *("--listening-fd", str(listening_fd), "--after-fd", str(after_fd), "--workers", str(api_processes())),
         ),
         environment=servers.environment,
         ready=lambda child: answers(f"{own_address}/healthz"),
         healthy=lambda: answers(f"{own_address}/healthz"),
-        pass_fds=(listening_fd,),
+        pass_fds=(listening_fd, after_fd),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.client import HTTPResponse
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
@@ -24,7 +25,17 @@ from tidemark.machine import ports
 
 
 @pytest.fixture
-def served(committing_engine: Engine, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def gate() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """What the processes wait for: the end they read from, and the one that is closed."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as theirs, open(writing, "wb") as ours:
+        yield theirs, ours
+
+
+@pytest.fixture
+def served(
+    committing_engine: Engine, tmp_path: Path, gate: tuple[BinaryIO, BinaryIO]
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     port = ports.private_port()
     environment = {
         **os.environ,
@@ -33,7 +44,9 @@ def served(committing_engine: Engine, tmp_path: Path) -> Iterator[tuple[subproce
         "TIDEMARK_DATA_DIR": str(tmp_path),
     }
     command = [sys.executable, "-m", "tidemark", "serve", "--port", str(port), "--workers", "2"]
-    child = subprocess.Popen(command, env=environment)
+    child = subprocess.Popen(
+        [*command, "--after-fd", str(gate[0].fileno())], env=environment, pass_fds=[gate[0].fileno()]
+    )
     try:
         yield child, port
     finally:
@@ -42,9 +55,9 @@ def served(committing_engine: Engine, tmp_path: Path) -> Iterator[tuple[subproce
         child.wait()
 
 
-def answered(port: int) -> bool:
+def answered(port: int, timeout_s: float = 5) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=timeout_s) as response:
             return bool(response.status == 200)
     except OSError:
         return False
@@ -60,10 +73,12 @@ def until(holds: Callable[[], bool], limit_s: float = 60.0) -> bool:
 
 
 def test_two_processes_answer_one_address_and_one_that_dies_is_replaced(
-    served: tuple[subprocess.Popen[bytes], int],
+    served: tuple[subprocess.Popen[bytes], int], gate: tuple[BinaryIO, BinaryIO]
 ) -> None:
     child, port = served
     parent = psutil.Process(child.pid)
+    assert not until(lambda: answered(port, timeout_s=1), 4), "they wait to be let through"
+    gate[1].close()
     assert until(lambda: answered(port) and len(parent.children()) == 2)
     first = parent.children()[0].pid
     os.kill(first, signal.SIGKILL)
@@ -76,8 +91,9 @@ def test_two_processes_answer_one_address_and_one_that_dies_is_replaced(
 
 
 def test_what_one_process_is_told_every_open_page_hears_and_they_count_together(
-    served: tuple[subprocess.Popen[bytes], int], committing_engine: Engine
+    served: tuple[subprocess.Popen[bytes], int], gate: tuple[BinaryIO, BinaryIO], committing_engine: Engine
 ) -> None:
+    gate[1].close()
     child, port = served
     parent = psutil.Process(child.pid)
     assert until(lambda: answered(port) and len(parent.children()) == 2)

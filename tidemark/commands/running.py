@@ -85,12 +85,14 @@ def serve(
         int, typer.Option(min=1, max=64, help="Processes that answer on this address: about one for two CPU cores.")
     ] = 1,
     listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
+    after_fd: Annotated[int | None, typer.Option("--after-fd", hidden=True)] = None,
 ) -> None:
     """Run only the API and the pages. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
     from tidemark import app as root
     from tidemark.settings import read_settings
 
-    root.serve(read_settings(port=port, host=host), listening_fd=listening_fd, processes=workers)
+    settings = read_settings(port=port, host=host)
+    root.serve(settings, listening_fd=listening_fd, after_fd=after_fd, processes=workers)
 
 
 @app.command()

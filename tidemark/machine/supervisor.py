@@ -117,10 +117,17 @@ class Supervisor:
 
     def start(self, service: SupervisedService, *, timeout_s: float = 30.0) -> float:
         """Starts a service and waits until it is ready; the seconds that took. Refuses what does not come up."""
+        return self.begin(service)(timeout_s)
+
+    def begin(self, service: SupervisedService) -> Callable[..., float]:
+        """Starts a service; what it returns waits until it is ready, as `start` does."""
         watched = _Watched(service)
         self._watched.append(watched)
-        began = time.monotonic()
         self._launch(watched)
+        return partial(self._wait_until_ready, watched)
+
+    def _wait_until_ready(self, watched: _Watched, timeout_s: float = 30.0) -> float:
+        service, began = watched.service, time.monotonic()
         while not self.is_ready(watched):
             self.check_stop()
             if watched.child is not None and (code := watched.child.poll()) is not None:

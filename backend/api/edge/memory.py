@@ -15,15 +15,16 @@ M_ARENA_MAX = -8
 
 
 def settle_memory() -> None:
-    """For a process that does nothing but serve: what it is made of stays, and need not be searched for garbage.
+    """For a process that does nothing but serve: what it is made of stays, and need not be searched for garbage, now
+    (there is next to none) or later.
 
     A delivery, or a history that is judged again, makes tens of thousands of objects and no cycles. With the usual
     thresholds the collector went through all of them, and through every module, several times for each. The threads
     share two heaps: one each would keep what was free in forty of them.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     _glibc("mallopt", M_ARENA_MAX, 2)
 
 
