@@ -85,9 +85,9 @@ class Group:
         return self.lead.change.magnitude
 
     @property
-    def counted(self) -> bool:
-        """True when a counter that gates is among the members: whatever else moved at that onset, no machine did it."""
-        return any(m.exact and m.role is Role.GATE and m.change.past_gate for m in self.members)
+    def counter(self) -> str | None:
+        """The metric of a counter that gates among the members: whatever else moved at that onset, no machine did it."""
+        return next((m.metric for m in self.members if m.exact and m.role is Role.GATE and m.change.past_gate), None)
 
     @property
     def opens(self) -> bool:

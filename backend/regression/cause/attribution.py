@@ -48,7 +48,8 @@ class Evidence:
     session_confirmed: bool | None = None
     """Whether an interleaved session, in which only the code differs, showed it; None: there was none."""
     docs_only: bool = False
-    exact: bool = False
+    counter: str | None = None
+    """A counter that moved with it: no machine does that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _method(e: Evidence) -> Cause | None:
 
 
 def _machine(e: Evidence) -> Cause | None:
-    if e.exact:
+    if e.counter:
         return None
     told = [
         f"Canary {c.name} moved by {100 * c.change:+.1f} % (its noise is {100 * c.noise:.1f} %)."
@@ -157,7 +158,7 @@ def _noise(e: Evidence) -> Cause | None:
         return Cause(CauseName.NOISE, (text,), suppress=True)
     if e.docs_only:
         return Cause(CauseName.NOISE, ("Only documentation changed in the suspect commits.",), suppress=True)
-    if not e.exact and abs(e.magnitude) < 2 * e.noise:
+    if not e.counter and abs(e.magnitude) < 2 * e.noise:
         text = (
             f"A change of {100 * e.magnitude:+.1f} % is less than twice the noise of the series, {100 * e.noise:.1f} %."
         )
@@ -167,8 +168,8 @@ def _noise(e: Evidence) -> Cause | None:
 
 def _code(e: Evidence) -> Cause:
     told = []
-    if e.exact:
-        told.append("The counter is exact: no machine moves it.")
+    if e.counter:
+        told.append(f"{e.counter} moved, which is counted exactly: no machine moves it.")
     if e.environment_before is not None and e.environment_after is not None:
         told.append("The environment is the same before and after.")
     if e.canary:
@@ -177,6 +178,6 @@ def _code(e: Evidence) -> Cause:
         told.append("Another worker shows the same change.")
     if e.watched_series:
         told.append(f"{e.moved_series} of {e.watched_series} series of {e.worker or 'the worker'} moved.")
-    if not e.exact and e.noise > 0:
+    if not e.counter and e.noise > 0:
         told.append(f"The change of {100 * e.magnitude:+.1f} % is {abs(e.magnitude) / e.noise:.0f} times the noise.")
     return Cause(CauseName.CODE, tuple(told))

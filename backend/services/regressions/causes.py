@@ -94,7 +94,7 @@ class Causes:
             moved=moved,
             watched=self._watched,
         )
-        if reported is None or (reported.cause is CauseName.HARDWARE and found.counted):
+        if reported is None or (reported.cause is CauseName.HARDWARE and found.counter):
             return own
         return replace(reported, evidence=reported.evidence + own.evidence) if own.cause is reported.cause else reported
 
@@ -117,7 +117,7 @@ class _RunAtHand:
 
 def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: float, moved: int, watched: int) -> Cause:
     """The first cause of a group of changes, by the runs around their onset and the one that brought the news."""
-    onset, exact = found.onset_position, found.counted
+    onset, counter = found.onset_position, found.counter
     series_id = int(found.lead.series_id)
     run = _run_at_hand(c, context, found.magnitude)
     rows = store.runs_around(c, series_id, onset, before=RUNS_BEFORE, after=RUNS_AFTER)
@@ -125,8 +125,8 @@ def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: flo
     before = [witness for witness in witnesses if witness.position < onset]
     after = [witness for witness in witnesses if witness.position >= onset]
     if not before or not after:
-        return attribute(Evidence(magnitude=found.magnitude, noise=noise, exact=exact))
-    window = None if exact else _window(c, context, run, series_id, before, after)
+        return attribute(Evidence(magnitude=found.magnitude, noise=noise, counter=counter))
+    window = None if counter else _window(c, context, run, series_id, before, after)
     before, after = before[-NEAREST_BEFORE:], after[:NEAREST_AFTER]
     if found.lead.change.kind is ChangeKind.DRIFT:
         others_agree = _others_drifted(c, run.witness, series_id, found.magnitude)
@@ -136,7 +136,7 @@ def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: flo
         Evidence(
             magnitude=found.magnitude,
             noise=noise,
-            exact=exact,
+            counter=counter,
             environment_before=before[-1].environment or None,
             environment_after=after[0].environment or None,
             canary=_canaries(before, after),

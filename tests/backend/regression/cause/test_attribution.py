@@ -35,13 +35,18 @@ OLD, NEW = {"torch": "2.12", "driver": "570"}, {"torch": "2.13", "driver": "570"
         (Evidence(magnitude=0.06, noise=0.05), CauseName.NOISE, False),
         (Evidence(magnitude=0.2, session_confirmed=False), CauseName.NOISE, True),
         (Evidence(magnitude=0.2, canary=(SLOW,), session_confirmed=True), CauseName.CODE, False),
-        (Evidence(magnitude=0.2, canary=(SLOW,), exact=True), CauseName.CODE, False),
+        (Evidence(magnitude=0.2, canary=(SLOW,), counter="host_syncs"), CauseName.CODE, False),
     ],
 )
 def test_the_first_cause_follows_the_strongest_evidence(evidence, cause, suppress):
     found = attribute(evidence)
     assert (found.cause, found.suppress) == (cause, suppress)
     assert all(sentence.endswith(".") for sentence in found.evidence)
+
+
+def test_the_evidence_names_the_counter_that_moved_beside_a_time():
+    told = attribute(Evidence(magnitude=0.2, noise=0.02, counter="host_syncs")).evidence
+    assert told == ("host_syncs moved, which is counted exactly: no machine moves it.",)
 
 
 def test_the_evidence_names_what_changed():

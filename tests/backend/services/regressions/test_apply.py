@@ -84,6 +84,7 @@ def test_series_of_one_onset_are_one_regression(loom: Any) -> None:
         "host_syncs",
     }
     assert not any(s.metric == "steady_ms" for s in detail.affected)
+    assert "host_syncs moved, which is counted exactly: no machine moves it." in detail.evidence
 
 
 def test_watched_metrics_alone_open_no_regression(loom: Any) -> None:
