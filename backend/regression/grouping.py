@@ -86,7 +86,7 @@ class Group:
 
     @property
     def counter(self) -> str | None:
-        """The metric of a counter that gates among the members: whatever else moved at that onset, no machine did it."""
+        """The metric of a gating counter among the members: whatever else moved at that onset, no machine did it."""
         return next((m.metric for m in self.members if m.exact and m.role is Role.GATE and m.change.past_gate), None)
 
     @property

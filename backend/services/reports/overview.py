@@ -94,7 +94,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedWorker:
-    """Counts are of the last seven days; telemetry is of the newest run."""
+    """Counts are of the last seven days, of the projects that the reader may see; telemetry is of the newest run."""
 
     name: str
     testbed: str
@@ -185,7 +185,7 @@ def load_workers(
     seen_since = now - timedelta(seconds=live_s)
     workers = tuple(
         _worker(row, seen_since, store.worker_runs(c, row.id, 1) if row.last_run_id else ())
-        for row in _hiding(store.workers(c, now - RECENT), of)
+        for row in _shown_workers(c, now, of)
     )
     return WorkerOverview(
         workers=workers,
@@ -194,10 +194,13 @@ def load_workers(
     )
 
 
-def _hiding(rows: Sequence[WorkerRow], of: Collection[str] | None) -> list[WorkerRow]:
+def _shown_workers(
+    c: Connection, now: datetime, of: Collection[str] | None, name: str | None = None
+) -> list[WorkerRow]:
     """The workers, without those that belong to other projects, and without the runs of these."""
+    rows = store.workers(c, now - RECENT, name, of=of)
     if of is None:
-        return list(rows)
+        return rows
     return [
         row if row.run_project in of else row._replace(run_project=None)
         for row in rows
@@ -215,9 +218,9 @@ def load_worker(
 ) -> WorkerDetail:
     """One worker with its last runs and what its canary read in them. `of`: as of the fleet."""
     now = now or datetime.now(UTC)
-    rows = _hiding(store.workers(c, now - RECENT, storable(name)), of)
+    rows = _shown_workers(c, now, of, storable(name))
     if not rows:
-        known = _hiding(store.workers(c, now - RECENT), of)
+        known = _shown_workers(c, now, of)
         raise NotFound.of("worker", name, [row.name for row in known][:20])
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
     return WorkerDetail(

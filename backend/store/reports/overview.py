@@ -1,5 +1,6 @@
 """Reads across projects: the list of them, how far a new one has come, workers, the queue."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -132,8 +133,9 @@ _FIRST_RUN = text(
        LEFT JOIN LATERAL (SELECT id, received_at FROM run WHERE project_id = :project AND status = 'ok'
                           ORDER BY received_at, started_at LIMIT 1) AS first ON true"""
 )
+_SHOWN = "(CAST(:of AS text[]) IS NULL OR project_id IN (SELECT id FROM project WHERE slug = ANY(:of)))"
 _WORKERS = text(
-    """SELECT w.id, w.name, t.name, w.version, w.capabilities, w.protection, w.wanted_state, w.started_at,
+    f"""SELECT w.id, w.name, t.name, w.version, w.capabilities, w.protection, w.wanted_state, w.started_at,
          coalesce(w.last_seen_at, last.received_at, w.started_at),
          now.id, now.slug, now.suite, now.sha, now.state, now.leased_at, now.progress,
          recent.done, recent.failed, recent.quarantined, last.id, last.received_at,
@@ -147,9 +149,9 @@ _WORKERS = text(
          SELECT count(*) FILTER (WHERE status = 'ok') AS done,
            count(*) FILTER (WHERE status IN ('failed', 'incomplete')) AS failed,
            count(*) FILTER (WHERE status = 'quarantined') AS quarantined
-         FROM run WHERE worker_id = w.id AND received_at >= :since) AS recent
+         FROM run WHERE worker_id = w.id AND received_at >= :since AND {_SHOWN}) AS recent
        LEFT JOIN LATERAL (
-         SELECT id, received_at FROM run WHERE worker_id = w.id AND received_at IS NOT NULL
+         SELECT id, received_at FROM run WHERE worker_id = w.id AND received_at IS NOT NULL AND {_SHOWN}
          ORDER BY received_at DESC LIMIT 1) AS last ON true
        WHERE CASE WHEN CAST(:name AS text) IS NULL THEN w.last_seen_at IS NOT NULL ELSE w.name = :name END
        ORDER BY t.name, w.name"""
@@ -187,9 +189,12 @@ def first_run(c: Connection, project_id: int) -> FirstRunRow:
     return FirstRunRow._make(c.execute(_FIRST_RUN, {"project": project_id}).one())
 
 
-def workers(c: Connection, since: datetime, name: str | None = None) -> list[WorkerRow]:
-    """Workers with what they do now, and how many runs ended how since a moment."""
-    return [WorkerRow._make(row) for row in c.execute(_WORKERS, {"since": since, "name": name}).all()]
+def workers(
+    c: Connection, since: datetime, name: str | None = None, *, of: Collection[str] | None = None
+) -> list[WorkerRow]:
+    """Workers with what they do now, and how many runs, of these projects or of all, ended how since a moment."""
+    values = {"since": since, "name": name, "of": None if of is None else list(of)}
+    return [WorkerRow._make(row) for row in c.execute(_WORKERS, values).all()]
 
 
 def worker_runs(c: Connection, worker_id: int, limit: int) -> list[WorkerRunRow]:

@@ -72,3 +72,20 @@ def test_a_worker_of_a_private_project_is_named_only_to_those_who_see_that_proje
     stranger.get(site.sign_in_link())
     assert "box-1" in stranger.get("/workers").text
     assert "box-1" in stranger.get("/workers/box-2").text
+
+
+def test_what_a_shared_worker_ran_for_a_private_project_is_not_counted_for_strangers(site: Site) -> None:
+    site.client.post("/api/v1/projects", json={"project": "northsea/hidden", "private": True})
+    for slug in ("northsea/open", "northsea/hidden"):
+        name = slug.rpartition("/")[2]
+        document = {
+            "schema": "tidemark.run/1", "id": f"RUN-{name}", "project": slug, "commit": "a" * 40, "branch": "main",
+            "suite": "gpt", "suite_version": "1.0.0", "testbed": "bench", "worker": "box-1", "status": "ok",
+            "started_at": "2026-03-01T00:00:00Z", "environment": {"torch": "2.13.0", "hash": "sha256:0"}, "results": [],
+        }  # fmt: skip
+        site.put(document)
+    stranger = httpx.Client(base_url=site.url, timeout=30)
+    seen = {who: who.get("/api/v1/workers/box-1") for who in (stranger, site.client)}
+    assert "RUN-hidden" not in seen[stranger].text
+    assert [answer.json()["worker"]["done"] for answer in seen.values()] == [1, 2]
+    assert [answer.json()["worker"]["last_run_id"] for answer in seen.values()] == ["RUN-open", "RUN-hidden"]
