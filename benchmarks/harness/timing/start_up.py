@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,10 +13,13 @@ _COMPILER = "torch._dynamo"
 
 
 class _CompilerWhenNeeded(ModuleType):
-    """Stands for torch's compiler until something asks for more of it than `graph_break`.
+    """Stands for torch's compiler until something asks for more of it than what eager code asks.
 
     Then it gives way to the real module.
     """
+
+    trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
+    """A process group clears the rules that the compiler keeps; without a compiler there are none."""
 
     def graph_break(self, msg: str = "") -> None:
         """Outside of a compiled region the real one does nothing either."""
@@ -36,11 +39,12 @@ def _real_compiler(placeholder: ModuleType) -> ModuleType:
 
 
 def spare_the_compiler_import() -> None:
-    """Keeps optimizers from importing torch's compiler, 0.9 s of every fresh process, where nothing is compiled.
+    """Keeps torch from importing its compiler, 0.9 s of every fresh process, where nothing is compiled.
 
-    torch's optimizers import it only to say "break the graph here" and "do not trace this". The first is answered by
-    a placeholder, the second by filling the cache of the decorator that guards some methods. Where a torch release
-    has neither, nothing happens but a slower start; code that really compiles gets the real module.
+    Optimizers and process groups import it only to say "break the graph here", "do not trace this" and "forget your
+    rules". The first and the last are answered by a placeholder, the second by filling the cache of the decorator that
+    guards some methods. Where a torch release has none of them, nothing happens but a slower start; code that really
+    compiles gets the real module.
     """
     if _COMPILER in sys.modules:
         return
