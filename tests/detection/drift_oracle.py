@@ -68,7 +68,7 @@ def main() -> None:
                 found |= {"oracle at the place": z >= AT_A_PLACE, "oracle": z >= ANYWHERE}
                 for name, value in found.items():
                     count[series["meta"]["cv_pct"], name] += value
-    print("| noise | drifts | Tidemark | oracle | oracle that knows the place, too |\n|---|---|---|---|---|")
+    print("| noise | drifts | Tidemark | oracle | oracle that also knows the place |\n|---|---|---|---|---|")
     levels = [(f"{cv:g} %", [cv]) for cv in CVS_PCT] + [("all", CVS_PCT)]
     for title, noises in levels:
         drifts, *found = [

@@ -37,7 +37,7 @@ GOALS = (
     ("delay, median (commits)", "delay", "<=", 2),
     ("delay, 90th percentile (commits)", "delay_p90", "<=", 9),
     ("spikes flagged", "spike_flagged", "<=", 0.01),
-    ("answers taken back", "violations", "<=", 0),
+    ("answers retracted", "violations", "<=", 0),
     ("CPU ms per 1,000 points", "ms_per_1000", "<=", 10),
 )
 
@@ -47,7 +47,7 @@ ROUGH_GOALS = (
     ("false alarms per 1,000 quiet commits", "fa_per_1000", "<=", 0.05),
     ("delay, median (commits)", "delay", "<=", 2),
     ("delay, 90th percentile (commits)", "delay_p90", "<=", 8),
-    ("answers taken back", "violations", "<=", 0),
+    ("answers retracted", "violations", "<=", 0),
     ("CPU ms per 1,000 points", "ms_per_1000", "<=", 10),
 )
 
