@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from backend import contract
 from backend.contract import Invalid, parse_run, schema, to_json, variant_key
+from backend.contract_problems import Problems
+from backend.contract_rules import Numbers
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden" / "run.json").read_text())
 STEP = "results[0].measurements[0]"
@@ -149,6 +151,13 @@ def test_a_derived_difference_may_be_negative() -> None:
 def test_a_value_may_be_rounded_but_not_off() -> None:
     assert parse_run(golden_measurement(value=5.465))
     assert refusal(golden_measurement(value=5.466)).path == f"{STEP}.value"
+
+
+def test_numbers_whose_sum_is_no_number_are_read_as_they_are() -> None:
+    largest = [1.7e308] * 3
+    problems = Problems()
+    assert Numbers(max_items=3).read(largest, None, problems) == tuple(largest)
+    assert not problems.found
 
 
 @pytest.mark.parametrize("number", [1e30, -1e308, 2**63])
