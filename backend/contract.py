@@ -367,7 +367,7 @@ class Run(Part):
                     (((path, "results"), index), "variant"),
                     variant_key(result.variant) or "{}",
                     f"a variant of {result.benchmark} that this run does not have yet; results[{first}] has it "
-                    "(what tells two results apart belongs into `variant`)",
+                    "(put what distinguishes them into `variant`)",
                 )
 
 

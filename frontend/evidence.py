@@ -259,7 +259,7 @@ def dot_of(name: str, side: VariantProfile, hollow: bool) -> Dot:
 STATES = {
     "waiting": "waits for a worker",
     "running": "is measuring",
-    "cancelled": "called off",
+    "cancelled": "cancelled",
     "quarantined": "not judged",
     "failed": "failed",
 }

@@ -75,7 +75,7 @@ def grouped(items: Sequence[Item], by: By = By.ONSET, sort: Sort = Sort.NEWEST) 
 
 def by_need(items: Iterable[Item], sort: Sort) -> list[RegressionGroup]:
     """Groups by what a person has to do: those that need one first."""
-    unowned, in_hand, machine, suspected, over = [], [], [], [], []
+    unowned, assigned, machine, suspected, over = [], [], [], [], []
     for each in items:
         regression = each.regression
         if regression.state not in OPEN:
@@ -85,13 +85,13 @@ def by_need(items: Iterable[Item], sort: Sort) -> list[RegressionGroup]:
         elif regression.state == "suspect":
             suspected.append(each)
         elif regression.state == "acknowledged" or regression.owner:
-            in_hand.append(each)
+            assigned.append(each)
         else:
             unowned.append(each)
     groups = (
-        ("Nobody on it", "confirmed, not taken", unowned),
-        ("In hand", "", in_hand),
-        ("Suspects", "more runs will decide; nobody has been notified", suspected),
+        ("Unassigned", "confirmed, without an owner", unowned),
+        ("Assigned", "", assigned),
+        ("Suspects", "more runs will decide; no notification has been sent", suspected),
         ("The machine or its environment, not the code", "no cell is red because of it", machine),
         ("Recovered and closed", "", over),
     )

@@ -21,8 +21,8 @@ class Look:
 
 LOOKS: dict[CellState, Look] = {
     CellState.REGRESSION: Look("r", "▼", "regression, starts here", "slower, starts here", "▼7.4"),
-    CellState.STILL_UNOWNED: Look("t", "▽", "still slower, nobody on it", "still slower, nobody on it", "▽"),
-    CellState.STILL_OWNED: Look("k", "▽", "still slower, in hand", "still slower, in hand", "▽"),
+    CellState.STILL_UNOWNED: Look("t", "▽", "still slower, unassigned", "still slower, unassigned", "▽"),
+    CellState.STILL_OWNED: Look("k", "▽", "still slower, assigned", "still slower, assigned", "▽"),
     CellState.SUSPECT: Look("u", "?", "suspect, being confirmed", "suspect, confirming", "?5.6"),
     CellState.IMPROVEMENT: Look("i", "▲", "improvement", "faster", "▲6.0"),
     CellState.UNCHANGED: Look("s", "", "unchanged", "unchanged"),

@@ -77,11 +77,11 @@ def _weak_secrets(settings: Settings) -> list[str]:
     for name, address in (("TIDEMARK_DATABASE_URL", database), ("TIDEMARK_REDIS_URL", broker)):
         password = unquote(address.password or "")
         if password.lower() in WELL_KNOWN:
-            found.append(f"the password in {name} is one that everybody knows: set another one")
+            found.append(f"the password in {name} is publicly known: set another one")
     return found
 
 
 def _why_weak(secret: str) -> str:
     if secret.lower() in WELL_KNOWN:
-        return "a word that everybody tries first"
+        return "a word that everyone tries first"
     return f"only {len(secret)} characters long" if len(secret) < SHORTEST_SECRET else ""

@@ -96,7 +96,7 @@ class FileComparison:
         count, undecided = len(self.result.regressions), self.result.undecided
         lines.append(f"{count} regression{'' if count == 1 else 's'}" if count else "nothing got worse beyond doubt")
         if undecided:
-            lines.append(f"can't tell yet: {', '.join(row.key for row in undecided)}")
+            lines.append(f"undecided: {', '.join(row.key for row in undecided)}")
         return "\n".join(lines)
 
 
@@ -183,7 +183,7 @@ def _line(row: MetricComparison, direction: str, width: int) -> str:
         verdict += " (watched only)"
     if row.verdict is Verdict.INSUFFICIENT and row.needed_runs:
         more = "1 more process" if row.needed_runs == 1 else f"{row.needed_runs} more processes"
-        verdict = f"can't tell yet: {more} per side would tell"
+        verdict = f"undecided: needs {more} per side"
     if row.traded_for:
         verdict += f", but worse: {', '.join(row.traded_for)}"
     interval = "" if row.low == row.high else f" ({row.low:+.1%} to {row.high:+.1%})"

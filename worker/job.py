@@ -111,7 +111,7 @@ class JobRunner:
         try:
             return self.client.next_run(self.config.name, run_id)
         except (ApiUnreachable, ApiRefusal) as failure:
-            log.info("no further suite of this commit was asked for: %s", failure)
+            log.info("the next suite of this commit could not be requested: %s", failure)
             return None
 
     def _hand_over(self, leased: LeasedRun, reason: str) -> None:

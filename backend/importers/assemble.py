@@ -240,7 +240,7 @@ def _doubled(document: Mapping[str, Any], reading: Reading, first: str, name: st
     before = "failed" if known is None else format(known, "g")
     return (
         f"{name} of {document['benchmark']!r}{f' ({of})' if of else ''} is {value:g} here and {before} at {first!r}: "
-        "nothing in the file tells the two apart"
+        "nothing in the file distinguishes the two"
     )
 
 

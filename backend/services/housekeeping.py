@@ -153,11 +153,11 @@ class _Keeper:
             self._next_hourly = time.monotonic() + HOURLY_S
 
     def _send_to_github(self) -> None:
-        with _reported("telling GitHub"):
+        with _reported("sending to GitHub"):
             self._github.send_due(utc_now, self._stop.is_set)
 
     def _tell_people(self) -> None:
-        with _reported("telling people"):
+        with _reported("sending notifications"):
             self._notify.send_due(utc_now, self._stop.is_set)
 
     def _rejudge_due(self) -> None:

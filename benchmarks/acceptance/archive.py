@@ -132,7 +132,7 @@ def _unpack(path: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content.read())
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise UnreadableArchive(f"{path} is no archive of an acceptance: {error}; remove it to begin anew") from error
+        raise UnreadableArchive(f"{path} is not an acceptance archive: {error}; remove it to start over") from error
 
 
 def _record(raw: Mapping[str, Any]) -> UnitRecord:

@@ -43,13 +43,13 @@ def add_to(commands: Any) -> None:
         "--out",
         type=Path,
         metavar="PAGE.md",
-        help="the page (default: docs/results/gpu-DEVICE.md); all runs are in one archive beside it, PAGE.tar.gz, and "
-        "what is in there is not measured again",
+        help="the page (default: docs/results/gpu-DEVICE.md); all runs are in one archive beside it, PAGE.tar.gz; "
+        "what it contains is not measured again",
     )
     accepting.add_argument(
         "--preset", choices=["full", "cpu"], default="full", help="cpu rehearses all of it, small, and claims nothing"
     )
-    accepting.add_argument("--minutes", type=float, default=9.0, help="of this call (default: 9); the next one goes on")
+    accepting.add_argument("--minutes", type=float, default=9.0, help="for this call (default: 9); the next continues")
     accepting.add_argument(
         "--part",
         action="append",

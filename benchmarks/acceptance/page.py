@@ -39,7 +39,7 @@ class PageContent:
 def page(found: PageContent) -> str:
     """The page as Markdown."""
     environment: Mapping[str, Any] = next((run["environment"] for run in found.runs.values()), {})
-    where = environment.get("accelerator") or environment.get("cpu", "a machine that told nothing")
+    where = environment.get("accelerator") or environment.get("cpu", "an unknown machine")
     parts = [f"# Acceptance on {where}, {found.calls[-1].date[:10]}", ""]
     parts += [NO_CLAIM, ""] if found.cpu else [_in_short(found.targets), ""]
     parts += [*_facts(found, environment), "", "## Targets", "", *_targets(found), ""]

@@ -145,7 +145,7 @@ def _steady(name: str, values: Sequence[float]) -> AcceptanceTarget:
         limit=SPREAD,
         value=coefficient_of_variation(values),
         higher=False,
-        bound="clocks and temperature: telemetry of the runs tells",
+        bound="clocks and temperature: see the telemetry of the runs",
     )
 
 
@@ -188,7 +188,7 @@ def _of_moe(layers: Sequence[MeasuredCase]) -> Iterator[AcceptanceTarget]:
                 wanted="≥ 70 %, compute-bound shapes",
                 limit=SHARE_OF_GEMM,
                 value=roof["achieved_tflops"] / gemm,
-                bound="dispatch and combination: forward_*_ms of the result tell",
+                bound="dispatch and combination: see forward_*_ms of the result",
             )
         fast, slow = grouped["tokens_per_s"], loop["tokens_per_s"] if loop else None
         faster = fast / slow if fast and slow else None

@@ -329,7 +329,7 @@ def _communication(e: _Evidence) -> Finding:
     if e.leading is None or e.leading.phase != "exposed_communication":
         return None
     if not e.profiled:
-        return "code", "exposed communication grew: overlap lost, or more to send (a profile of both tells which)"
+        return "code", "exposed communication grew: overlap lost, or more to send (a profile of both shows which)"
     slower = sum(change.us_per_step for change in e.kernels if "nccl" in change.name.lower())
     if slower * 1e-3 > 0.5 * e.leading.change and e.leading.unit == "ms":
         return "code", f"the collectives themselves take {slower:+.0f} us a step: algorithm, topology, or more to send"

@@ -116,7 +116,7 @@ def _cause(detail: CellDetail, why: Explanation) -> Markup:
     cause = case.cause or "not settled yet"
     if why.onset:
         return html("<b>{}</b> · {}", cause, _commit(detail))
-    hands = f"{case.owner} is on it" if case.owner else "nobody on it" if case.state == "confirmed" else ""
+    hands = f"assigned to {case.owner}" if case.owner else "unassigned" if case.state == "confirmed" else ""
     return html("<b>{}</b> · {}", cause, ", ".join(part for part in (case.state, hands) if part))
 
 

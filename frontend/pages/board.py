@@ -282,7 +282,7 @@ def ribbon(board: Board, sheet: Sheet) -> Markup:
     # Neighbours of one story are one link: a tab stop each would be hundreds.
     for (href, _), of_one in groupby(marked, key=lambda each: (leads[each[0]].href, each[1])):
         columns = list(of_one)
-        name = leads[columns[0][0]].name + (f" and {len(columns) - 1} beside" if len(columns) > 1 else "")
+        name = leads[columns[0][0]].name + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
         rects = joined(
             html('<rect x="{}" y="1" width="3" height="16" fill="var({})"/>', column * 3, colours[LOOKS[state].css])
             for column, state in columns

@@ -251,7 +251,7 @@ def metric_row(row: ComparisonRow, gate: float, redundant: Sequence[ComparisonRo
     if row.traded_for:
         note = f"weigh against {', '.join(paid_with(key, row) for key in row.traded_for)}"
     elif row.verdict == "insufficient" and row.needed_runs:
-        note = f"{plural(row.needed_runs, 'more process', 'more processes')} per side would tell"
+        note = f"needs {plural(row.needed_runs, 'more process', 'more processes')} per side"
     glyph = "▼" if row.change > 0 else "▲"
     css = {"regression": "bad b", "improvement": "good b", "suspect": "warn b"}.get(kind, "mut")
     return ShownMetric(

@@ -189,12 +189,12 @@ def sentence(trends: Trends) -> str:
 
 def note(groups: Sequence[CaseGroup]) -> str:
     """Cases that need a person."""
-    unowned = next((group for group in groups if group.title == "Nobody on it"), None)
-    number = sum(len(group.cases) + group.more for group in groups if group.title in ("Nobody on it", "In hand"))
+    unowned = next((group for group in groups if group.title == "Unassigned"), None)
+    number = sum(len(group.cases) + group.more for group in groups if group.title in ("Unassigned", "Assigned"))
     if not number:
         return "No case is open."
     alone = len(unowned.cases) + unowned.more if unowned else 0
-    return f"{plural(number, 'onset')} with open cases, {alone or 'none'} of them with nobody on it."
+    return f"{plural(number, 'onset')} with open cases, {alone or 'none'} of them unassigned."
 
 
 def tiles(trends: Trends) -> list[Tile]:
@@ -293,7 +293,7 @@ def _pass_tile(trends: Trends) -> Tile | None:
 
 
 def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regression], list[Regression]]:
-    """Open cases by onset, nobody's first; alarms about machines; what was closed within a week."""
+    """Open cases by onset, the unassigned first; alarms about machines; what was closed within a week."""
     chosen = chosen_facets(visit.here)
 
     def listed(state: str, limit: int) -> list[Regression]:
@@ -308,16 +308,16 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
         each for each in listed("closed", 30) if each.closed_at is not None and visit.now - each.closed_at < RECENT
     ]
     alarms = [each for each in current if each.held_back]
-    kinds: dict[str, list[Regression]] = {"Nobody on it": [], "In hand": [], "Suspects": []}
+    kinds: dict[str, list[Regression]] = {"Unassigned": [], "Assigned": [], "Suspects": []}
     for each in current:
         if each.held_back:
             continue
-        in_hand = each.state == "acknowledged" or each.owner
-        kinds["Suspects" if each.state == "suspect" else "In hand" if in_hand else "Nobody on it"].append(each)
-    notes = {"Nobody on it": "newest first", "Suspects": "more runs will decide; nobody has been notified"}
+        assigned = each.state == "acknowledged" or each.owner
+        kinds["Suspects" if each.state == "suspect" else "Assigned" if assigned else "Unassigned"].append(each)
+    notes = {"Unassigned": "newest first", "Suspects": "more runs will decide; no notification has been sent"}
     onsets = {title: by_onset(items) for title, items in kinds.items() if items}
     many = len(current) > ONSETS
-    shown = {title: found if title == "In hand" and not many else found[:ONSETS] for title, found in onsets.items()}
+    shown = {title: found if title == "Assigned" and not many else found[:ONSETS] for title, found in onsets.items()}
     pictures = pictures_of(visit, trends.project, [items[0] for found in shown.values() for items in found])
     groups = [
         CaseGroup(
@@ -325,7 +325,7 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
             note=notes.get(title, ""),
             cases=[_case(items, pictures) for items in found],
             more=len(onsets[title]) - len(found),
-            folded=title == "In hand" and many,
+            folded=title == "Assigned" and many,
         )
         for title, found in shown.items()
     ]

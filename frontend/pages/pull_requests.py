@@ -26,7 +26,7 @@ WORDS = {
     CommitVerdict.PENDING: ("mut", "measuring"),
     CommitVerdict.IMPROVEMENT: ("ok", "▲ faster"),
     CommitVerdict.UNCHANGED: ("ok", "unchanged"),
-    CommitVerdict.UNSTEADY: ("mut", "too unsteady to tell"),
+    CommitVerdict.UNSTEADY: ("mut", "too unsteady to judge"),
     CommitVerdict.INSUFFICIENT: ("mut", "no baseline yet"),
     CommitVerdict.NOT_BENCHMARKED: ("mut", "not benchmarked"),
 }

@@ -47,7 +47,7 @@ DEEDS = (
     ("ok", "Resume", "It takes runs again"),
     ("pause", "Pause", "It finishes its current run and takes no other until it is resumed"),
     ("drain", "Drain", "It finishes its current run and exits; whatever started it may start it again"),
-    ("quarantine", "Quarantine", "It takes no runs until someone has checked the machine and resumed it"),
+    ("quarantine", "Quarantine", "It takes no runs until a person has checked the machine and resumed it"),
 )
 
 

@@ -140,7 +140,7 @@ def test_a_file_that_is_neither_is_a_wrong_call(tmp_path, capsys):
     other = tmp_path / "page.md"
     other.write_text("# a page")
     assert main(["learn", str(other)]) == 2
-    assert "no archive of an acceptance" in capsys.readouterr().err
+    assert "is not an acceptance archive" in capsys.readouterr().err
 
 
 @pytest.mark.torch

@@ -167,7 +167,7 @@ def test_a_line_of_the_ribbon_leads_to_what_it_speaks_of(own_site: Site, visit: 
     page = visit(own_site).open("/board?project=a/wide&lens=all")
     links = page.locator(".rib a")
     (name,) = [each.get_attribute("aria-label") or "" for each in links.all()]
-    assert name.startswith("n=7, ") and name.endswith(" and 1 beside")
+    assert name.startswith("n=7, ") and name.endswith(" and 1 more")
     links.first.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/regressions/\d+$"))

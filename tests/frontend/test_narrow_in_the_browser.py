@@ -38,7 +38,7 @@ def test_no_page_runs_over_the_edge_of_320_pixels(loom: Site, visit: Enter) -> N
 @pytest.mark.browser
 def test_triage_stays_in_reach_while_one_reads_on_a_phone(loom: Site, visit: Enter) -> None:
     page = visit(loom, signed_in=True, width=390, height=800).open(open_case(loom))
-    reach = page.get_by_role("form", name="Triage, in reach")
+    reach = page.get_by_role("form", name="Quick triage")
     for top in (0, 900):
         page.evaluate(f"scrollTo(0, {top})")
         expect(reach.get_by_role("button", name="Take it")).to_be_in_viewport()

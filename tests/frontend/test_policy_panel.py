@@ -75,7 +75,7 @@ def test_a_threshold_is_tried_and_then_chosen(own_site: Site, visit: Callable[..
     page.get_by_text("chosen here").wait_for()
     expect(page.locator("#policy")).to_contain_text("min_change")
     assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {"min_change": 0.03}
-    page.get_by_role("button", name="Take back").click()
+    page.get_by_role("button", name="Unset").click()
     page.get_by_role("button", name="Apply").click()
     page.get_by_text("nothing changed").wait_for()
     assert own_site.client.get(f"/api/v1/projects/{PROJECT}/policy").json()["chosen"] == {}

@@ -32,7 +32,7 @@ ROWS = [row(1, 5), row(2, 9, 0.06), row(3, 5, 0.2), row(4, 9, 0.08, owner="p"), 
 
 
 def test_rows_of_one_onset_stand_together_and_the_largest_leads() -> None:
-    assert shown(ROWS) == [("Nobody on it", [2, 3, 1]), ("In hand", [4]), ("Recovered and closed", [5])]
+    assert shown(ROWS) == [("Unassigned", [2, 3, 1]), ("Assigned", [4]), ("Recovered and closed", [5])]
     assert [each.follows for each in grouped(ROWS)[0].items] == [False, False, True]
 
 
@@ -40,7 +40,7 @@ def test_rows_of_one_onset_stand_together_and_the_largest_leads() -> None:
     ("sort", "order"), [(Sort.NEWEST, [2, 3, 1]), (Sort.OLDEST, [3, 1, 2]), (Sort.LARGEST, [3, 1, 2])]
 )
 def test_onsets_stand_in_the_order_asked_for(sort: Sort, order: list[int]) -> None:
-    assert shown(ROWS[:3], sort=sort) == [("Nobody on it", order)]
+    assert shown(ROWS[:3], sort=sort) == [("Unassigned", order)]
 
 
 def test_days_stand_newest_first_and_suites_by_name() -> None:

@@ -52,7 +52,7 @@ def test_it_starts_on_loopback_or_with_a_way_to_sign_in(
         (OUTSIDE | OPENID | {"oidc_client_secret": "changeme"}, "TIDEMARK_OIDC_CLIENT_SECRET is a word"),
         (
             OUTSIDE | {"sign_in": "links", "database_url": "postgresql://tidemark:postgres@db/tidemark"},
-            "the password in TIDEMARK_DATABASE_URL is one that everybody knows",
+            "the password in TIDEMARK_DATABASE_URL is publicly known",
         ),
         (OUTSIDE | {"sign_in": "links", "redis_url": "redis://:redis@redis:6379/0"}, "TIDEMARK_REDIS_URL"),
     ],

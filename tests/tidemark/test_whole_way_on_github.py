@@ -209,4 +209,4 @@ def test_a_push_is_checked_a_slow_pull_request_fails_and_its_fix_turns_the_comme
     assert hub.comment()["id"] == told["id"] and len(hub.api.comments) == 1, "the comment is changed in its place"
     assert hub.check_of(slow)["conclusion"] == "failure", "what was said of the slow commit stays"
     assert not hub.api.complaints
-    assert f"GitHub has told of   {SLUG}" in hub.command("github", "settings", SLUG).stdout
+    assert f"events from GitHub   {SLUG}" in hub.command("github", "settings", SLUG).stdout

@@ -136,7 +136,7 @@ def _permissions(c: Connection) -> Iterator[Finding]:
         row.may_create and not row.not_ours,
         f"{row.role}{' (a superuser)' if row.superuser else ''}"
         + ("" if row.may_create else ", may not create tables and extensions here")
-        + (f", {row.not_ours} tables belong to somebody else" if row.not_ours else ""),
+        + (f", {row.not_ours} tables belong to another role" if row.not_ours else ""),
         f'it makes partitions and migrates: GRANT CREATE ON SCHEMA public, and ON DATABASE, TO "{row.role}"; '
         "ALTER TABLE … OWNER TO it",
     )
@@ -161,7 +161,7 @@ def _beat(c: Connection) -> Iterator[Finding]:
         ),
         {"name": housekeeping.LOCK},
     ).scalar_one()
-    yield _finding("housekeeping", held, "at work" if held else "nobody does it", "start `tidemark beat`")
+    yield _finding("housekeeping", held, "running" if held else "not running", "start `tidemark beat`")
 
 
 def _connections(c: Connection) -> Iterator[Finding]:
@@ -313,7 +313,7 @@ def _service(address: str) -> Iterator[Finding]:
         "service",
         good,
         f"{address} is ready" if good else f"{address} answers {answer.status_code}: {wrong or answer.text[:80]}",
-        "TIDEMARK_ALLOWED_HOSTS must have the name, and what is not ok must be mended",
+        "TIDEMARK_ALLOWED_HOSTS must have the name, and what is not ok must be fixed",
     )
     theirs = alive.json().get("version", "unknown") if alive.status_code == 200 else "unknown"
     yield _finding("service version", theirs == version(), f"{theirs}, this is {version()}", "replace the older one")

@@ -54,7 +54,7 @@ def _python(settings: Settings) -> Iterator[Finding]:
         name="python",
         good=sys.version_info >= (3, 11),
         found=f"{version} ({sys.executable})",
-        mend="install Python 3.11 or newer and make the environment anew (make clean, make up)",
+        mend="install Python 3.11 or newer and create the environment again (make clean, make up)",
     )
 
 

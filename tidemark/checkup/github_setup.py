@@ -38,7 +38,7 @@ def github(settings: Settings) -> Iterator[Finding]:
         yield _token(settings, settings.github_token)
     else:
         yield Finding(
-            name="github answers", good=True, found="neither app nor token: nothing is told to GitHub, which is fine"
+            name="github answers", good=True, found="neither app nor token: nothing is sent to GitHub, which is fine"
         )
 
 

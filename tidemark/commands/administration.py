@@ -84,7 +84,7 @@ def project_private(
     from tidemark.connected import remote
 
     remote.service(url, token).change_project(project, {"private": not off})
-    say(f"{project} is {'seen by everybody who may read' if off else 'private'}")
+    say(f"{project} is {'visible to everyone who may read' if off else 'private'}")
 
 
 @token_app.command("create")

@@ -12,7 +12,7 @@ import typer
 from tidemark.commands.options import Json, Token, Url, commands, say
 from tidemark.refusal import Refusal
 
-app = commands("notify", "Notifications: who is told of what, and where.")
+app = commands("notify", "Notifications: who is notified of what, and where.")
 
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The project, e.g. northsea/loom.")]
 Rule = Annotated[int, typer.Argument(metavar="RULE", help="The rule's number, as listed.")]

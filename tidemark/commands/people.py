@@ -46,7 +46,7 @@ def member_add(
     role: Annotated[RoleName, typer.Option(help="Their role.")],
     project: Project = None,
     provider: Annotated[
-        str | None, typer.Option(help="openid, github or local, if the login alone does not tell.")
+        str | None, typer.Option(help="openid, github or local, if the login alone is ambiguous.")
     ] = None,
     url: Url = None,
     token: Token = None,

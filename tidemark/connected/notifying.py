@@ -40,7 +40,7 @@ def message(service: Service, project: str, number: int) -> dict[str, Any]:
 
 def describe(found: Mapping[str, Any]) -> str:
     if not found["rules"]:
-        return "no rules: nobody is told"
+        return "no rules: nobody is notified"
     lines = [f"{'#':>4}  {'when':<8} {'causes':<30} {'address':<40} name"]
     for rule in found["rules"]:
         when, causes = rule["digest"] or "at once", ",".join(rule["causes"])

@@ -259,7 +259,7 @@ def describe_project(found: Mapping[str, Any]) -> str:
     github, oidc = settings.get("github") or {}, settings.get("oidc") or {}
     lines = [
         f"{found.get('slug')}: {found.get('repository_url') or 'no repository'}, branch {found.get('default_branch')}",
-        f"  GitHub has told of   {github.get('repository') or 'nothing yet: no webhook has come'}",
+        f"  events from GitHub   {github.get('repository') or 'nothing yet: no webhook has come'}",
         f"  issues               {'one for each confirmed regression' if github.get('issues') else 'none'}",
         f"  approving label      {github.get('approval_label') or 'tidemark'}",
         f"  workflows of         {oidc.get('repository') or 'its own repository'}",

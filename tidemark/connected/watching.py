@@ -23,7 +23,7 @@ def what_happens(service: Service, project: str, *, limit_s: float = READ_WITHIN
     if found["sync_error"]:
         return [*lines, f"its repository cannot be read: {found['sync_error']}", board]
     if found["sync_requested_at"] is not None:
-        return [*lines, "its repository is still being read; what is queued then stands on the board", board]
+        return [*lines, "its repository is still being read; queued runs will then appear on the board", board]
     commits = service.get("/api/v1/board", project=project, range="all")
     queue = service.get("/api/v1/queue", project=project, limit=500)
     return [*lines, *queued(commits, queue), board]

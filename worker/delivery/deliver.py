@@ -165,7 +165,7 @@ class Deliverer:
         try:
             self._client.put_run(parcel.run_id, parcel.lease, body)
         except (ApiUnreachable, ApiRefusal) as failure:
-            log.error("run %s: that its result was refused could not be told either: %s", parcel.run_id, failure)
+            log.error("run %s: the refusal of its result could not be reported either: %s", parcel.run_id, failure)
 
 
 def failed_instead(body: bytes, error: str) -> bytes | None:

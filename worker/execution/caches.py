@@ -61,7 +61,7 @@ class Cache:
                     remove(target)
                     copy_tree(entry / part, target)
         except (OSError, subprocess.SubprocessError) as failure:
-            log.warning("what was kept of an earlier run cannot be used and is made anew: %s", failure)
+            log.warning("the output kept from an earlier run cannot be used and is built again: %s", failure)
             for target in targets.values():
                 remove(target)
             remove(entry)

@@ -141,14 +141,14 @@ def establish(
         return in_container
     if isolation is Isolation.CONTAINER:
         why = "no image was named (TIDEMARK_WORKER_IMAGE)" if in_container is None else in_container.reason
-        raise PermissionError(f"protection 'container' was asked for, but {why}")
+        raise PermissionError(f"protection 'container' was requested, but {why}")
     sandbox = _try_user(run_user, runs_dir, config)
     if sandbox.protection is Protection.NONE and isolation is Isolation.USER:
-        raise PermissionError(f"protection 'user' was asked for, but {sandbox.reason}")
+        raise PermissionError(f"protection 'user' was requested, but {sandbox.reason}")
     if sandbox.protection is Protection.NONE and os.geteuid() != 0:
         sandbox = _try_namespaces(runs_dir, config)
     if sandbox.protection is Protection.NONE and isolation is Isolation.NAMESPACE:
-        raise PermissionError(f"protection 'namespace' was asked for, but {sandbox.reason}")
+        raise PermissionError(f"protection 'namespace' was requested, but {sandbox.reason}")
     if in_container is not None and isolation is Isolation.AUTO:
         return replace(sandbox, reason=f"{sandbox.reason}; no container: {in_container.reason}")
     return sandbox
@@ -289,7 +289,7 @@ def _try_namespaces(runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
         return Sandbox(protection=Protection.NONE, reason="only root can start code as another user")
     sandbox = Sandbox(
         protection=Protection.NAMESPACE,
-        reason="commits of projects that nobody trusts see the system's programs and their own directory, with "
+        reason="commits of untrusted projects see the system's programs and their own directory, with "
         f"processes, /tmp and shared memory of their own, network: {_allowed(config)} at most, no limit of memory",
         readable=tuple(interpreter_paths()),
         has_room=True,

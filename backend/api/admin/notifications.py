@@ -29,7 +29,7 @@ class RuleChangeBody(RequestBody):
     address: Address = Field(default_factory=str, description="an Apprise address; it is never shown again")
     suites: Texts = Field(default=[], description="patterns of suites; none: all")
     causes: Texts = Field(default=[], description="code, or hardware, environment and method for alarms of machines")
-    states: Texts = Field(default=[], description="events that are told")
+    states: Texts = Field(default=[], description="events to report")
     owners: Texts = Field(default=[], description="only what one of these owns; none: everything")
     min_change: Annotated[float, Field(ge=0, le=100, description="of cost, as a fraction")] | None = None
     digest: Text | None = Field(default=None, description="daily or weekly, in place of single messages")

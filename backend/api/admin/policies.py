@@ -30,7 +30,7 @@ def get(project: Annotated[Slug, Path()], c: Transaction, _: Reader) -> Any:
 @router.post(
     "/projects/{project:path}/policy/preview",
     response_model=None,
-    responses=answer(Preview, "What would have been told of the last days"),
+    responses=answer(Preview, "What would have been reported over the last days"),
 )
 def preview(project: Annotated[Slug, Path()], body: PreviewBody, c: Transaction, now: Now, caller: Reader) -> Any:
     """Compare the alarms of the last 90 days under other thresholds with those in force. Nothing is changed. One at a

@@ -24,7 +24,7 @@ CommitName = Annotated[
 ]
 
 
-@router.get("/series", response_model=None, responses=answer(SeriesPage, "Series, with where they stand now"))
+@router.get("/series", response_model=None, responses=answer(SeriesPage, "Series, with their current level"))
 def list_series(
     c: Transaction,
     _: Reader,

@@ -58,9 +58,7 @@ async def put(
     return await deliver(record)
 
 
-@router.get(
-    "/runs/{run_id}", response_model=None, responses=exported(RunView, "The run; in the format that was asked for")
-)
+@router.get("/runs/{run_id}", response_model=None, responses=exported(RunView, "The run, in the requested format"))
 def get(request: Request, run_id: RunId, c: Transaction, _: Reader, format: FormatName = None) -> Any:
     """Everything about a run: its commit, state, results with verdicts, and environment; or what it delivered, in a
     format for other tools: run.json, mllog, v3, csv, parquet.

@@ -32,7 +32,7 @@ class BackfillBody(RequestBody):
 
 
 @router.post(
-    "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Asked for", status=202)
+    "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Requested", status=202)
 )
 def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
     """Measure a suite on past commits when nothing more urgent is queued: evenly spread at first, then finer where
@@ -62,7 +62,7 @@ def get(backfill_id: Ulid, c: Transaction, _: Reader) -> Any:
     return Json(backfill.backfill_view(c, backfill_id))
 
 
-@router.post("/backfills/{backfill_id}/cancel", response_model=None, responses=answer(BackfillView, "Called off"))
+@router.post("/backfills/{backfill_id}/cancel", response_model=None, responses=answer(BackfillView, "Cancelled"))
 def cancel(backfill_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
     """Stop a backfill: queued runs are cancelled, a run in progress may finish."""
     return Json(backfill.cancel_backfill(c, backfill_id, caller, now))

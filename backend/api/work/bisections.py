@@ -50,7 +50,7 @@ def get(bisection_id: Ulid, c: Transaction, _: Reader) -> Any:
     return Json(bisection_views.bisection_view(c, bisection_id))
 
 
-@router.post("/bisections/{bisection_id}/cancel", response_model=None, responses=answer(BisectionView, "Called off"))
+@router.post("/bisections/{bisection_id}/cancel", response_model=None, responses=answer(BisectionView, "Cancelled"))
 def cancel(bisection_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
     """Cancel a bisection, and the runs it requested that nothing else needs."""
     return Json(bisect.cancel_bisection(c, bisection_id, f"cancelled by {caller.name}", now))

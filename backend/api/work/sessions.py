@@ -67,7 +67,7 @@ class SessionBody(RequestBody):
     response_model=None,
     responses={
         **answer(Delivered, "The same round was delivered before"),
-        **answer(Delivered, "Stored; the session goes on or is decided", status=201),
+        **answer(Delivered, "Stored; the session continues or is decided", status=201),
     },
 )
 async def deliver_round(
@@ -116,14 +116,14 @@ def get_session(session_id: Ulid, c: Transaction, _: Reader) -> Any:
     return Json(confirm.session_view(c, session_id))
 
 
-@router.post("/sessions", response_model=None, status_code=202, responses=answer(SessionView, "Asked for", status=202))
+@router.post("/sessions", response_model=None, status_code=202, responses=answer(SessionView, "Requested", status=202))
 def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
     """Compare two environments of a commit, or two commits, interleaved on one worker."""
     session_id = compare_setups.request_comparison(c, body.wish(), config, caller, now)
     return Json(confirm.session_view(c, session_id), status_code=202)
 
 
-@router.post("/sessions/{session_id}/cancel", response_model=None, responses=answer(SessionView, "Called off"))
+@router.post("/sessions/{session_id}/cancel", response_model=None, responses=answer(SessionView, "Cancelled"))
 def cancel_session(session_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
     """Cancel a session: a queued round is cancelled, a round in progress is stopped."""
     confirm.cancel(c, session_id, f"cancelled by {caller.name}", now)

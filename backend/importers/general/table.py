@@ -88,7 +88,7 @@ def read_wide(file: ResultFile, context: Context) -> Draft:
             "--column NAME=metric"
         )
     taken = ", ".join(metrics)
-    draft.note(f"metrics: {taken}; other columns tell rows apart (--column NAME=metric, NAME=variant.NAME change it)")
+    draft.note(f"metrics: {taken}; others distinguish rows (--column NAME=metric, NAME=variant.NAME change it)")
     name = file.path.stem or "table"
     sampled = "sample" in parts.values()
     found: dict[str, Reading] = {}

@@ -28,7 +28,7 @@ METRICS = {
     "busbw": Metric("busbw_gb_per_s", "GB/s", Direction.HIGHER, Role.DERIVED),
 }
 UNNAMED = (
-    "nothing says which collective this table is of: neither the log nor the name of the file (such as "
+    "this table does not name its collective, and neither does the name of the file (such as "
     "all_reduce_perf.txt); state it with --variant collective=NAME"
 )
 

@@ -46,7 +46,7 @@ FOUND = re.compile(
     r".*_ms|std_.*|total_.*|max_concurrent_requests|max_output_tokens_per_s|date|duration|completed|failed|rtfx|"
     r"run_number|tokenizer_id|model_id|spec_decode_.*|errors|start_times|ttfts|itls|.*_lens"
 )
-NO_MODEL = "names no model, so results of different models could not be told apart; state it with --variant model=NAME"
+NO_MODEL = "names no model, so results of different models would be mixed; state it with --variant model=NAME"
 
 
 def detect_vllm(file: ResultFile) -> bool:

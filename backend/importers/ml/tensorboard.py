@@ -65,7 +65,7 @@ def read(file: ResultFile, context: Context) -> Draft:
     elif not draft.readings:
         draft.refuse(file.name, f"no tag says anything of speed or memory: {', '.join(sorted(left)[:20])}")
     elif left:
-        draft.note(f"tags left out, which say nothing of speed or memory: {', '.join(sorted(left)[:20])}")
+        draft.note(f"tags left out because they do not indicate speed or memory: {', '.join(sorted(left)[:20])}")
     return draft
 
 

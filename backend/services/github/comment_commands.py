@@ -98,7 +98,7 @@ def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any]) -> str:
         return f"nothing to do for a comment {_word(payload.get('action'))}"
     issue, comment = payload.get("issue"), payload.get("comment")
     if not isinstance(issue, dict) or not isinstance(comment, dict):
-        raise BadRequest.field("comment", type(comment).__name__, "an object, beside the object issue")
+        raise BadRequest.field("comment", type(comment).__name__, "an object, next to the object issue")
     body = comment.get("body")
     found = COMMAND.match(body) if isinstance(body, str) and len(body) <= MAX_COMMENT else None
     if found is None:
@@ -108,7 +108,7 @@ def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any]) -> str:
     author = user.get("login")
     number, comment_id = issue.get("number"), comment.get("id")
     if not isinstance(author, str) or not isinstance(number, int) or not isinstance(comment_id, int):
-        raise BadRequest.field("comment", "without user, id or issue number", "a comment as GitHub tells of it")
+        raise BadRequest.field("comment", "without user, id or issue number", "a comment as GitHub sends it")
     if not isinstance(issue.get("pull_request"), dict):
         return f"#{number} is no pull request; commands are for pull requests"
     if comment.get("author_association") not in ASSOCIATIONS or user.get("type") == "Bot":

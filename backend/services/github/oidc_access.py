@@ -12,7 +12,7 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.store.base import projects as store
 from backend.store.base.projects import ProjectRow
 
-HINT = "the project's rules stand in its settings under `oidc`; docs/github.md has them"
+HINT = "the project's rules are in its settings under `oidc`; docs/github.md has them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def _unknowns(report: CommitReport) -> list[str]:
         wanted = f" ({more} more {'run' if more == 1 else 'runs'} of the branch)" if more else ""
         said.append(f"{len(young)} without a baseline yet{wanted}")
     if report.counts.get("unsteady"):
-        said.append(f"{report.counts['unsteady']} too unsteady to tell")
+        said.append(f"{report.counts['unsteady']} too unsteady to judge")
     if report.waiting:
         listed = ", ".join(map(waiting_for, report.waiting[:MAX_FOLDED]))
         said.append(f"waiting for {listed}")

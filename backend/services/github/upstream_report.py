@@ -102,7 +102,7 @@ def upstream_of(changed: Sequence[Difference]) -> str:
     for name, upstream in UPSTREAM.items():
         if any(known == name or known.startswith(f"{name}_") for known in names):
             return upstream
-    return "whoever looks after what changed"
+    return "the maintainers of what changed"
 
 
 def _versions(changed: Sequence[Difference], most: int) -> str:

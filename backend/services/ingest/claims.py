@@ -36,7 +36,7 @@ def check_worker_name(worker: str | None, owner: int | None, principal: Principa
 def why_not(workflow: Workflow, run: Run, known: Known) -> str | None:
     """Why the workflow's token does not allow this result; None where it does."""
     if known.was_requested:
-        return f"run {run.id} was asked for here, and is done by a worker"
+        return f"run {run.id} was requested here, and a worker runs it"
     if not workflow.of_own_repository:
         # Its ref and sha are of another repository.
         return None if known.is_read else "another repository may deliver results of commits that were read here"

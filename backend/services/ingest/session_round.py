@@ -247,7 +247,7 @@ class _Taking:
         if done < self.session["max_rounds"]:
             self._again()
         else:
-            self._finish("decided", "measured; all series together say whose doing it is")
+            self._finish("decided", "measured; the joint detector decides what caused it")
 
     # --- compare
 

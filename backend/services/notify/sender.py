@@ -88,7 +88,7 @@ class NotifySender:
             except (psycopg.Error, SQLAlchemyError):
                 raise  # it is tried again
             except Exception:  # a fault of ours; it keeps no others from being told
-                log.exception("event %d of R-%d is told to nobody", event.id, event.regression_id)
+                log.exception("event %d of R-%d is sent to nobody", event.id, event.regression_id)
                 with self.engine.begin() as c:
                     outbox.forget(c, [event.id])
 

@@ -132,9 +132,7 @@ def _obstacle(asked: RowMapping, line: Sequence[RowMapping]) -> BisectionObstacl
             measure_next=line[(len(line) - 1) // 2]["sha"],
         )
     if not _has_levels(asked):
-        return BisectionObstacle(
-            reason=f"regression {number} has no level before and after that commits could be told by"
-        )
+        return BisectionObstacle(reason=f"regression {number} has no levels before and after to compare commits with")
     return None
 
 

@@ -207,7 +207,7 @@ def parse(text: str | bytes) -> Manifest:
     except ValidationError as error:
         raise ManifestInvalid(sentences(error, _known_below)) from None
     except Exception as failure:
-        log.exception("a tidemark.toml that nobody foresaw")
+        log.exception("an unexpected error in reading a tidemark.toml")
         raise ManifestInvalid([f"{FILE_NAME}: cannot be followed ({type(failure).__name__})"]) from None
 
 

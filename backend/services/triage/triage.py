@@ -62,7 +62,7 @@ def triage(
     before, owner = _locked(c, regression_id), decision.owner
     wanted, reason, note = _checked(decision)
     if owner is not None and wanted is not Action.ACKNOWLEDGE:
-        raise BadRequest.field("owner", owner, "a person with the action acknowledge, and nobody with others")
+        raise BadRequest.field("owner", owner, "a person with the action acknowledge, and none with other actions")
     if wanted not in possible_actions(before):
         raise Conflict(
             f"regression {regression_id} is {before.state}: {wanted.value} is not possible; "

@@ -18,7 +18,7 @@ EVENT_WORDS = {
     "withdrawn": "Withdrawn: later runs disagree",
     "infra_alarm": "Infra alarm instead of a regression",
     "acknowledged": "Acknowledged",
-    "released": "Released, nobody owns it",
+    "released": "Released, unassigned",
     "expected": "Accepted as expected",
     "invalid": "Called not real",
     "reopened": "Reopened",

@@ -23,7 +23,7 @@ VERBS = {
 
 DECIDED = {
     "expected": ", which was accepted as expected.",
-    "invalid": ", but someone marked it as not real.",
+    "invalid": ", but a person marked it as not real.",
     "withdrawn": ", but later runs disagreed; it was withdrawn.",
 }
 

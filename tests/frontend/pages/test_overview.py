@@ -34,7 +34,7 @@ def test_the_front_page_says_how_many_variants_are_worse_and_whose_case_it_is(an
     text = anyone.get("/").text
     assert "2 of 7 variants are worse than" in text
     cases = text[text.index('id="cases"') : text.index('id="trends"')]
-    assert "Nobody on it" in cases
+    assert "Unassigned" in cases
     assert loom.commits[PROJECT][GUILTY].sha[:7] in cases
     assert "7 of 7 series at both ends" in words(text)
 

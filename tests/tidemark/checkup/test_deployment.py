@@ -72,7 +72,7 @@ def test_what_is_wrong_in_the_database_is_found_with_a_way_to_mend_it(look: Look
     assert "w1 (0.0.9)" in bad["worker versions"]
     assert f"judgement_{datetime.now(UTC):%Y_%m}" in bad["partitions"]
     assert bad["schema"].startswith("at 0021") and found["schema"].mend == "tidemark db upgrade"
-    assert bad["housekeeping"] == "nobody does it"
+    assert bad["housekeeping"] == "not running"
     assert "schema" in bad["service"]
     assert all(each.mend for each in found.values() if not each.good)
 

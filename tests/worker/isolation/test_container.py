@@ -157,7 +157,7 @@ def test_an_image_without_a_runtime_falls_back_and_says_why(
     without_image = establish(Isolation.AUTO, "no-such-user", tmp_path, config)
     assert sandbox.protection is without_image.protection is not Protection.CONTAINER
     assert "an image was named, but this machine has no no-such-runtime" in sandbox.reason
-    with pytest.raises(PermissionError, match="'container' was asked for, but an image was named"):
+    with pytest.raises(PermissionError, match="'container' was requested, but an image was named"):
         establish(Isolation.CONTAINER, None, tmp_path, named)
     with pytest.raises(PermissionError, match="no image was named"):
         establish(Isolation.CONTAINER, None, tmp_path, config)
