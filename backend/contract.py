@@ -1,7 +1,7 @@
-"""`tidemark.run/1`: what a run says. Dataclasses <-> JSON, every refusal by path, and the JSON Schema of it.
+"""`tidemark.run/1`: the format of a run. Dataclasses <-> JSON, every refusal with its path, and the JSON Schema.
 
-Standard library only, because workers and strangers' machines import it. A run is one suite x commit x testbed, or one
-arm of an interleaved session. Fields nobody described are kept in `extra` and written back.
+Standard library only, because workers and other people's machines import it. A run is one suite x commit x testbed, or
+one arm of an interleaved session. Unknown fields are kept in `extra` and written back.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class CodeUnderTest(Part):
 
 @record(kw_only=True)
 class Session(Part):
-    """The interleaved run of base and head on one worker that this run is an arm of."""
+    """The interleaved run of base and head on one worker to which this run belongs as an arm."""
 
     id: str = rule(Text("the session's name", 100))
     arm: Arm | None = rule(Nullable(Choice(Arm)), default=None)
@@ -163,7 +163,7 @@ class Session(Part):
 
 @record(kw_only=True)
 class CommitInfo(Part):
-    """A commit as an imported history describes it, for a project whose repository is not connected."""
+    """A commit as described by an imported history, for a project without a connected repository."""
 
     at: str | None = rule(Nullable(Moment()), "when it was committed", default=None)
     author: str | None = rule(Nullable(_LINE), default=None)
@@ -172,7 +172,7 @@ class CommitInfo(Part):
 
 @record(kw_only=True)
 class CanaryReading(Part):
-    """A fixed workload that no commit can change, read before and after: did the machine move?"""
+    """A fixed workload that no commit can change, measured before and after: did the machine change?"""
 
     name: str = rule(_NAME)
     before: float | None = rule(Nullable(Number()), default=None)
@@ -373,7 +373,7 @@ class Run(Part):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
-    """The key of a series: measurements with equal keys are its points. Branch, worker, environment are not part."""
+    """The key of a series: measurements with equal keys are its points. Branch, worker and environment are not part."""
 
     project: str
     suite: str
@@ -389,7 +389,7 @@ _RUN: Final = Object(Run)
 
 
 def parse_run(body: bytes | str | Mapping[str, Any]) -> Run:
-    """The run a body states; raises `Invalid` with every problem found, and nothing else."""
+    """The run in a body; raises `Invalid` with every problem found, and nothing else."""
     document = body if isinstance(body, Mapping) else _decoded(body)
     problems = Problems()
     version = document.get("schema") if isinstance(document, dict) else None
@@ -422,12 +422,12 @@ def _decoded(body: bytes | str) -> Any:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """The run as a JSON document: what was stated, and every field that differs from its default."""
+    """The run as a JSON document: every stated field, and every field that differs from its default."""
     return written(run)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a run, generated from the same rules that read one."""
+    """The JSON Schema (draft 2020-12) of a run, generated from the same rules that parse one."""
     definitions: dict[str, Any] = {}
     _RUN.schema(definitions)
     root = definitions.pop("Run")
@@ -489,6 +489,6 @@ _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def new_run_id() -> str:
-    """A ULID: 48 bits of time in ms, 80 bits of chance, in 26 characters that sort by time."""
+    """A ULID: 48 bits of time in ms and 80 random bits, in 26 characters that sort by time."""
     number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

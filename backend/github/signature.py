@@ -8,7 +8,7 @@ PREFIX = "sha256="
 
 
 def sign(secret: str, body: bytes) -> str:
-    """The header's value that GitHub would send with this body."""
+    """The header value that GitHub would send with this body."""
     return PREFIX + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Which way a value is better: the unit says it, or else the name of the metric."""
+"""Which way a value is better: decided by the unit, or else by the name of the metric."""
 
 import re
 from functools import lru_cache
@@ -28,7 +28,7 @@ LOWER_WORDS = frozenset(
 
 @lru_cache(4096)
 def direction_of_unit(unit: str) -> Direction | None:
-    """Which way a value of this unit is better; None where the unit does not say."""
+    """Which way a value of this unit is better; None if the unit does not decide."""
     plain = " ".join(unit.strip().lower().split())
     if plain in LOWER_UNITS or PER_WORK.search(plain):
         return Direction.LOWER
@@ -38,7 +38,7 @@ def direction_of_unit(unit: str) -> Direction | None:
 
 
 def direction_of_name(metric: str) -> Direction | None:
-    """Which way a metric of this name is better; None where no word of it says."""
+    """Which way a metric of this name is better; None if no word in it decides."""
     name = metric.lower()
     words = set(re.split(r"[^a-z0-9]+", name))
     if words & HIGHER_WORDS or any(phrase in name for phrase in HIGHER_PHRASES):

@@ -1,4 +1,4 @@
-"""The table of formats: one row each, asked in this order whether a file is theirs. docs/add-a-format.md adds one."""
+"""The table of formats: one row each, tried in this order on a file. docs/add-a-format.md explains how to add one."""
 
 from backend.importers.file import ResultFile, Unreadable
 from backend.importers.general import (
@@ -63,7 +63,7 @@ def known() -> str:
 
 
 def format_of(file: ResultFile) -> str:
-    """The format of a file by its content, then its name; raises `Unreadable` when nothing fits."""
+    """The format of a file by its content, then by its name; raises `Unreadable` if none matches."""
     if str(file.first.get("schema", "")).startswith("tidemark.run/"):
         return RUN_FORMAT
     for row in FORMATS.values():

@@ -1,7 +1,7 @@
-"""Applying an event to a regression: what the evidence says of it, and what people decide.
+"""Applying an event to a regression: what the evidence shows, and what people decide.
 
-`apply` is pure. Whoever calls it stores the regression it returns, restates the judgements, and notifies
-(`backend.services.regressions.apply`). What was announced is never edited: each step is a further notification.
+`apply` is pure. Its caller stores the regression it returns, restates the judgements, and notifies
+(`backend.services.regressions.apply`). What was reported is never edited: each change is a further notification.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from backend.regression.terms import ChangeState
 
 S = RegressionState
 ONE_ALARM = 30
-"""Positions after which a machine that was slow is a new alarm."""
+"""Positions after which a machine that was slow before raises a new alarm."""
 
 
 def apply(regression: TrackedRegression, points: Sequence[KnownPoint], event: Event) -> Applied:
@@ -66,7 +66,7 @@ def _applied(regression: TrackedRegression, points: Sequence[KnownPoint], event:
 
 
 def opened(testbed_id: int, found: Group, cause: Cause, noise: float | None) -> TrackedRegression:
-    """A new regression. It begins as a suspect; `ChangeSeen` moves it on when its change points are confirmed."""
+    """A new regression. It begins as a suspect; `ChangeSeen` advances it when its change points are confirmed."""
     new = TrackedRegression(
         testbed_id=testbed_id,
         state=S.SUSPECT,
@@ -82,7 +82,7 @@ def opened(testbed_id: int, found: Group, cause: Cause, noise: float | None) -> 
 
 
 def leading(regression: TrackedRegression, points: Sequence[KnownPoint]) -> Group | None:
-    """The gate change points that say what an open regression is; None: none of them is live, or it is not open."""
+    """The gate change points that define an open regression; None: none of them is live, or it is not open."""
     alive = [point for point in points if point.is_gate and point.is_live]
     if not alive or not regression.is_open:
         return None

@@ -1,4 +1,4 @@
-"""The life of one change point: what is known of it, and what each event of its series makes of that."""
+"""The life of one change point: what is known of it, and how each event of its series changes that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIVE = frozenset({ChangeState.SUSPECT, ChangeState.CONFIRMED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeEvent:
-    """An event of a change point of one series. `noise` is the relative spread between runs it was seen in."""
+    """An event of a change point of one series. `noise`: the relative spread between runs in which it was seen."""
 
     series_id: int
     change: ChangePoint
@@ -24,7 +24,7 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPoint:
-    """A change point as it stands, with the names of its series and the state of its regression."""
+    """A change point in its current state, with the names of its series and the state of its regression."""
 
     id: int
     series_id: int
@@ -48,10 +48,10 @@ class KnownPoint:
     noise: float | None = None
     """Relative spread between runs of its series; None: not known."""
     is_placed: bool = False
-    """A person said which regression it belongs to."""
+    """A person decided which regression it belongs to."""
     regression_cause: str | None = None
     first_suspect: int | None = None
-    """First and last of the commits after the last good run that can have done it; None: all of them can."""
+    """First and last of the commits after the last good run that may have caused it; None: any of them may have."""
     last_suspect: int | None = None
 
     @property
@@ -64,7 +64,7 @@ class KnownPoint:
 
     @property
     def held_back(self) -> bool:
-        """The change is real, but its cause is not the code: nobody is told that the code got slower."""
+        """The change is real, but its cause is not code: nobody is notified of slower code."""
         return self.state == ChangeState.CONFIRMED and self.regression_state == "suspect"
 
     @property
@@ -99,7 +99,7 @@ class KnownPoint:
         )
 
     def as_series_change(self) -> SeriesChange:
-        """As grouping needs it."""
+        """In the form that grouping needs."""
         return SeriesChange(
             str(self.series_id),
             str(self.testbed_id),
@@ -132,8 +132,8 @@ def is_alarm(change: ChangePoint) -> bool:
 def advance(known: KnownPoint, change: ChangePoint) -> KnownPoint:
     """The change point after an event of its series.
 
-    One that ended because an incident did (see `Matching`) is shown again by `suspect` and `confirmed` alone; whatever
-    else its own series finds out says nothing new of it.
+    One that ended because an incident did (see `Matching`) is shown again only by `suspect` and `confirmed`; any other
+    event of its own series adds nothing new.
     """
     if not known.is_live and change.state not in LIVE:
         return known

@@ -1,4 +1,4 @@
-"""Two commits side by side: per metric the change with its interval, or how many runs it would take to tell."""
+"""Two commits compared: for each metric the change with its interval, or how many more runs are needed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from backend.regression.terms import Direction, Role, Verdict
 
 CONFIDENCE = 0.99
 PRIOR_WEIGHT = 4.0
-"""How many values a spread assumed from the policy is worth, where the past of a series is not known."""
+"""How many values a spread assumed from the policy is worth, if a series' history is not known."""
 PAST_WEIGHT = 20.0
-"""How many values a spread learnt from the past is worth."""
+"""How many values a spread learned from history is worth."""
 MOST_RUNS = 1000
 
 
@@ -34,7 +34,7 @@ class CompareReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """One metric of one result of a run. `key` names it across runs: benchmark, variant and metric."""
+    """One metric of one result of a run. `key` identifies it across runs: benchmark, variant and metric."""
 
     key: str
     metric: str
@@ -49,7 +49,7 @@ class ComparedMetric:
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:
-    """One metric of both sides. Changes are fractions of cost; `insufficient` says how many more runs would tell."""
+    """One metric of both sides. Changes are fractions of cost; `insufficient` says how many more runs are needed."""
 
     key: str
     metric: str
@@ -63,9 +63,9 @@ class MetricComparison:
     verdict: Verdict
     reason: CompareReason
     needed_runs: int = 0
-    """More process values a side."""
+    """More process values needed per side."""
     traded_for: tuple[str, ...] = ()
-    """For an improvement: keys of the same benchmark that got worse past the gate."""
+    """For an improvement: keys of the same benchmark that got worse by more than the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +79,27 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything two commits have in common, and what they have not."""
+    """Everything two commits have in common, and what they do not."""
 
     rows: tuple[MetricComparison, ...]
     geometric_mean: float | None
-    """Cost change over the gates that both sides measured; None where there are none."""
+    """Cost change over the gate metrics that both sides measured; None if there are none."""
     covered: int
-    """Gates in the geometric mean."""
+    """Gate metrics in the geometric mean."""
     gates: int
-    """Gates that either side has."""
+    """Gate metrics that either side has."""
     only_base: tuple[str, ...]
     only_head: tuple[str, ...]
     failed: tuple[Failure, ...]
 
     @property
     def regressions(self) -> tuple[MetricComparison, ...]:
-        """Gates that got worse beyond doubt and past the policy."""
+        """Gate metrics that clearly got worse, by more than the policy allows."""
         return tuple(r for r in self.rows if r.verdict is Verdict.REGRESSION and r.role is Role.GATE)
 
     @property
     def undecided(self) -> tuple[MetricComparison, ...]:
-        """Gates on which more runs are needed."""
+        """Gate metrics for which more runs are needed."""
         return tuple(r for r in self.rows if r.verdict is Verdict.INSUFFICIENT and r.role is Role.GATE)
 
 
@@ -109,7 +109,7 @@ def compare(
     policy: Policy | Mapping[str, Policy],
     spread: Mapping[str, float] | None = None,
 ) -> Comparison:
-    """Compare two runs; `spread` is the relative standard deviation of one process by key, learnt from the past.
+    """Compare two runs; `spread` is the relative standard deviation of one process by key, learned from history.
 
     `policy` may be one for all or a mapping by key.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be: names the field, the value and what is accepted."""
+    """An invalid policy: names the field, the value and what is accepted."""
 
 
 def _threshold(default: float, low: float, high: float, title: str, text: str, unit: str = "fraction") -> Any:
@@ -22,7 +22,7 @@ def _threshold(default: float, low: float, high: float, title: str, text: str, u
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One line of the page that shows the rule."""
+    """One row of the table on the rule's page."""
 
     name: str
     title: str
@@ -178,7 +178,7 @@ class Policy:
 
     @property
     def version(self) -> str:
-        """Names these thresholds: equal policies have equal versions."""
+        """A name for these thresholds: equal policies have equal versions."""
         return _version(self)
 
     @classmethod
@@ -192,7 +192,7 @@ class Policy:
         metric: str = "",
         testbed: str = "",
     ) -> Policy:
-        """The policy of one series: built-in rules, then every override that matches it, the later ones winning."""
+        """The policy of one series: built-in rules, then every override that matches it; later ones win."""
         names = {"project": project, "suite": suite, "benchmark": benchmark, "metric": metric, "testbed": testbed}
         values: dict[str, Any] = {}
         for override in (*BUILT_IN, *overrides):
@@ -207,20 +207,20 @@ class Policy:
         return replace(self, **values)
 
     def for_load(self, points_per_week: float) -> Policy:
-        """The policy for a project that judges so many points a week: more points, more evidence, the same budget.
+        """The policy for a project that judges this many points a week: more points, more evidence, the same budget.
 
-        The detector raises about `FALSE_ALARMS_PER_POINT` false alarms per quiet point at the default evidence, and
-        every `NATS_PER_E_FOLD` more nats divide that by e. The load counts as the next power of two, so that the
+        The detector raises about `FALSE_ALARMS_PER_POINT` false alarms per quiet point at the default evidence;
+        every `NATS_PER_E_FOLD` more nats divide that by e. The load is rounded up to a power of two, so that the
         policy does not change with every run.
         """
         return self if points_per_week <= 0 else _for_load(self, math.ceil(math.log2(points_per_week)))
 
     def after_false_alarms(self, count: int) -> Policy:
-        """The policy for a series that raised so many false alarms: it asks for more runs and evidence by itself."""
+        """The policy for a series that raised this many false alarms: it requires more runs and evidence."""
         return self if count == 0 else _stricter(self, min(count, 5))
 
     def describe(self) -> list[PolicyRow]:
-        """Every threshold as a row for people, in the order of importance."""
+        """Every threshold as a row for people, most important first."""
         rows = []
         for item in fields(self):
             meta, value = item.metadata, getattr(self, item.name)
@@ -251,7 +251,7 @@ SCOPES = ("project", "suite", "benchmark", "metric", "testbed")
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Thresholds for some series: a shell pattern per scope (`metric = "peak_*"`); a scope left out matches all."""
+    """Thresholds for some series: a shell pattern per scope (`metric = "peak_*"`); an omitted scope matches all."""
 
     values: Mapping[str, Any]
     project: str = "*"
@@ -269,7 +269,7 @@ class Override:
 class PolicyBook:
     """The policies of all series of one project.
 
-    `overrides`: in the order in which they were said, the later ones winning. `points_per_week`: what the project
+    `overrides`: in the order of declaration; later ones win. `points_per_week`: how many points the project
     judges in a week; its false-alarm budget is spread over them.
     """
 
@@ -279,7 +279,7 @@ class PolicyBook:
     _found: dict[tuple[str, ...], Policy] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, *, suite: str = "", benchmark: str = "", metric: str = "", testbed: str = "") -> Policy:
-        """The policy that a series of these names is judged by. A name left out matches the pattern `*` only."""
+        """The policy of the series with these names. An omitted name matches only the pattern `*`."""
         names = suite, benchmark, metric, testbed
         policy = self._found.get(names)
         if policy is None:
@@ -287,14 +287,14 @@ class PolicyBook:
         return policy
 
     def before_load(self, suite: str = "", benchmark: str = "", metric: str = "", testbed: str = "") -> Policy:
-        """The same as it was written, before the project's load asks for more evidence."""
+        """The same as it was written, before the project's load raises the required evidence."""
         return Policy.resolve(
             self.overrides, project=self.project, suite=suite, benchmark=benchmark, metric=metric, testbed=testbed
         )
 
     @property
     def general(self) -> Policy:
-        """The policy of a series that no scoped override matches."""
+        """The policy of a series without a matching scoped override."""
         return self.of()
 
 
@@ -334,7 +334,7 @@ def _override(entry: Mapping[str, Any], where: str) -> Override:
 
 
 def require_threshold(name: str, where: str = "policy") -> None:
-    """Raise PolicyError where nothing is called so."""
+    """Raise PolicyError if there is no threshold of this name."""
     if name not in _META:
         raise PolicyError(f"{where}.{name} is not a threshold; known: {', '.join(_META)}")
 

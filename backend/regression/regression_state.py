@@ -1,4 +1,4 @@
-"""The states of a regression, and the one table of the steps between them."""
+"""The states of a regression, and the one table of the transitions between them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RegressionState(enum.StrEnum):
 
 S = RegressionState
 OPEN = frozenset({S.SUSPECT, S.CONFIRMED, S.ACKNOWLEDGED})
-"""New evidence may change these; the others are over, or were decided."""
+"""States that new evidence may change; the others are over, or were decided."""
 ANNOUNCED = frozenset({S.CONFIRMED, S.ACKNOWLEDGED})
-"""Of the open ones those that people were told of."""
+"""The open states of which people were notified."""
 DECIDED = frozenset({S.EXPECTED, S.INVALID})
-"""By a person, or because a new baseline began by itself."""
+"""By a person, or because a new baseline began automatically."""
 
 
 class Action(enum.StrEnum):
@@ -42,7 +42,7 @@ class Action(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """One step from state to state: what the evidence says, and the actions of people that change a state."""
+    """A transition from state to state: by evidence, or by the actions of people that change a state."""
 
     PROVE = "prove"  # its change points, or an incident, show it, and the code is to blame
     TAKE_BACK = "take back"  # an incident finds another cause
@@ -61,12 +61,12 @@ class Step(enum.StrEnum):
 
 
 class Target(enum.StrEnum):
-    """Where a step leads that depends on more than the state."""
+    """The target of a transition that depends on more than the state."""
 
     UNDECIDED = "undecided"
-    """The state while nobody has decided: acknowledged while it has an owner, else confirmed where it was proved."""
+    """The state without a decision: acknowledged while it has an owner, else confirmed if it was proved."""
     AS_IT_WAS = "as it was"
-    """Before the action that is undone."""
+    """The state before the action that is undone."""
 
 
 TRANSITIONS: Mapping[Step, Mapping[RegressionState, RegressionState | Target]] = {
@@ -86,11 +86,11 @@ TRANSITIONS: Mapping[Step, Mapping[RegressionState, RegressionState | Target]] =
     Step.MERGE: dict.fromkeys(OPEN, S.WITHDRAWN),
     Step.REGROUP: {**{state: state for state in OPEN}, S.WITHDRAWN: Target.UNDECIDED},
 }
-"""Every step, the states it is possible in, and where it leads. What is not here is refused."""
+"""Every transition, the states in which it is possible, and its target. Anything else is refused."""
 
 
 class StepRefused(ValueError):
-    """A step that is not possible in this state."""
+    """A transition that is not possible in this state."""
 
     def __init__(self, state: RegressionState, step: str) -> None:
         super().__init__(f"a regression that is {state} cannot take the step {step!r}")
@@ -99,7 +99,7 @@ class StepRefused(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoableAction:
-    """The newest thing a person did to the state of a regression that was not undone."""
+    """The last action by a person that changed a regression's state and was not undone."""
 
     event_id: int
     was: Mapping[str, Any]
@@ -107,17 +107,17 @@ class UndoableAction:
     became: Mapping[str, Any]
     """… and after it."""
     moved: Mapping[str, Any] | None = None
-    """Of a split or a merge: the change `points` that went `from` one regression `to` another."""
+    """For a split or a merge: the change `points` that moved `from` one regression `to` another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRegression:
-    """A regression as the rules that change it need it. Changes are fractions of cost."""
+    """A regression with what the rules that change it need. Changes are fractions of cost."""
 
     id: int = 0
     """0: not stored yet."""
     testbed_id: int
-    """Of the series that leads."""
+    """Of the leading series."""
     state: RegressionState
     kind: str
     cause: str | None
@@ -130,13 +130,13 @@ class TrackedRegression:
     lead_change_high: float | None = None
     still_bad: bool = True
     held_back: bool = False
-    """A change of it is sure, but the code is not to blame: nobody is told that the code got slower."""
+    """One of its changes is certain, but code is not to blame: nobody is notified of slower code."""
     owner: str | None = None
     reason: str | None = None
     is_proved: bool = False
-    """It was confirmed by evidence, and that was not taken back."""
+    """It was confirmed by evidence that was not withdrawn."""
     is_alarm: bool = False
-    """Its machine, environment or method was told of as the cause."""
+    """Its machine, environment or method was reported as the cause."""
     undoable: UndoableAction | None = None
 
     @property
@@ -149,7 +149,7 @@ class TrackedRegression:
 
     @property
     def known_cause(self) -> Cause | None:
-        """The cause that was found last; None: none was."""
+        """The cause that was found last; None: there was none."""
         if self.cause is None:
             return None
         name = CauseName(self.cause)
@@ -165,7 +165,7 @@ def is_possible(regression: TrackedRegression, step: Step) -> bool:
 
 
 def state_after(regression: TrackedRegression, step: Step) -> RegressionState:
-    """The state that a step leads to. Raises `StepRefused`."""
+    """The state after a transition. Raises `StepRefused`."""
     target = TRANSITIONS[step].get(regression.state)
     match target:
         case None:

@@ -1,4 +1,4 @@
-"""How later events restate the verdicts of points judged before. The only place that decides it.
+"""How later events restate the verdicts of earlier points. Only this module decides that.
 
 Ranges of positions include both ends.
 """
@@ -16,25 +16,25 @@ NEWEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restatement:
-    """Another verdict for the points of a series between two positions."""
+    """A new verdict for the points of a series between two positions."""
 
     series_id: int
     first: int
     last: int
     verdict: Verdict
     reason: Reason | None
-    """None: the reason first given stays."""
+    """None: the original reason stays."""
     onset_position: int | None
     regression_id: int | None
     instead_of: tuple[Verdict, ...]
-    """Only judgements of these verdicts are restated …"""
+    """Only judgements with these verdicts are restated …"""
     since: int | None = None
-    """… and, where given, only those that were part of what began there."""
+    """… and, if given, only those that were part of what began there."""
 
 
 def verdict_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
-    """A fresh judgement as it may be said, given the change point that it is part of: red only where the code may be
-    the cause, and unchanged after an end that an incident saw by the runs of all workers."""
+    """The verdict to store for a fresh judgement, given the change point that it is part of: red only if code may be
+    the cause, and unchanged after an end that an incident found from the runs of all workers."""
     if point is None:
         return judgement
     if point.fixed_position is not None and judgement.position >= point.fixed_position:
@@ -45,7 +45,7 @@ def verdict_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
 
 
 def of_events(events: Iterable[ChangeEvent], known: KnownPoints) -> list[Restatement]:
-    """Restatements of earlier points that follow from change events. `known` are the change points after them."""
+    """Restatements of earlier points that follow from change events. `known`: the change points after them."""
     changes = (_of_event(event, known) for event in events if event.change.past_gate)
     return [change for change in changes if change is not None and change.first <= change.last]
 
@@ -104,7 +104,7 @@ def _quiet(series_id: int, first: int, last: int, since: int, reason: Reason | N
 
 
 def of_points(points: Sequence[KnownPoint]) -> list[Restatement]:
-    """The judgements of change points as these stand: they name the regression, are red only where the code is to
+    """The judgements of change points in their current state: they name the regression, and are red only if code is to
     blame, and only until the change is over."""
     return [restatement for point in points for restatement in _of_point(point)]
 
@@ -127,7 +127,7 @@ def _of_point(point: KnownPoint) -> list[Restatement]:
 
 
 def of_dismissed(points: Sequence[KnownPoint]) -> list[Restatement]:
-    """A person says that these changes are not real."""
+    """A person decided that these changes are not real."""
     return [
         replace(
             _of_change(point, Verdict.UNCHANGED, Verdict.SUSPECT, Verdict.REGRESSION),

@@ -1,7 +1,7 @@
-"""The headers of the board's columns: suite, benchmark, and below them what tells a variant from its siblings.
+"""The headers of the board's columns: suite, benchmark, and below them what distinguishes a variant from its siblings.
 
-What a variant is called is never cut. A name stands level where the columns it spans leave room for it, and goes into
-the upright line of each of its columns where they do not.
+A variant's name is never truncated. A name is horizontal if the columns it spans leave room for it, and otherwise
+moves into the vertical label of each of its columns.
 """
 
 import math
@@ -30,17 +30,17 @@ class HeaderSpan:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHeaders:
-    """The headers of a layout: benchmarks by group, the spans of each level, and the upright name of each column."""
+    """The headers of a layout: benchmarks by group, the spans of each level, and the vertical name of each column."""
 
     benchmarks: Mapping[str, tuple[HeaderSpan, ...]]
     levels: tuple[tuple[HeaderSpan, ...], ...]
     names: Mapping[int, str]
     height: int
-    """Of the upright names, in pixels."""
+    """Of the vertical names, in pixels."""
 
 
 def headers_of(columns: Sequence[Column], layout: Layout, metrics: Mapping[int, str]) -> ColumnHeaders:
-    """How the shown columns are named. `metrics`: what a column measures, where that is known."""
+    """The names of the shown columns. `metrics`: what a column measures, if known."""
     cell = LEAST_CELL_PX[layout.size]
     level, benchmarks, names = layout.size != "few", dict[str, tuple[HeaderSpan, ...]](), dict[int, str]()
     levels: list[list[HeaderSpan]] = [[] for _ in range(MOST_LEVELS)]

@@ -1,4 +1,4 @@
-"""Cause before alarm: was it the machine, its software, the way of measuring, noise, or, only then, the code?"""
+"""Cause before alarm: was it the machine, its software, the method, noise, or, only if none of these, the code?"""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class Evidence:
     other_workers_agree: bool | None = None
     """True: another worker shows the change too; False: another worker ran these commits and does not."""
     signals: tuple[str, ...] = ()
-    """Of an ill machine, where its runs since the onset are proof enough (see `backend.regression.joint.window`)."""
+    """Of an ill machine, if its runs since the onset are proof enough (see `backend.regression.joint.window`)."""
     moved_series: int = 0
     watched_series: int = 0
     session_confirmed: bool | None = None
     """Whether an interleaved session, in which only the code differs, showed it; None: there was none."""
     docs_only: bool = False
     counter: str | None = None
-    """A counter that moved with it: no machine does that."""
+    """A counter that moved with the change: no machine causes that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause, its evidence in short sentences, and whether an alarm about the code must wait."""
+    """A cause, its evidence in short sentences, and whether an alarm about code must wait."""
 
     cause: CauseName
     evidence: tuple[str, ...] = field(default_factory=tuple)
@@ -63,14 +63,14 @@ class Cause:
 
 CANARY_SIGMAS = 4.0
 CANARY_SHARE = 0.3
-"""A canary explains a change when it moved at least this share of it, and clearly past its own noise."""
+"""A canary explains a change if it moved by at least this share of it, and clearly beyond its own noise."""
 MOST_SERIES = 0.6
 FEWEST_SERIES = 5
-"""Most series moving together point at the machine only where there are a few of them."""
+"""If most series move together, that indicates the machine only if there are at least this many."""
 
 
 def attribute(evidence: Evidence) -> Cause:
-    """The first cause of a change, by the strongest evidence there is."""
+    """The first cause of a change that the evidence supports, strongest evidence first."""
     if evidence.session_confirmed:
         return Cause(
             CauseName.CODE, ("An interleaved session of base and head, in which only the code differs, shows it.",)
@@ -123,7 +123,7 @@ def _machine(e: Evidence) -> Cause | None:
 
 
 def canary_moved(change: float, noise: float) -> bool:
-    """Whether a canary moved clearly past its own noise; both as fractions."""
+    """Whether a canary moved clearly beyond its own noise; both as fractions."""
     return abs(change) > CANARY_SIGMAS * noise
 
 

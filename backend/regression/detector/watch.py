@@ -1,9 +1,9 @@
 """Many series watched at once, in columns: a row for each series, a column for each of its next runs.
 
-Nothing is decided here. A run is quiet when it calls for no close look, no refit, and shows neither a drift nor a step
-in plain sight. Nearly every run is: those move the detectors on here, together; the first one of a series that is not
-is left to `Detector.feed`, which does for a single quiet run exactly what is done here for all of them. A run of many
-series is a rectangle of one column, the history of one series is one of one row.
+Nothing is decided here. A run is quiet if it needs no close look and no refit, and shows neither a drift nor a step
+in plain sight. Nearly every run is quiet; those advance the detectors here, together. The first run of a series that
+is not is left to `Detector.feed`, which does for a single quiet run exactly what is done here for all of them. A run
+of many series is a rectangle of one column; the history of one series is a rectangle of one row.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Watched = tuple[Detector, Floats, Ints, Policy]
 """A detector, its next runs, their places, and the policy."""
 
 CELLS = 6_000
-"""Runs that are watched at a time, at most: beyond that the columns leave the processor's cache."""
+"""The most runs watched at a time: beyond that the columns no longer fit into the processor's cache."""
 _WIDTH = 2 * REACH + 1
 
 
 def room(detector: Detector, policy: Policy) -> int:
-    """How many more runs this detector may only watch: none before it has a baseline, or where its model is due."""
+    """How many more runs this detector may only watch: none before it has a baseline, or when a refit is due."""
     if not detector.settled(policy):
         return 0
     return min(detector.next_fit, policy.memory_runs + MOST_BEYOND_MEMORY + 1) - 1 - len(detector.segment)
 
 
 def feed_quiet(watched: Sequence[Watched]) -> list[int]:
-    """Feed each detector its next runs as long as they are quiet; how many these were."""
+    """Feed each detector its next runs as long as they are quiet; returns how many these were."""
     fed = [0] * len(watched)
     most = max(1, CELLS // max(1, len(watched)))
     rooms = [min(len(x), room(detector, policy), most) for detector, x, _, policy in watched]

@@ -1,8 +1,8 @@
 """The joint detector: reads the runs of a project one at a time and reports incidents, each with its cause.
 
-What the newest rows leave unexplained is asked for in the order of the evidence: machine (canary, telemetry), way of
-measuring (suite version), then a session of two commits, in which only the code can differ. What the session shows is
-code; what it does not show belongs to whoever changed: an upgrade, or the one worker that shows it.
+What the newest rows leave unexplained is examined in this order: machine (canary, telemetry), method
+(suite version), then a session of two commits, in which only the code can differ. What the session shows is
+code; what it does not show is attributed to what else changed: an upgrade, or the one worker that shows it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from backend.regression.joint.state import Code, Inquiry, JointState, QuestionPu
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
 SHOWN = 0.3
-"""Share of the gate that a size or count must have moved in a session."""
+"""Share of the gate by which a size or count must have moved in a session."""
 TAIL = 10
-"""Newest rows of a testbed in which a change is looked for."""
+"""Newest rows of a testbed that are searched for a change."""
 WORKER_TAIL = 6
 SESSION_NOISE = 0.0015
 UNSURE_BY = 3
@@ -32,28 +32,28 @@ UNSURE_BY = 3
 MOST_SESSIONS = 2
 """Of one question."""
 UNDECIDED = (-1.5, 2.5)
-"""Log likelihoods between which another session is asked for."""
+"""Log likelihoods between which another session is requested."""
 DISAGREE = 5.0
-"""Variance of a series between a session's processes, over the usual one, from which they had two states."""
+"""Variance of a series between a session's processes, relative to the usual one, that indicates two states."""
 LIKELIER = 1.0
-"""Log likelihood from which the code is the cause when no further session is had."""
+"""Log likelihood from which code is the cause if no further session is possible."""
 UPGRADE_SETTLES = 25
-"""Runs after an upgrade from which on it is known to have done nothing."""
+"""Runs after an upgrade from which it is known to have had no effect."""
 REFUTED_AGAIN = 30
-"""Commits in which another refutation of the same benchmark is one more in a row."""
+"""Commits within which another refutation of the same benchmark counts as one more in a row."""
 TOO_OFTEN = 3
-"""Refutations in a row from which a benchmark is left alone on a testbed, twice as long with every further one."""
+"""Refutations in a row after which a benchmark is left alone on a testbed, twice as long with every further one."""
 LEFT_ALONE = 9
 LEFT_ALONE_AT_MOST = 36
 FIRST_ROWS = 20
-"""Of a testbed, which are only learnt from."""
+"""First runs of a testbed, from which the judge only learns."""
 
 
 class JointDetector:
     """Judges all series of a project jointly.
 
     Feed it runs, changes that a person accepted, and results of sessions; each call returns the incidents that it
-    opened, changed or closed, and the session that is wanted next, if any.
+    opened, changed or closed, and the next session it needs, if any.
     """
 
     def __init__(self, series: Sequence[JointSeries], testbeds: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class JointDetector:
     # --- what comes in
 
     def run(self, run: JointRun) -> tuple[list[IncidentUpdate], Ask | None]:
-        """One more run: what it makes known, and the session it makes necessary, if any."""
+        """Add one run; returns what it reveals, and the session it makes necessary, if any."""
         self.state.told = []
         rows = self.state.rows[run.testbed]
         if run.docs_only and run.position not in self.state.docs:
@@ -99,7 +99,7 @@ class JointDetector:
         return self.state.told, ask
 
     def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[IncidentUpdate]:
-        """A person accepted a change: its level is the baseline. One that was not found is explained now."""
+        """A person accepted a change: its level is the baseline. A change that had not been found is now explained."""
         self.state.told = []
         listed = np.zeros(self.state.size, dtype=bool)
         listed[list(series)] = True
@@ -117,7 +117,7 @@ class JointDetector:
         return self.state.told
 
     def session(self, result: SessionResult | None) -> tuple[list[IncidentUpdate], Ask | None]:
-        """The answer to what was asked; None when no session can be had."""
+        """The answer to a question; None if no session is possible."""
         self.state.told = []
         inquiry, self.state.pending = self.state.pending, None
         if inquiry is None:
@@ -141,7 +141,7 @@ class JointDetector:
         return self.state.told, ask
 
     def is_inside(self, code: Code, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
-        """Whether a known change lies between the commits of a session; near its ends the session itself says."""
+        """Whether a known change lies between the commits of a session; near its ends, the session itself decides."""
         if min(abs(code.place.commit - result.base), abs(code.place.commit - result.head)) > UNSURE_BY:
             return result.base < code.place.commit <= result.head
         pattern = np.where(code.listed & np.isfinite(left), code.change, 0.0)
@@ -152,7 +152,7 @@ class JointDetector:
     # --- looking for what is not explained
 
     def scan(self, rows: RowsOfTestbed, w: int) -> Ask | None:
-        """Look at the newest rows for a change that nothing explains; ask a session about it."""
+        """Search the newest rows for an unexplained change; request a session about it."""
         if rows.n < FIRST_ROWS:
             return None
         watched = self.watched(rows)
@@ -183,7 +183,7 @@ class JointDetector:
         return self.ask_about(rows, found, QuestionPurpose.UPGRADE if late else QuestionPurpose.CHANGE, upgrade=late)
 
     def watched(self, rows: RowsOfTestbed) -> Bools:
-        """Series that are not just being measured anew, nor asked about a moment ago."""
+        """Series that are not just starting over, and about which no question was asked a moment ago."""
         watched: Bools = np.ones(self.state.size, dtype=bool)
         for method in self.state.methods:
             if not method.settled:
@@ -196,7 +196,7 @@ class JointDetector:
         return watched
 
     def since_upgrade(self, rows: RowsOfTestbed, upgrade: Upgrade, watched: Bools) -> ScanHit | None:
-        """An unexplained change that all runs since an upgrade show."""
+        """An unexplained change shown by all runs since an upgrade."""
         post = rows.judged(30, level=upgrade.level)
         if len(post) >= UPGRADE_SETTLES:
             upgrade.settled = True
@@ -288,16 +288,16 @@ class JointDetector:
         return self.drifts.blame_upgrade(inquiry.upgrade, rows) if inquiry.upgrade is not None else None
 
     def lean_of(self, inquiry: Inquiry, change: Floats, error: Floats) -> float:
-        """How far the sessions lean towards the code having done what the rows show."""
+        """How far the sessions support that code caused what the rows show."""
         picked = channels(inquiry.pattern, error**2, self.state.benchmark)
         weight = inquiry.pattern[picked] / error[picked] ** 2
         information = float(weight @ inquiry.pattern[picked])
         return _lean(float(weight @ change[picked]) / information, information)
 
     def not_code(self, inquiry: Inquiry, rows: RowsOfTestbed, *, cleared: bool) -> Ask | None:
-        """The code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.
+        """Code is not the cause: an upgrade, a worker, a drift that a near base does not show, or nothing.
 
-        `cleared`: the sessions speak against the code; where they only do not speak for it, nobody else is blamed.
+        `cleared`: the sessions speak against code; if they merely do not support it, nothing else is blamed.
         """
         if inquiry.purpose is QuestionPurpose.MACHINE:
             assert inquiry.worker is not None
@@ -332,7 +332,7 @@ class JointDetector:
         return self.drifts.drift_scan(rows, eager=True)
 
     def degraded_rows(self, rows: RowsOfTestbed, inquiry: Inquiry) -> list[int]:
-        """The worker's newest rows in a row that show the pattern."""
+        """The worker's newest consecutive rows that show the pattern."""
         assert inquiry.worker is not None
         own = rows.of_worker(inquiry.worker, 12)
         picked = channels(inquiry.pattern, rows.sigma**2, self.state.benchmark)
@@ -346,26 +346,26 @@ class JointDetector:
         return affected
 
     def information(self, rows: RowsOfTestbed, inquiry: Inquiry) -> float:
-        """How clearly the rows asked about show the pattern."""
+        """How clearly the rows in question show the pattern."""
         picked = channels(inquiry.pattern, rows.sigma**2, self.state.benchmark)
         share, information = share_of(rows.tail(inquiry.rows), inquiry.pattern, picked)
         return float((information * np.clip(share, 0, 1.5)).sum())
 
     def acquit(self, rows: RowsOfTestbed, inquiry: Inquiry) -> None:
-        """The code made the series slower: the worker's mild signals were chance."""
+        """Code made the series slower: the worker's mild signals were chance."""
         assert inquiry.worker is not None
         if self.still_holds(rows, inquiry):
             held = self.state.held.pop((rows.name, inquiry.worker))
             rows.usable[[row for _, row in held]] = True
 
     def still_holds(self, rows: RowsOfTestbed, inquiry: Inquiry) -> bool:
-        """Whether the runs that were asked about are still held back; a run without signals since has freed them."""
+        """Whether the runs in question are still held back; a later run without signals has released them."""
         assert inquiry.worker is not None
         held = {row for _, row in self.state.held.get((rows.name, inquiry.worker), [])}
         return held.issuperset(inquiry.rows.tolist())
 
     def without_session(self, inquiry: Inquiry) -> None:
-        """None could be had: a drift is looked for later, and what a machine's signals mean its next run says."""
+        """No session was possible: a drift is looked for later, and the machine's next run decides about its signals."""
         if inquiry.purpose is QuestionPurpose.DRIFT:
             self.drifts.put_off(inquiry)
         elif inquiry.purpose is not QuestionPurpose.MACHINE:

@@ -1,7 +1,7 @@
-"""The judge: what is to be said of the new points of series, and what to remember for the next.
+"""The judge: the verdicts on new points of series, and the state to keep for the next ones.
 
 A pure function of the stored states, the points and the policies. One point of one series, one of each of many, whole
-histories: all are judged by the same steps, so that they say the same.
+histories: all are judged by the same steps, so their results agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Point, SeriesKind
 
 FEW_RUNS = 3
-"""So few runs are sooner watched one by one than in columns."""
+"""Up to this many runs it is cheaper to watch them one by one than in columns."""
 
 Judged = tuple[list[Judgement], SeriesState]
 """The verdicts on the points of a series, and the state to store."""
@@ -31,7 +31,7 @@ def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, 
 
 
 def judge_many(items: Sequence[tuple[SeriesState, Point, Policy]]) -> list[tuple[Judgement, SeriesState]]:
-    """Judge one new point of each of many series."""
+    """Judge one new point for each of many series."""
     judged = judge_histories([(state, (point,), policy) for state, point, policy in items])
     return [(said[0], after) for said, after in judged]
 
@@ -39,7 +39,7 @@ def judge_many(items: Sequence[tuple[SeriesState, Point, Policy]]) -> list[tuple
 def judge_history(
     points: Iterable[Point], kind: SeriesKind, policy: Policy, state: SeriesState | None = None
 ) -> Judged:
-    """Judge points in order, from a state or from nothing: how a series is re-judged when a point arrived late."""
+    """Judge points in order, from a state or from none: used to judge a series again when a point arrived late."""
     (judged,) = judge_histories([(state or SeriesState.new(kind), tuple(points), policy)])
     return judged
 
@@ -50,7 +50,7 @@ def judge_all(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list
 
 
 def judge_histories(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> list[Judged]:
-    """Judge further points, in order, of each of many series; raises ValueError where one has no relative change, or
+    """Judge further points, in order, for each of many series; raises ValueError if one has no relative change, or
     does not come after those judged before."""
     noisy = {
         number: NoisySeries(state, points, policy)

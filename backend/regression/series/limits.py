@@ -1,4 +1,4 @@
-"""Limits that the runs of a level are held against: baseline, band, noise. The same from one refit to the next."""
+"""Limits that the runs of a level are compared with: baseline, band, noise. They stay the same between refits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.regression.terms import Direction
 
 
 class Values(NamedTuple):
-    """Limits as a worker's runs show them, in the metric's own unit."""
+    """Limits as they apply to a worker's runs, in the metric's own unit."""
 
     baseline: float
     band_low: float
@@ -26,7 +26,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """Limits of detector and policy for every run; logs are log cost."""
+    """Limits from detector and policy for every run; logs are log cost."""
 
     model: NoiseModel
     opened: tuple[Opened, ...]
@@ -34,25 +34,25 @@ class Limits:
     least_change: float
     """The policy's smallest regression."""
     level: float
-    """That changes are measured from: the one before the oldest open regression."""
+    """The level from which changes are measured: the one before the oldest open regression."""
     detector_anchor: float | None
     anchor: float
-    """The reference against which small losses add up."""
+    """The reference against which small losses accumulate."""
     low: float
     high: float
-    """The band of harmless runs, from the level."""
+    """The band of harmless runs, relative to the level."""
     half: float
     """Half the confidence interval of a run."""
     n_baseline: int
     shown: float
     """The smallest change that the sustained number of runs would show, as a fraction."""
     sees: float | None
-    """Of a series too unsteady to be judged: what some runs would show."""
+    """For a series too unsteady to be judged: what some runs would show."""
     numbers: dict[str, float]
     _values: dict[tuple[float, Direction], Values] = field(default_factory=dict)
 
     def hold(self, detector: Detector, policy: Policy) -> bool:
-        """Whether this is still what the detector and the policy ask for."""
+        """Whether these limits still apply to this detector and policy."""
         return (
             self.model is detector.model
             and self.opened is detector.opened
@@ -61,7 +61,7 @@ class Limits:
         )
 
     def values(self, offset: float, direction: Direction) -> Values:
-        """In the metric's unit, for a worker of this offset."""
+        """In the metric's unit, for a worker with this offset."""
         key = offset, direction
         found = self._values.get(key)
         if found is None:
@@ -101,6 +101,6 @@ def limits_of(model: NoiseModel, detector: Detector, policy: Policy) -> Limits:
 
 
 def ends(low: float, high: float, direction: Direction) -> tuple[float, float]:
-    """Two ends of log cost as values of the metric, the smaller one first."""
+    """Two bounds of log cost as values of the metric, the smaller one first."""
     one, other = value_of(low, direction), value_of(high, direction)
     return (one, other) if one <= other else (other, one)

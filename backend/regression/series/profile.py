@@ -1,4 +1,4 @@
-"""The noise of a series: its kind, the changes that it lets through, and how often its judge was right."""
+"""The noise of a series: its kind, the changes that it hides, and how often its judge was right."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from backend.regression.series.explain import more_runs, percent
 from backend.regression.series.state import SeriesState
 
 LEAST_RUNS = 20
-"""With fewer runs nobody can tell one mode from two."""
+"""With fewer runs, one mode cannot be distinguished from two."""
 TWO_MODES = 2.0
-"""Two modes: splitting the runs in two leaves groups this many of their own spreads to each side apart."""
+"""Two modes: if the runs are split in two, the groups are this many times their own spread apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrating:
-    """A worker that the series does not judge yet."""
+    """A worker whose results the series does not judge yet."""
 
     worker: str
     needed_runs: int
@@ -31,44 +31,44 @@ class Calibrating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The noise of one series, and the record of its judge. Fractions are of the level; None: not known yet."""
+    """The noise of one series, and its judge's record. Fractions are of the level; None: not known yet."""
 
     runs: int
-    """Of the present level."""
+    """Of the current level."""
     needed_runs: int
-    """More of them until anything is judged; 0: it is."""
+    """Runs still needed until points are judged; 0: they are."""
     noise: float | None
     minimum_detectable_effect: float | None
     """The smallest change that the sustained number of runs would show."""
     autocorrelation: float | None
     bimodal: bool | None
     mode_gap: float | None
-    """Distance between the two modes; 0 where there is one."""
+    """Distance between the two modes; 0 if there is only one."""
     needed_for_modes: int
-    """More runs until one mode can be told from two."""
+    """Runs still needed to distinguish one mode from two."""
     sustained_runs: int
-    """So many bad runs make a regression of this series, as long as no session confirms it …"""
+    """How many bad runs make a regression of this series if no session confirms it …"""
     extra_runs: int
-    """… of which so many are asked for because of its own false alarms."""
+    """… and how many of them are required because of its own false alarms."""
     evidence_nats: float | None
-    """The evidence that runs must give, raised by false alarms as well."""
+    """The evidence required from runs, also raised by false alarms."""
     runs_to_show_min_change: int | None
     """Bad runs needed until a regression of the policy's smallest size is clear."""
     calibrating: tuple[Calibrating, ...]
     confirmed: int
     """Regressions that the judge confirmed in the history it remembers …"""
     withdrawn: int
-    """… and suspects and regressions that were taken back."""
+    """… and suspects and regressions that were withdrawn."""
     disproved: int
-    """Of the confirmed ones: a session or a person found that there was nothing."""
+    """How many of the confirmed ones a session or a person found to be nothing."""
     precision: float | None
-    """Share of the confirmed regressions that nobody disproved; None before the first."""
+    """Share of the confirmed regressions that were not disproved; None before the first."""
     text: str
     """All this in words."""
 
 
 def profile(state: SeriesState, policy: Policy) -> Profile:
-    """The noise of a series as the judge knows it, under the policy in force."""
+    """The noise of a series as the judge knows it, under the current policy."""
     asked = policy.after_false_alarms(state.record.disproved)
     found = _of_counter(state, policy) if state.kind.exact else _of_noise(state, asked)
     record = state.record
@@ -132,7 +132,7 @@ def _of_noise(state: SeriesState, asked: Policy) -> dict[str, Any]:
 
 
 def mode_gap(residuals: Floats) -> float:
-    """Distance between two modes of the residuals, or 0 where one explains them."""
+    """Distance between two modes of the residuals, or 0 if one mode explains them."""
     n = len(residuals)
     if n < LEAST_RUNS:
         return 0.0

@@ -1,7 +1,7 @@
-"""A series' state as a whole that seldom changes and a small tail that every run rewrites.
+"""A series' state as a whole that rarely changes and a small tail that every run rewrites.
 
-What a run changes is its own value, the CUSUMs and a few counts: half a kilobyte. The model, the memory of earlier
-levels and the runs before change only when the detector refits or accepts something; then the whole is written anew.
+A run changes only its own value, the CUSUMs and a few counts: half a kilobyte. The model, the memory of earlier
+levels and the runs before change only when the detector refits or accepts a change; then the whole is rewritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from backend.regression.terms import SeriesKind
 
 KEY_BYTES = 8
 MOST_RUNS = 48
-"""Runs in a tail, at most: so many are still cheaper to write again than the whole."""
+"""The most runs in a tail: up to this many are cheaper to rewrite than the whole."""
 
 DETECTOR_TAIL = ("segment", "places", "assumed_noise", "replicated", "cusum", "started", "notice", "next_look")
 STATE_TAIL = (
@@ -59,12 +59,12 @@ def read_whole(stored: bytes) -> SeriesState:
 
 
 def key_of(tail: bytes) -> bytes:
-    """Names the whole that a tail belongs to."""
+    """Names the whole to which a tail belongs."""
     return tail[:KEY_BYTES]
 
 
 def write_tail(whole: SeriesState, key: bytes, state: SeriesState) -> bytes | None:
-    """The changes since the whole was stored; None where more has changed than a tail can hold."""
+    """The changes since the whole was stored; None if more has changed than a tail can hold."""
     d, base = state.detector, whole.detector
     if base.model is None or not _same(_STATE_WHOLE, whole, state) or not _same(_DETECTOR_WHOLE, base, d):
         return None
@@ -90,7 +90,7 @@ def write_tail(whole: SeriesState, key: bytes, state: SeriesState) -> bytes | No
 
 
 def read_tail(whole: SeriesState, tail: bytes) -> SeriesState:
-    """The state of which `write_tail` wrote what has changed since the whole."""
+    """The state, from a whole and the changes that `write_tail` wrote."""
     (
         _, added, last_position, points, assumed_noise, replicated, notice, next_look,
         returning, level, smooth_runs, within, within_runs, suspected, *suspect,

@@ -1,7 +1,7 @@
-"""Months that are old enough leave the database: measurements go to Parquet files, and their partitions are dropped.
+"""Old months leave the database: measurements go to Parquet files, and their partitions are dropped.
 
 What a board or a chart shows by hour, day or week comes from the roll-ups, which stay, as do runs, series and
-regressions. Only single points of that time are no longer answered by the service.
+regressions. The service just no longer has the single points of that time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def retire(
     now: datetime,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> list[datetime]:
-    """Archive and drop every month that ended more than `keep_months` months ago; the months that went. The month
-    before a change that is still open, and those after it, stay: judged again without them, it would never end."""
+    """Archive and drop every month that ended more than `keep_months` months ago; returns these months. The month
+    before an open change, and those after it, stay: judged again without them, the change would never end."""
     until = month_of(now, -keep_months)
     with engine.begin() as c:
         store.name_months(c)  # before the first file is written: who stops then writes the same file again

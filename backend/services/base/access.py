@@ -1,4 +1,4 @@
-"""How people and programs show who they are: bearer tokens, one-time sign-in links, web sessions, the guard of actions.
+"""How people and programs prove who they are: bearer tokens, one-time sign-in links, web sessions, CSRF protection.
 
 Secrets have 256 bits of randomness, are shown once and stored as SHA-256; a slow password hash would add nothing.
 """
@@ -36,7 +36,7 @@ MAX_BROWSER = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token on the one occasion that its secret is known."""
+    """A new token, the only time its secret is known."""
 
     id: int
     name: str
@@ -70,7 +70,7 @@ def create_token(
     expires_at: datetime | None = None,
     secret: str | None = None,
 ) -> NewToken:
-    """Make a token, or store the given `secret` as one (the launcher keeps the admin token in a file)."""
+    """Create a token, or store the given `secret` as one (the launcher keeps the admin token in a file)."""
     name = name.strip()
     if not name or len(name) > 100:
         raise BadRequest.field("name", name, "1 to 100 characters that name who uses the token")
@@ -105,7 +105,7 @@ def _scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_revoked(c: Connection, secret: str) -> bool:
-    """Whether this was a token, and is none any more."""
+    """Whether this was a token and has been revoked."""
     row = store.find_token(c, hashed(secret))
     return row is not None and row.revoked_at is not None
 
@@ -148,7 +148,7 @@ def create_sign_in_link(c: Connection, config: ServiceConfig, now: datetime, nam
 
 
 def sign_in(c: Connection, link_secret: str, now: datetime, browser: str = "") -> SignedIn:
-    """Trade a sign-in link for a session. Who can make links administers the machine, and so the service."""
+    """Exchange a sign-in link for a session. Whoever can create links administers the machine, and so the service."""
     name = store.use_link(c, hashed(link_secret), now)
     if name is None:
         raise Forbidden("this sign-in link was used before or has expired; `tidemark sign-in` prints a new one")
@@ -159,7 +159,7 @@ def sign_in(c: Connection, link_secret: str, now: datetime, browser: str = "") -
 
 
 def begin_session(c: Connection, account_id: int, now: datetime, browser: str = "") -> SignedIn:
-    """Sign this person in. `browser`: what it calls itself."""
+    """Sign this person in. `browser`: its own description."""
     session = secrets.token_urlsafe(32)
     said = "".join(character for character in browser if character.isprintable())[:MAX_BROWSER]
     store.insert_session(c, hashed(session), account_id, said, now + SESSION_LIFE, now)
@@ -171,25 +171,25 @@ def sign_out(c: Connection, session: str) -> None:
 
 
 def list_sign_ins(c: Connection, now: datetime, account_id: int | None = None) -> list[SignedInRow]:
-    """The browsers that are signed in: of one person, or all."""
+    """The signed-in browsers of one person, or of all."""
     return store.list_sessions(c, now, seen_since=now - SESSION_IDLE, account_id=account_id)
 
 
 def end_sign_in(c: Connection, session_id: str, account_id: int | None = None) -> None:
-    """Sign one browser out; of that person alone, where one is named."""
+    """Sign one browser out; only if it is that person's, if one is given."""
     if not store.delete_sessions(c, session_id, account_id):
         raise NotFound.of("signed-in browser", session_id)
 
 
 def sign_out_everywhere(c: Connection, account_id: int | None = None) -> None:
-    """End every session of a person. Of nobody in particular: every session, and every link that was not opened yet."""
+    """End every session of a person; without a person, every session and every link that was not opened yet."""
     store.delete_sessions(c, None, account_id)
     if account_id is None:
         store.delete_links(c)
 
 
 def sign_in_id(session: str) -> str:
-    """The id of a sign-in in the list of browsers that are signed in: 16 hexadecimal digits."""
+    """The id of a sign-in in the list of signed-in browsers: 16 hexadecimal digits."""
     return hashlib.sha256(hashed(session)).hexdigest()[:16]
 
 
@@ -219,9 +219,9 @@ def identify(
     now: datetime,
     used: LastUsed | None = None,
 ) -> Principal:
-    """Who sends these headers. A wrong token is an error even where none is needed: it hides a mistake otherwise.
+    """Who sends these headers. A wrong token is an error even where none is needed; otherwise it would hide a mistake.
 
-    Nothing is written; `used` is told which token or session it was.
+    Nothing is written; `used` is called with the token or session.
     """
     used = used or LastUsed()
     if authorization is not None:
@@ -242,7 +242,7 @@ def identify(
 
 
 def csrf_token(session: str) -> str:
-    """The token that the forms of a web session carry. It needs no storage: only who has the cookie can compute it."""
+    """The token in the forms of a web session. It needs no storage: only the holder of the cookie can compute it."""
     return hmac.new(session.encode(), b"tidemark page action", hashlib.sha256).hexdigest()
 
 

@@ -1,6 +1,6 @@
-"""How a change of cost is said of a metric: a time gets slower, memory is used more, what is counted is more.
+"""Words for a change of cost: a time becomes slower, memory use becomes more memory, a count becomes more.
 
-Sizes are of cost, so that 5 % means the same for latency and throughput; the words say what that is to a reader.
+Sizes are of cost, so that 5 % means the same for latency and throughput; the words say what that means for a reader.
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,13 @@ BETTER = {"slower": "faster", "more memory": "less memory", "more": "less", "wor
 
 
 def change_word(unit: str | None, direction: str | None, change: float) -> str:
-    """The same for a change of cost either way."""
+    """The same for a change of cost in either direction."""
     worse = worse_word(unit, direction)
     return worse if change > 0 else BETTER[worse]
 
 
 def common_word(words: Iterable[str]) -> str:
-    """One word for several changes for the worse, or several for the better: theirs where they share it."""
+    """One word for several changes, all worse or all better: the one they share, if they share it."""
     found = set(words)
     if len(found) == 1:
         return found.pop()

@@ -1,4 +1,4 @@
-"""The board: commits down, benchmark variants across, one verdict per cell. A plain read of what was judged."""
+"""The board: commits down, benchmark variants across, one verdict per cell. A plain read of stored verdicts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -66,7 +66,7 @@ def load_board(c: Connection, query: BoardQuery, *, now: datetime | None = None)
 
 
 def opens_with_moves(c: Connection, query: BoardQuery, *, now: datetime | None = None) -> bool:
-    """Whether a reader who did not say which commits is better served by those that moved something."""
+    """Whether a reader who selected no commits is better served by those in which something changed."""
     if query.granularity != "commit" or query.cursor or query.commit_text or query.states or query.last is not None:
         return False
     scope = find_scope(c, query.project, query.branch, query.testbed)

@@ -1,6 +1,6 @@
-"""The cells of a board, column-shaped: ten thousand of them are a few numpy arrays until somebody looks at one.
+"""The cells of a board in columns: ten thousand of them are a few numpy arrays until a single one is needed.
 
-The order of `CellState` is the precedence of a roll-up: of everything that could be said of a cell, the first is shown.
+The order of `CellState` is the precedence of a roll-up: of all states that apply to a cell, the first is shown.
 """
 
 import math
@@ -137,7 +137,7 @@ class CellTable:
 
 
 class RowCells(Sequence[Cell]):
-    """The cells of one row; each is made when it is asked for. (No dataclass: JSON takes `as_columns` instead.)"""
+    """The cells of one row; each is created on demand. (Not a dataclass: JSON uses `as_columns` instead.)"""
 
     __slots__ = ("row", "start", "stop", "table")
 
@@ -158,7 +158,7 @@ class RowCells(Sequence[Cell]):
         return self._made(self.table.records[self.start : self.stop])
 
     def only(self, wanted: NDArray[np.bool_]) -> Iterator[Cell]:
-        """The cells of some columns: of thousands that a board has, those that a page shows."""
+        """The cells of some columns: of the thousands on a board, those that a page shows."""
         part = self.table.records[self.start : self.stop]
         return self._made(part[wanted[part["column"]]])
 
@@ -170,12 +170,12 @@ class RowCells(Sequence[Cell]):
         return found
 
     def states(self) -> list[str]:
-        """The state words alone: what a ribbon or a count needs."""
+        """Only the state words: what a ribbon or a count needs."""
         words: list[str] = WORDS[self.table.records["code"][self.start : self.stop]].tolist()
         return words
 
     def as_columns(self) -> dict[str, Any]:
-        """For JSON: parallel lists of what every cell has (ids are 0 where there is none), and `more`, by column."""
+        """For JSON: parallel lists of what every cell has (ids are 0 if there is none), and `more`, by column."""
         part = self.table.records[self.start : self.stop]
         explained = part[~np.isin(part["code"], _PLAIN)]
         no_regression = np.isin(part["code"], _WITHOUT_REGRESSION) | (part["series"] == 0)
@@ -232,13 +232,13 @@ class RowCells(Sequence[Cell]):
 
 
 def code_of_verdict(verdict: str, *, onset: bool) -> int:
-    """The number of the state that a verdict alone gives a cell."""
+    """The number of the state that follows from the verdict alone."""
     return int(_CODES[VERDICTS.index(verdict) + (ONSET if onset else 0)])
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a judgement belongs: the row of its position and the column of its series."""
+    """The place of a judgement: the row of its position and the column of its series."""
 
     first_position: int
     row_of_position: NDArray[np.int32]  # from `first_position` on; -1: no row
@@ -247,9 +247,9 @@ class Placed:
 
 
 def judged_records(packed: NDArray[np.void], more: NDArray[np.int32], placed: Placed) -> NDArray[np.void]:
-    """Records of the packed judgements that have a row, with the state that the verdict alone gives them.
+    """Records of the packed judgements that have a row, with the state that follows from the verdict alone.
 
-    `more` belongs to those whose verdict is not `unchanged`, one after the other.
+    `more` belongs to those whose verdict is not `unchanged`, one after another.
     """
     position = packed["position_and_verdict"].astype(np.int32)
     number = position & 15
@@ -275,7 +275,7 @@ def regressions_in(records: NDArray[np.void]) -> list[int]:
 
 
 def with_owners(records: NDArray[np.void], regressions: Iterable[RegressionRow]) -> NDArray[np.void]:
-    """The same cells, with what people did: a taken regression is in hand, one that is not real is unchanged."""
+    """The same cells with people's decisions: an assigned regression counts as owned, one not real as unchanged."""
     records = records.copy()
     for regression in regressions:
         mine = records["more"] == regression.id
@@ -289,10 +289,10 @@ def with_owners(records: NDArray[np.void], regressions: Iterable[RegressionRow])
 
 
 def with_improvements(records: NDArray[np.void], improvements: Iterable[tuple[int, int, float]]) -> NDArray[np.void]:
-    """The same cells; those where a series got better, by (series, position, change), say so.
+    """The same cells, with improvements marked where a series got better, by (series, position, change).
 
     At a fix the verdict is `unchanged`, because the baseline is the one from before the regression. The chart marks the
-    change point there with what was gained, and so does the cell.
+    change point there with the gain, and so does the cell.
     """
     records = records.copy()
     quiet = np.isin(records["code"], [CODE_OF[state] for state in MAY_IMPROVE])
@@ -312,10 +312,10 @@ def rolled_up(
     columns: int,
     context: CellContext,
 ) -> CellTable:
-    """One cell per row and column: the worst of its judgements and of what else is known.
+    """One cell per row and column: the worst of its judgements and of the other known states.
 
-    Of gates in the same state the suite's first one speaks (its headline, the step): a column is then about one metric
-    from commit to commit.
+    Among gate metrics in the same state, the suite's first one is used (its headline, the step): a column is then about
+    one metric from commit to commit.
     """
     told = list(specials.items())
     extra = np.zeros(len(told), dtype=RECORD)

@@ -1,7 +1,7 @@
-"""Commits of a history that is imported: put where their times say, in whatever order their files arrive.
+"""Positions for the commits of an imported history: by their times, in whatever order their files arrive.
 
-Where a repository is connected, its first-parent order is the order of the branch, and nothing is placed here.
-Otherwise the file is all there is to go by: it says when each commit was made, who made it, and what for.
+If a repository is connected, its first-parent order is the order of the branch, and nothing is placed here.
+Otherwise only the file is available: it says when each commit was made, by whom, and its message.
 """
 
 from bisect import bisect_right
@@ -22,14 +22,14 @@ from backend.store.joint import incidents
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A commit and when it was made, where that is known."""
+    """A commit and when it was made, if known."""
 
     sha: str
     at: datetime | None
 
 
 def in_order(c: Connection, runs: Sequence[Run], now: datetime) -> list[Run]:
-    """The runs, those of earlier commits first, once the commits that their files tell of have their places."""
+    """The runs, those of earlier commits first, after the commits that their files describe have been placed."""
     placed: dict[tuple[str, str], int] = {}
     for slug in dict.fromkeys(run.project for run in runs):
         positions = _place(c, slug, [run for run in runs if run.project == slug], now)
@@ -87,8 +87,8 @@ def _merged_line(c: Connection, branch_id: int, told: Mapping[str, Run]) -> _Lin
 
 
 def merged(line: Sequence[Dated], new: Iterable[Dated]) -> list[Dated]:
-    """The line with new commits in it, each after the last one that is not younger. The line keeps its order, whatever
-    its dates say; a commit of it without a date stays with the one before."""
+    """The line with new commits in it, each after the last one that is not younger. Existing commits keep their order,
+    whatever their dates say; one without a date stays with the commit before it."""
     reached: list[datetime] = []
     for commit in line:
         before = reached[-1] if reached else datetime.min.replace(tzinfo=UTC)
@@ -103,7 +103,7 @@ def merged(line: Sequence[Dated], new: Iterable[Dated]) -> list[Dated]:
 
 
 def describe(c: Connection, project_id: int, run: Run) -> None:
-    """Keep what a run says of its commit, where nobody said it before."""
+    """Store what a run says about its commit, if it was unknown."""
     if run.commit_info is not None:
         store.describe_commits(c, project_id, [_row(run)])
 

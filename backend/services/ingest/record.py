@@ -1,6 +1,6 @@
 """A result arrives: one transaction stores the run, judges it, and answers with every verdict.
 
-Delivering the same bytes again changes nothing and gets the same answer; other bytes under the same id are refused.
+Delivering the same bytes again changes nothing and gets the same answer; different bytes under the same id are refused.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Recorded:
     run_id: str
     status: str
     created: bool
-    """False: these very bytes had been delivered before."""
+    """False: exactly these bytes had been delivered before."""
     verdicts: tuple[SeriesVerdict, ...]
     regressions: tuple[ToldRegression, ...]
     summary: Mapping[str, int]
-    """How many verdicts of each kind."""
+    """How many verdicts there are of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ def record_run(
     together: RecordedTogether | None = None,
     finish: wire.Finish = wire.leave_open,
 ) -> Recorded:
-    """Store a run where it belongs, judge it, tell whoever waits for it.
+    """Store a run where it belongs, judge it, and notify.
 
-    `principal` brings it. `raw` is the body it was read from, `document` what that says, where it is at hand: its
-    samples are taken out. `finish` may commit with the last statements (`wire.commit`).
+    `principal` delivers it. `raw` is the body it was parsed from, `document` the parsed body, if available: its
+    samples are removed. `finish` may commit with the last statements (`wire.commit`).
     """
     check_size(run)
     delivery = _Delivery(
@@ -147,7 +147,7 @@ def _recorded(
 
 
 def get_document(c: Connection, run_id: str) -> dict[str, Any]:
-    """A run as it was delivered."""
+    """A run as delivered."""
     document = store.read_document(c, run_id)
     if document is None:
         raise NotFound.of("run", run_id)

@@ -1,9 +1,9 @@
-"""The joint detector at work: per project and suite one that has read all stored runs, and what it tells of them.
+"""The joint detector in the service: per project and suite, one judge that has read all stored runs, and its reports.
 
-It remembers nothing of its own. A process that starts, a series that is new, commits that changed their places: each
-time the newest runs are read again in the order of their arrival, with the decisions of people and the answers of
-sessions where they came, and the same incidents come out. What its incidents do to regressions is
-said in `backend.services.joint.incidents`; which sessions are asked for, in `backend.services.joint.questions`.
+It stores no state of its own. When a process starts, a series is new or commits change position,
+the newest runs are read again in the order of their arrival, with people's decisions and sessions' answers where
+they came, and the same incidents result. What its incidents do to regressions is defined
+in `backend.services.joint.incidents`; which sessions are requested, in `backend.services.joint.questions`.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from backend.store.joint.incidents import AcceptedChange, ArrivedRun, JointRunRo
 log = logging.getLogger("tidemark.joint")
 
 REPLAYED = 300
-"""Newest runs of a suite on each testbed that are read when a judge begins."""
+"""Newest runs of a suite on each testbed that a new judge reads."""
 MOST_ROWS = 1200
-"""Of one testbed; a judge that has read so many begins anew."""
+"""Runs of one testbed after which a judge starts over."""
 LATEST = timedelta(minutes=10)
-"""A run is stored with the time at which its delivery began: so much later it may still become visible."""
+"""A run is stored with the time at which its delivery began, so it may become visible this much later."""
 RECENT = 60
-"""Commits: what is older when a judge begins is history, and nobody is told of it any more."""
+"""Commits: anything older when a judge starts is history, and is not reported any more."""
 AT_A_TIME = 100
 """Runs whose documents are read together."""
 PAUSE = timedelta(minutes=1)
-"""Of a project whose reading failed: to begin anew takes seconds."""
+"""Pause of a project whose reading failed: starting over takes seconds."""
 BROKEN_PAUSE = timedelta(hours=1)
-"""Of a suite in which something cannot be taken in."""
+"""Pause of a suite with something that cannot be processed."""
 IDLE = timedelta(hours=6)
-"""Without a run, after which the judges of a project are given up: the next run begins them anew, in seconds."""
+"""Time without a run after which a project's judges are dropped: the next run recreates them, in seconds."""
 MOST_VALUES = 5_000_000
-"""Points of series that the judges of all projects hold, of those idle for longer than `LATEST`."""
+"""The most points that the judges of all projects hold: beyond it, those idle for longer than `LATEST` are dropped."""
 
 
 class SuiteDetector:
@@ -78,7 +78,7 @@ class SuiteDetector:
         return self.broken_at is not None
 
     def is_pause_over(self, now: datetime) -> bool:
-        """Whether what it could not take in may be mended, or too old to be read."""
+        """Whether what it could not process may be fixed, or has become too old to be read."""
         return self.broken_at is not None and now - self.broken_at >= BROKEN_PAUSE
 
     @property
@@ -97,7 +97,7 @@ class SuiteDetector:
         return any(rows.n > MOST_ROWS for rows in self.judge.state.rows.values())
 
     def stands(self, c: Connection) -> bool:
-        """Whether the commits of what was read are where they were, and the decisions of people still hold."""
+        """Whether the commits of what was read still have their positions, and people's decisions still apply."""
         ends = [run for run in (self.first, self.last) if run is not None]
         placed = store.positions(c, [run.id for run in ends]) if ends else {}
         holding = store.still_accepted(c, self.accepted) if self.accepted else set()
@@ -113,7 +113,7 @@ class SuiteDetector:
             self._note(self.judge.accept(decision.first_bad_position, testbeds, series))
 
     def take(self, arrived: ArrivedRun, stored: JointRunRow, questions: Questions) -> None:
-        """One more run, and what it makes necessary to ask."""
+        """Add a run; returns the session that it makes necessary, if any."""
         self.read.add(arrived.id)
         self.first, self.last, self._asked = self.first or arrived, arrived, 0
         told, ask = self.judge.run(joint_run(self.columns, arrived, stored))
@@ -122,7 +122,7 @@ class SuiteDetector:
         self.hear(questions)
 
     def hear(self, questions: Questions, *, at_end: bool = False) -> None:
-        """The answer that is waited for, where it is there. `at_end`: all runs have been read."""
+        """Read the awaited answer, if it is there. `at_end`: all runs have been read."""
         while self.waits_for is not None and self.last is not None:
             if not questions.is_answered(self.waits_for, self.read, last=self.last.id if at_end else None):
                 return
@@ -132,7 +132,7 @@ class SuiteDetector:
             self._ask(ask, questions)
 
     def leave_unheard(self, questions: Questions) -> None:
-        """Mark answers that nobody waits for (any more) as read."""
+        """Mark answers that are no longer awaited as read."""
         if self.last is not None:
             questions.leave_unheard(self.columns.suite, self.last.id, awaited=self.waits_for)
 
@@ -157,7 +157,7 @@ class SuiteDetector:
 class JointDetectors:
     """The judges of all projects, in the memory of one process.
 
-    `most_values`: points of series that they may hold before the longest idle go.
+    `most_values`: points of series that they may hold before the longest idle judges are dropped.
     """
 
     def __init__(self, most_values: int = MOST_VALUES) -> None:
@@ -172,7 +172,7 @@ class JointDetectors:
         """Projects whose last reading failed."""
 
     def catch_up_all(self, engine: Engine, now: Callable[[], datetime], is_stopping: Callable[[], bool]) -> None:
-        """Read what has arrived at every project, each in a transaction of its own; one that fails keeps no other."""
+        """Read new runs in every project, each in its own transaction; a failure in one does not affect the others."""
         began = now()
         with engine.connect() as c:
             waiting = store.projects_to_read(c, _unseen_since(self._looked_at, began), began)
@@ -217,7 +217,7 @@ class JointDetectors:
             known.pop(project_id, None)
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
-        """All that its judges know to have happened, by suite."""
+        """All incidents that its judges know, by suite."""
         return {
             detector.columns.suite: list(detector.judge.state.incidents.values())
             for detector in self.suites(project_id)
@@ -227,7 +227,7 @@ class JointDetectors:
         return list(self._suites.get(project_id, {}).values())
 
     def catch_up(self, c: Connection, project_id: int, now: datetime) -> list[int]:
-        """Read what has arrived, tell what it says, and ask what it leaves open. Returns regressions that changed."""
+        """Read new runs, report the results, and request open sessions. Returns regressions that changed."""
         store.lock(c, project_id)
         self._refresh(c, project_id, now)
         arrived = store.arrived(c, project_id, _unseen_since(self._read_at.get(project_id), now))

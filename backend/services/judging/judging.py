@@ -1,7 +1,7 @@
 """Judging: each point of a run against the state of its series, in the order of the branch, whenever it arrives.
 
-A point at the newest position goes on from the stored state. A point that arrives late, or a second run of a commit,
-is inserted at its place and the series is judged again from there. A point of another branch is judged against the
+A point at the newest position continues from the stored state. A point that arrives late, or a second run of a commit,
+is inserted at its position and the series is judged again from there. A point of another branch is judged against the
 state at the merge base and changes nothing.
 """
 
@@ -53,11 +53,11 @@ from backend.store.judging.series import SeriesRow
 from backend.store.regressions import regressions as regression_store
 
 MOST_LATER_POINTS = 20_000
-"""Points after a late run's own that are judged again while it waits for its answer, over all its series: about two
-seconds. What is more is judged again in the background."""
+"""Points after a late run's own that are judged again while its delivery waits, over all its series: about two
+seconds. Anything more is judged again in the background."""
 
 MANY = 16
-"""From so many measurements on it pays to let the server begin early, for one round trip more."""
+"""From this many measurements on, letting the server begin early is worth one more round trip."""
 
 
 @record(kw_only=True)
@@ -72,16 +72,16 @@ class Measured:
 class Judged:
     verdicts: tuple[SeriesVerdict, ...]
     regressions: tuple[int, ...]
-    """Those that this run opened or changed."""
+    """Regressions that this run opened or changed."""
     statements: tuple[Statement, ...]
-    """Still to be sent: few judgements, the new states, the roll-ups."""
+    """Still to be sent: judgements, the new states, the roll-ups."""
     restated: bool = False
-    """Something else stands of this run than its verdicts say: what came after it on its branch was known already."""
+    """This run's current judgements differ from its verdicts: later runs on its branch were already known."""
 
 
 def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured], *statements: Statement) -> Judged:
-    """Judge what a run measured, store what was found, and tell whoever must know. `statements` are to be sent, too:
-    while the judge thinks, or with those returned."""
+    """Judge what a run measured, store the results, and notify. `statements` are sent as well:
+    while the judge computes, or with those returned."""
     found = Outcome(statements=list(statements))
     if arrival.branch_id is not None:
         return _judge_on_branch(c, arrival, measured, found)

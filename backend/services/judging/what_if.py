@@ -1,7 +1,7 @@
 """Replays the last days under another policy, and compares with the list of regressions.
 
-Both policies are replayed over the same histories. Where they differ, the list changes; where they agree it is what it
-is, whatever people, sessions and incidents have made of it. So no change of policy is no change of the list.
+Both policies are replayed over the same histories. Where they differ, the list would change; where they agree it stays
+as people, sessions and incidents have made it. So an unchanged policy never changes the list.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from backend.store.regressions import regressions as regression_store
 
 SHOWN = 100
 MOST_PREVIEWED = 200_000
-"""Points that one preview judges by each policy, two or three seconds of work at first, and one while they are at hand;
-where there are more, a sample of the series."""
+"""Points that one preview judges with each policy: two or three seconds of work at first, and one while the histories
+are in memory. If there are more, a sample of the series is judged."""
 AT_A_TIME = 20
 
 Policies = Callable[[Gate], tuple[Policy, Policy]]
-"""The present policy of a series, and the one that is tried."""
+"""The present policy of a series, and the one to try."""
 Decisions = Sequence[regression_store.DecisionRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A case that a policy tells of, by the series that shows it most."""
+    """A regression that a policy reports, with the series that shows it most clearly."""
 
     regression_id: int | None
-    """Of today's list; None: it is not in it."""
+    """In the present list; None: it is not listed."""
     series: int
-    """So many gates show it."""
+    """How many gate metrics show it."""
     series_id: int
     testbed: str
     benchmark: str
@@ -64,26 +64,26 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The regressions of the last days under another policy, beside those that the list holds."""
+    """The regressions of the last days under another policy, next to those in the list."""
 
     project: str
     days: int
     series: int
-    """Of gate metrics, with points in that time."""
+    """Series of gate metrics with points in that time."""
     affected: int
     """Those whose thresholds would change."""
     judged: int
-    """Those of them that were judged by both policies: all, or an even sample where that would take too long."""
+    """Those of them that were judged by both policies: all, or an even sample if judging all would take too long."""
     now: int
-    """Regressions that were told in that time and not taken back, open and closed ones."""
+    """Regressions reported in that time and not withdrawn, open and closed ones."""
     then: int
     added: tuple[Flag, ...]
-    """At most 100, the biggest first."""
+    """At most 100, the largest first."""
     removed: tuple[Flag, ...]
 
 
 class LastDays(NamedTuple):
-    """So many days until a moment."""
+    """This many days up to a moment."""
 
     until: datetime
     days: int
@@ -103,7 +103,7 @@ class _Difference:
 
 
 def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
-    """The regressions of the last days, had this policy been chosen. Nothing is changed."""
+    """The regressions of the last days as this policy would report them. Nothing is changed."""
     project = _begun(c, slug)
     tables = store.tables(c, project.id)
     return _compared(
@@ -112,7 +112,7 @@ def preview(c: Connection, slug: str, change: Table, *, now: datetime, days: int
 
 
 def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, days: int = PREVIEW_DAYS) -> Preview:
-    """The same for another [policy] of its tidemark.toml."""
+    """The same for another [policy] in its tidemark.toml."""
     project = _begun(c, slug)
     tables = store.tables(c, project.id)
     return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), LastDays(now, days))
@@ -121,7 +121,7 @@ def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, d
 def preview_series(
     c: Connection, slug: str, series_id: int, min_change: float, *, now: datetime, days: int = PREVIEW_DAYS
 ) -> Preview:
-    """The regressions of one series, had its smallest change that counts been another."""
+    """The regressions of one series with another smallest change."""
     project = projects.find_project(c, slug)
     book = book_of(project.slug, store.tables(c, project.id))
 

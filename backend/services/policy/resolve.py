@@ -1,4 +1,4 @@
-"""The policies of a project: the built-in ones, those of tidemark.toml, and what was chosen; the later ones win."""
+"""The policies of a project: the built-in ones, those of tidemark.toml, those chosen on the server; later ones win."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ log = logging.getLogger("tidemark.policies")
 
 
 def policy_book(c: Connection, project: str) -> PolicyBook:
-    """The effective policies of a project's series; the built-in thresholds where there is no such
-    project (yet)."""
+    """The effective policies of a project's series; the built-in thresholds if there is no such project (yet)."""
     tables = store.tables_of(c, project)
     return PolicyBook(project) if tables is None else book_of(project, tables)
 
 
 def book_of(project: str, tables: store.Tables) -> PolicyBook:
-    """The policies that these tables make."""
+    """The policies that these tables define."""
     return PolicyBook(project, overrides_of(tables), tables.points_per_week)
 
 
@@ -37,15 +36,15 @@ def book_of_run(
     chosen: Table | None,
     points_per_week: float | None,
 ) -> PolicyBook:
-    """The policies that a run is judged by: the project's, over it what the suite of this very commit declares, and
-    over all what a person chose."""
+    """The policies that a run is judged by: the project's, overridden by what the suite of this very commit declares,
+    and then by what a person chose."""
     tables = {"project": declared, "suite": suite, "chosen": chosen}
     overrides = _readable(tables, f"run {run_id} of {project}")
     return PolicyBook(project, overrides, points_per_week or 0.0)
 
 
 def overrides_of(tables: store.Tables) -> tuple[Override, ...]:
-    """All overrides of a project, the later ones winning."""
+    """All overrides of a project; later ones win."""
     return _readable({"tidemark.toml": tables.declared, "chosen": tables.chosen}, "a project")
 
 

@@ -1,6 +1,6 @@
-"""Choosing the next runs and telling workers of them, through the broker.
+"""Choosing the next runs and notifying workers of them, through the broker.
 
-Postgres is the truth. A message only says "run so-and-so may be ready"; it may be lost, doubled or late.
+Postgres is the source of truth. A message only says "run so-and-so may be ready"; it may be lost, duplicated or late.
 """
 
 import logging
@@ -24,7 +24,7 @@ COUNT_USE_EVERY = timedelta(seconds=10)
 
 
 class Broker(Protocol):
-    """Carries nudges. May raise: nothing depends on it but speed."""
+    """Carries nudges. May raise: only speed depends on it."""
 
     def nudge(self, queue: str, run_id: str) -> None: ...
 
@@ -51,14 +51,14 @@ class CeleryBroker:
 
 
 def queue_name(testbed: str, project_id: int | None = None) -> str:
-    """Where the workers of a testbed listen; those whose token is limited to one project do by themselves, so that no
-    message reaches one who may not take its run."""
+    """The queue on which the workers of a testbed listen. Those whose token is limited to one project have their own,
+    so that no message reaches a worker that may not take its run."""
     return f"testbed.{testbed}" if project_id is None else f"testbed.{testbed}:{project_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nudge:
-    """`project_id`: it is for a worker that serves this project only."""
+    """`project_id`: it is for a worker that serves only this project."""
 
     testbed: str
     run_id: str
@@ -67,7 +67,7 @@ class Nudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeWorkers:
-    """The workers of a testbed to whom nothing is offered: `slots` serve every project, `reserved` only one each."""
+    """The workers of a testbed without an offer: `slots` serve every project, `reserved` only one each."""
 
     testbed_id: int
     testbed: str
@@ -81,7 +81,7 @@ class FreeWorkers:
 
 
 def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nudge]:
-    """Mark as published what idle workers can take now: never more messages than they could start on."""
+    """Mark as published what idle workers can take now: never more messages than they could start."""
     again_before = now - timedelta(seconds=config.publish_again_s)
     alive_since = now - timedelta(seconds=config.worker_live_s)
     queue_groups.count_use(c, now=now, counted_before=now - COUNT_USE_EVERY, halves_after_s=USE_HALVES_AFTER_S)
@@ -104,7 +104,7 @@ def choose_ready(c: Connection, config: ServiceConfig, now: datetime) -> list[Nu
 
 
 def free_workers(loads: Iterable[TestbedLoad]) -> list[FreeWorkers]:
-    """By testbed. What is offered of a project counts for its own workers first: there its runs went."""
+    """By testbed. A project's offers count for its own workers first, because its runs went to them."""
     by_testbed: dict[int, list[TestbedLoad]] = {}
     for load in loads:
         by_testbed.setdefault(load.testbed_id, []).append(load)
@@ -167,7 +167,7 @@ def _whose_turn(
 
 
 def send(broker: Broker, nudges: Iterable[Nudge]) -> int:
-    """Send the nudges; returns how many went out. A broker that is away costs time, never a run."""
+    """Send the nudges; returns how many were sent. An unreachable broker costs time, never a run."""
     sent = 0
     for nudge in nudges:
         try:

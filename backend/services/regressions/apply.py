@@ -1,10 +1,10 @@
-"""One history of a regression: whatever is learnt of regressions is applied here, and nowhere else.
+"""One history of a regression: everything that is learned about regressions is applied here, and nowhere else.
 
 Delivery, judging again, sessions and moved commits bring change events; the joint detector brings incidents; people
 and lasting alarms bring decisions. Each is applied the same way: lock, load, apply (`apply_event.apply`), write,
 notify.
 
-Locks are taken in one order, by everybody: the series, in the order of their ids (the caller, who knows them); the
+Locks are always taken in the same order: the series, in the order of their ids (by the caller, who knows them); the
 regressions of the project, all at once; the rows of regressions, in the order of their ids; a session.
 """
 
@@ -35,7 +35,7 @@ lock = store.lock
 
 
 def known_points(c: Connection, series_ids: Iterable[int]) -> KnownPoints:
-    """The change points of series as they stand."""
+    """The change points of series in their current state."""
     points = point_store.of_series(c, series_ids)
     return KnownPoints({(p.series_id, p.onset_position): p for p in points if p.state != ChangeState.WITHDRAWN})
 
@@ -43,7 +43,7 @@ def known_points(c: Connection, series_ids: Iterable[int]) -> KnownPoints:
 def apply_changes(
     c: Connection, context: AlarmContext, events: Sequence[ChangeEvent], series_ids: Sequence[int], *, watched: int
 ) -> KnownPoints:
-    """Bring change points and regressions in line with what the judge says of series, which the caller has locked.
+    """Update change points and regressions from the judge's results for series, which the caller has locked.
 
     `watched`: how many series of the run are judged. Returns the change points of `series_ids`, and the regressions
     that changed.
@@ -63,7 +63,7 @@ def apply_changes(
 
 
 def apply_incident(c: Connection, context: AlarmContext, incident: ReportedIncident) -> list[int]:
-    """Let the open change points that an incident is about, and their judgements, follow it. `context` is of a run of
+    """Let the open change points of an incident, and their judgements, follow it. `context` is that of a run of
     one of its series, all of which the caller has locked. Returns the regressions that changed."""
     store.lock(c, context.project_id)
     causes = Causes(c, context, noises={}, watched=0)
@@ -76,7 +76,7 @@ def apply_incident(c: Connection, context: AlarmContext, incident: ReportedIncid
 
 
 def apply_event(c: Connection, regression_id: int, event: Event, now: datetime) -> TrackedRegression:
-    """Apply what no run brought to one regression, whose series the caller has locked. Raises
+    """Apply an event that no run brought to one regression, whose series the caller has locked. Raises
     `StepRefused`."""
     where = store.surroundings(c, regression_id)
     assert where is not None  # regressions go with their project alone

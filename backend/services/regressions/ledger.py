@@ -1,4 +1,4 @@
-"""The record of a regression: its row, the restated judgements, its history, and the notices to pages.
+"""The record of a regression: its row, the restated judgements, its history, and the notifications to pages.
 
 Nothing else writes any of these.
 """
@@ -29,13 +29,13 @@ from backend.store.regressions.regressions import Surroundings
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmContext(Surroundings):
-    """Where and when something is learnt of regressions: the run that brought it, and its place."""
+    """Where and when something about regressions was learned: the run that brought it, and its place."""
 
     position: int
     run_id: str
     now: datetime
     policies: PolicyBook
-    """By which its series are judged."""
+    """The policies by which its series are judged."""
 
     def policy_of(self, series: SeriesRow) -> Policy:
         return self.policies.of(
@@ -51,8 +51,7 @@ def record(
     points: Sequence[KnownPoint],
     event: Event,
 ) -> Applied:
-    """Apply an event to a regression that is locked, and write down all that comes of it. Raises
-    `StepRefused`."""
+    """Apply an event to a locked regression, and store all its results. Raises `StepRefused`."""
     applied = apply_event.apply(before, points, event)
     if applied.regression is not before:
         store.save(c, where.branch_id, applied, now)
@@ -67,7 +66,7 @@ def record(
 
 
 def notify(c: Connection, where: Surroundings, now: datetime, regression_id: int, notification: Notification) -> None:
-    """A further event in the history of a regression, which live pages hear of."""
+    """Add an event to the history of a regression, and notify live pages."""
     detail: dict[str, Any] = dict(notification.detail)
     if "position" in detail:
         detail["commit"] = store.shas_at(c, where.branch_id, [detail["position"]]).get(detail["position"])
@@ -92,8 +91,8 @@ def notify(c: Connection, where: Surroundings, now: datetime, regression_id: int
 
 
 def restate(c: Connection, restatements: Sequence[Restatement], now: datetime) -> list[tuple[int, datetime]]:
-    """Bring earlier judgements, and the roll-ups over them, in line with what is known now. Returns the points
-    restated: series, and when they were measured."""
+    """Update earlier judgements, and the roll-ups over them, to what is known now. Returns the restated
+    points: series, and when they were measured."""
     if not restatements:
         return []
     restated = judgement_store.restate(c, restatements, now)
@@ -104,6 +103,6 @@ def restate(c: Connection, restatements: Sequence[Restatement], now: datetime) -
 def restate_agreed(c: Connection, run_ids: Sequence[str], series_ids: Sequence[int], now: datetime) -> list[str]:
     """Make regressions of the suspects of these runs, which are of one commit off the default branch and agree.
 
-    Returns the runs restated.
+    Returns the restated runs.
     """
     return judgement_store.restate_agreed(c, run_ids, series_ids, now) if series_ids else []

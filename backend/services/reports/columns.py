@@ -1,4 +1,4 @@
-"""The columns of a board: one for each variant of a benchmark, in an order that people expect, with short names."""
+"""The columns of a board: one for each variant of a benchmark, in natural order, with short names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _DIGITS = re.compile(r"(\d+)")
 class Column:
     """A variant of a benchmark. `series` are its gate metrics; none: only failed or waiting results so far.
 
-    `parts` are what tells it from its siblings, one for each key in which they vary, empty where it lacks the key.
+    `parts` distinguish it from its siblings: one for each key in which they vary, empty if it lacks the key.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Column:
 
 
 class VariantKey(NamedTuple):
-    """The key of a column: the same variant of another suite version is the same column."""
+    """The key of a column: the same variant in another suite version is the same column."""
 
     suite: str
     benchmark: str
@@ -64,9 +64,9 @@ def columns_of(
 ) -> tuple[Column, ...]:
     """Columns of these series and results, and one for each suite that waits for its very first result.
 
-    The answer is kept: a project's pages have the same columns until something new is measured.
-    Sorted by suite, benchmark and variant; numbers within names by their size. Labels tell a variant from all those
-    it is `among`, so that they stay the same whatever is filtered.
+    The answer is cached: a project's pages have the same columns until something new is measured.
+    Sorted by suite, benchmark and variant; numbers within names numerically. Labels distinguish a variant from all
+    those it is `among`, so that they stay the same under any filter.
     """
     members: dict[VariantKey, list[int]] = {}
     variants: dict[VariantKey, Mapping[str, Any]] = {}

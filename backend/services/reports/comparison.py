@@ -1,6 +1,6 @@
-"""Two commits side by side, from what their runs measured: per metric the change with its interval, per suite the mean.
+"""Two commits compared by the results of their runs: per metric the change with its interval, per suite the mean.
 
-The verdicts are those of `backend.regression.compare` on the stored process values; both gates hold here as well.
+The verdicts are those of `backend.regression.compare` on the stored process values; both of its gates apply here too.
 """
 
 import math
@@ -31,7 +31,7 @@ NEVER_RUN = "never_run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSide:
-    """One of the two commits, and what ran for it."""
+    """One of the two commits, and its runs."""
 
     name: str  # as it was asked for
     sha: str
@@ -46,7 +46,7 @@ class ComparisonSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """A metric of both sides. Changes are fractions of cost; `needed_runs` more process values a side would tell."""
+    """A metric of both sides. Changes are fractions of cost; `needed_runs`: more process values needed per side."""
 
     suite: str
     benchmark: str
@@ -69,18 +69,18 @@ class ComparisonRow:
 
     @property
     def judged(self) -> bool:
-        """Whether it is a gate; every other metric is shown, and a change of it alone says nothing of the code."""
+        """Whether it is a gate metric; every other one is shown, but its change alone says nothing about code."""
         return self.role == Role.GATE.value
 
     @property
     def moved(self) -> bool:
-        """Whether it is a gate that got worse or better."""
+        """Whether it is a gate metric that got worse or better."""
         return self.judged and self.verdict in (Verdict.REGRESSION.value, Verdict.IMPROVEMENT.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteMean:
-    """Geometric mean of the cost changes of a suite's gates, over `compared` of `gates`; None: nothing compared."""
+    """Geometric mean of the cost changes of a suite's gate metrics, over `compared` of `gates`; None: none compared."""
 
     suite: str | None  # None: all suites together
     change: float | None
@@ -97,7 +97,7 @@ class SuiteMean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseDifference:
-    """A part of a step on both sides; phases tell where a change sits and are not judged here."""
+    """A part of a step on both sides; phases show where a change is and are not judged here."""
 
     suite: str
     benchmark: str
@@ -114,7 +114,7 @@ class PhaseDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotCompared:
-    """A variant that one side could not measure, or never ran; in no mean."""
+    """A variant that one side could not measure, or never ran; not part of any mean."""
 
     suite: str
     benchmark: str
@@ -178,7 +178,7 @@ def compare_commits(
     facets: Mapping[str, Sequence[str]] | None = None,
     only_changed: bool = False,
 ) -> CommitComparison:
-    """Compare two commits; each is named by sha, branch, `#123`, or (the base) `last-good`. `facets` leave the variants
+    """Compare two commits, each named by sha, branch, `#123`, or (the base) `last-good`. `facets` keep the variants
     that have one of the chosen values of each."""
     scope = find_scope(c, project, None, testbed)
     if scope.testbed is None:
@@ -214,7 +214,7 @@ def compare_commits(
 
 
 def commit_at(c: Connection, scope: QueryScope, moment: datetime) -> str:
-    """The sha of the newest commit of the default branch up to a moment."""
+    """The sha of the newest commit of the default branch at a moment."""
     branch = scope.default_branch
     last = -1 if branch is None else board_store.position_range(c, scope.project.id, branch.id, None, moment)[1]
     if branch is None or last < 0:

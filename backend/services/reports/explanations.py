@@ -72,7 +72,7 @@ class Sampled:
 
 
 def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
-    """Why the point of a series at a commit (a sha, or its first digits) was judged as it was, and in what noise."""
+    """Why the point of a series at a commit (a sha, or its first digits) was judged as it was, with its noise."""
     info, scope, found = _place(c, series_id, commit)
     why = _explained(c, series_id, info, scope, found)
     names = PolicyScope(info.project, info.suite, info.benchmark, info.metric, info.testbed)

@@ -1,4 +1,4 @@
-"""Each change once: tokens a second and MFU of a step that got slower say the same again, in other units."""
+"""Each change once: if a step got slower, tokens per second and MFU repeat that in other units."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ ALIKE_SHARE = 0.1  # … by no more than this share of it
 def with_redundant(rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, tuple[ComparisonRow, ...]]]:
     """The rows in their order, each with the redundant metrics of the same variant: those that only repeat it.
 
-    A gate leads, and where a variant has no gate among the rows, the first of them. Two gates are never one change, and
-    what takes longer never repeats what takes more memory, though both grow alike.
+    A gate metric leads, or if a variant has none among the rows, the first of them. Two gate metrics are never one
+    change, and a longer time never repeats a larger use of memory, even if both grow alike.
     """
     leads: list[ComparisonRow] = []
     redundant: dict[int, list[ComparisonRow]] = {}

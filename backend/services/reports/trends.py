@@ -1,6 +1,6 @@
-"""How is the project doing? Speed, pass rate, compile time, memory and utilisation over time, against a chosen base.
+"""How is the project doing? Speed, pass rate, compile time, memory and utilization over time, against a chosen base.
 
-Answered from what is stored when results come in: the roll-ups of hours, days and weeks, or for a short range the
+Read from what is stored when results arrive: the roll-ups of hours, days and weeks, or for a short range the
 judgements of each commit. Nothing is judged here.
 """
 
@@ -45,7 +45,7 @@ BASES = {"7d": timedelta(days=7), "24h": timedelta(hours=24), "30d": timedelta(d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendQuery:
-    """Of what, and against what. `base` and `head`: a commit, a branch, a date, or how long ago (`7d`)."""
+    """What to compare, and with what. `base` and `head`: a commit, a branch, a date, or an age (`7d`)."""
 
     project: str
     testbed: str | None = None
@@ -60,7 +60,7 @@ class TrendQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Base or head: the commit that a comparison begins or ends at."""
+    """Base or head: the commit at which a comparison begins or ends."""
 
     name: str
     at: datetime
@@ -70,7 +70,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRate:
-    """Results that ended well, of those that apply: the newest run of each suite. `line` runs over `at`."""
+    """The share of applicable results that succeeded, in the newest run of each suite. `line` runs over `at`."""
 
     applicable: int = 0
     passed: int = 0
@@ -80,7 +80,7 @@ class PassRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trends:
-    """The answer. A mean is None where no such metric is measured. `least`: from which change on a series moved."""
+    """The answer. A mean is None if no such metric is measured. `least`: the smallest change that counts as a move."""
 
     project: str
     testbed: str | None
@@ -103,13 +103,13 @@ class Trends:
     slower: int = 0
     faster: int = 0
     unsteady: int = 0
-    """Series, not variants: gates whose newest point says that they cannot be judged."""
+    """Series, not variants: gate metrics whose newest point says that they cannot be judged."""
     strips: tuple[Strip, ...] = ()
     environments: tuple[EnvironmentMark, ...] = ()
 
     @property
     def one_commit(self) -> bool:
-        """Whether base and head are one commit, so that nothing is compared."""
+        """Whether base and head are the same commit, so that nothing is compared."""
         return self.base is not None and self.head is not None and self.base.position == self.head.position
 
 
@@ -131,7 +131,7 @@ class _Window:
 
 
 def load_trends(c: Connection, query: TrendQuery, *, now: datetime) -> Trends:
-    """Find the series and the moments, read their points once, and say how each group of them stands."""
+    """Find the series and the moments, read their points once, and summarize each group of them."""
     if query.granularity not in (None, *GRANULARITIES):
         raise BadRequest.field("granularity", query.granularity, GRANULARITIES)
     scope = find_scope(c, query.project, None, query.testbed)

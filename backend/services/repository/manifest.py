@@ -1,6 +1,6 @@
 """`tidemark.toml` of a repository under test: what to run for a commit, where, and which paths matter. Pure.
 
-Every problem is found and told at once, with the key, the value and what is accepted.
+Every problem is found and reported at once, with the key, the value and what is accepted.
 """
 
 import logging
@@ -111,7 +111,7 @@ class DeclaredSuite(ManifestTable):
     )
     ranks: Annotated[Annotated[StrictInt, Field(ge=1, le=1024)] | None, accepts("a whole number from 1 to 1024")] = None
     network: Annotated[Literal["none", "setup", "always"], accepts("none, setup, always")] = "none"
-    """When its commands need the network; the operator of a worker has the last word."""
+    """When its commands need the network; the operator of a worker decides finally."""
     env: Annotated[
         dict[EnvironmentName, Annotated[EnvironmentText, accepts("text (numbers in quotes)")]],
         accepts('a table of variables, like [suite.gpt.env] OMP_NUM_THREADS = "2"'),
@@ -139,18 +139,18 @@ class Suite(DeclaredSuite):
     name: str
 
     def spec(self) -> dict[str, Any]:
-        """The spec for the worker: everything except where and when."""
+        """The spec for the worker: everything except place and time."""
         left_out = {"name", "testbeds", "paths"} | ({"network"} if self.network == "none" else set())
         return {"suite": self.name, **self.model_dump(mode="json", exclude=left_out)}
 
     def matters(self, changed_paths: Iterable[str], effort: Effort | None = None) -> bool:
         """Whether a commit that changed these paths can have changed what this suite measures; raises ManifestInvalid
-        when finding out costs more than it may."""
+        if checking costs more than it may."""
         return any_counts(changed_paths, self.paths, effort)
 
 
 class Manifest(ManifestTable):
-    """A whole tidemark.toml. `branches` are further branches whose commits are benchmarked, as patterns."""
+    """A whole tidemark.toml. `branches`: patterns of further branches whose commits are benchmarked."""
 
     suite: Annotated[
         dict[Name, DeclaredSuite],
@@ -165,7 +165,7 @@ class Manifest(ManifestTable):
         accepts(f"tables such as [[schedule]], at most {MAX_SCHEDULES}"),
     ] = ()
     owners: Annotated[dict[BenchmarkPattern, Annotated[Unique[Text], OWNERS]], OWNERS] = Field(default_factory=dict)
-    """Whose a benchmark is, by pattern."""
+    """Who owns a benchmark, by pattern."""
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> Self:
@@ -199,7 +199,7 @@ class Manifest(ManifestTable):
 
 
 def parse(text: str | bytes) -> Manifest:
-    """The manifest in this text; raises `ManifestInvalid` with every problem, and nothing else: it is a stranger's."""
+    """The manifest in this untrusted text; raises `ManifestInvalid` with every problem, and nothing else."""
     try:
         return Manifest.model_validate(document_of(text))
     except ManifestInvalid:

@@ -15,7 +15,7 @@ REFUSED, OF_POLICY, UNKNOWN = "refused", "of_policy", "extra_forbidden"
 
 
 class ManifestInvalid(ValueError):
-    """A tidemark.toml that cannot be followed; `problems` has a sentence for each thing that is wrong."""
+    """A tidemark.toml that cannot be used; `problems` has a sentence for each error."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         told = [problem.replace("\x00", "\ufffd") for problem in problems[:MAX_PROBLEMS]]
@@ -26,12 +26,12 @@ class ManifestInvalid(ValueError):
 
 
 def refused(said: str, accepted: str) -> PydanticCustomError:
-    """To raise in a validator: what is said of the value, as `is 7`."""
+    """The error to raise in a validator; `said` describes the value, as in `is 7`."""
     return PydanticCustomError(REFUSED, "is not accepted", {"said": said, "accepted": accepted})
 
 
 def accepts(accepted: str) -> WrapValidator:
-    """What a key accepts, in words for its author. What is told of a key below says more, and stays."""
+    """What a key accepts, in words for its author. A message for a key below is more specific, and stays."""
 
     def read(value: Any, read_on: Callable[[Any], Any]) -> Any:
         try:
@@ -46,7 +46,7 @@ def accepts(accepted: str) -> WrapValidator:
 
 
 def sentences(error: ValidationError, known_below: Callable[[Sequence[str | int]], Sequence[str]]) -> list[str]:
-    """One for each thing that is wrong; `known_below` says which keys the table at a place may have."""
+    """One for each error; `known_below` returns the keys that the table at a place may have."""
     return [
         f"{FILE_NAME}: {_sentence(each['type'], each['loc'], each['input'], each.get('ctx', {}), known_below)}"
         for each in error.errors(include_url=False)

@@ -1,7 +1,7 @@
-"""How many sessions a project may ask for by itself: so many in 24 hours, by its policy.
+"""How many sessions a project may request automatically: a number per 24 hours, set by its policy.
 
-What is not asked is not lost: a suspect without a session is decided by the commits that follow it. Sessions that
-people, bisections and schedules ask for are not counted.
+Nothing is lost beyond it: a suspect without a session is decided by the commits that follow it. Sessions requested by
+people, bisections and schedules are not counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SessionBudget:
     allowed: int
     asked: int
     free_at: datetime | None
-    """When the next may be asked for; None: at once, or (where none is allowed) never."""
+    """When the next may be requested; None: at once, or (if none is allowed) never."""
 
     @property
     def left(self) -> int:

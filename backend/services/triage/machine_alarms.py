@@ -1,6 +1,6 @@
-"""Alarms that are not about the code, when they last: a new baseline begins by itself, or the alarm is over.
+"""Lasting alarms that are not about code: a new baseline begins automatically, or the alarm is over.
 
-A baseline that began so is the decision `expected` of the actor `tidemark`: it says why, and a person can undo it.
+Such a baseline is the decision `expected` of the actor `tidemark`: it says why, and a person can undo it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def due(c: Connection) -> list[int]:
 
 
 def settle(c: Connection, alarm_id: int, now: datetime) -> bool:
-    """Settle one of them; False: it is none any more. In a transaction of its own: it takes the locks of its series and
-    then that of its project, as a result does, and may not go on to the next alarm's with those in hand."""
+    """Settle one of them; False: it no longer needs it. Needs its own transaction: it takes the locks of its series and
+    then that of its project, as a result does, and may not continue with the next alarm while holding them."""
     lock_series(c, [alarm_id])
     alarm = next((alarm for alarm in store.standing_alarms(c) if alarm.id == alarm_id), None)
     if alarm is None:

@@ -1,4 +1,4 @@
-"""The newest point of series on the default branch: where they stand now."""
+"""The newest point of series on the default branch: their current level."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _NEWEST = text(
 
 
 def newest_points(c: Connection, spans: Spans, positions: Mapping[int, int | None]) -> dict[int, NewestPoint]:
-    """The newest standing point of each series that has one.
+    """The newest current point of each series that has one.
 
-    `positions` says of each series (all of the project of `spans`) up to where the judge has come: there its newest
-    point is, except for a moment while commits change their places. None: it has no points on the default branch.
+    `positions`: for each series (all of the project of `spans`) the position up to which it has been judged. Its newest
+    point is there, except for a moment while commits change position. None: it has no points on the default branch.
     """
     judged = {series: position for series, position in positions.items() if position is not None}
     found = _at(c, spans, [(series, position, position) for series, position in judged.items()])

@@ -1,8 +1,8 @@
-"""Which period of time the points between two positions were measured in.
+"""The period of time in which the points between two positions were measured.
 
-Judgements are partitioned by month and asked for by position. A read that says nothing of time makes PostgreSQL plan
-for every month there is and look into each; one that says it as a value, not as an expression, opens the months it
-needs. Hence every read of points by position goes through here.
+Judgements are partitioned by month and queried by position. Without a time range, PostgreSQL plans
+for every month there is and looks into each; with one as a value, not as an expression, it opens only the months it
+needs. So every read of points by position goes through this module.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Period(NamedTuple):
-    """From `since` on, up to and without `until`. Empty: both are the same."""
+    """From `since` up to, but not including, `until`. Empty if both are the same."""
 
     since: datetime
     until: datetime
 
 
 Read = Callable[[int, int, Period], Found]
-"""Reads points from one position to another, and the period of time to look in."""
+"""Reads points from one position to another, given the period of time to look in."""
 NOWHERE = Period(NEVER, NEVER)
 
 
 class MonthSpan(NamedTuple):
-    """A month, and the positions of which something was measured in it: at least those, maybe a few more."""
+    """A month, and the range of positions measured in it, possibly slightly too wide."""
 
     month: datetime
     first: int
@@ -58,13 +58,13 @@ class Spans:
 
     @classmethod
     def of_series(cls, c: Connection, series_id: int) -> Spans:
-        """Of the project that a series belongs to."""
+        """Those of the project that a series belongs to."""
         (rows,) = wire.send(c, (_OF_SERIES, {"series": series_id}))
         return cls([MonthSpan._make(row) for row in rows])
 
     @property
     def newest(self) -> int:
-        """No point has a higher position; -1 where there is none at all."""
+        """No point has a higher position; -1 if there is none."""
         return max((span.last for span in self.months), default=-1)
 
     def between(self, first: int, last: int) -> Period:
@@ -75,7 +75,7 @@ class Spans:
         return Period(min(within), month_after(max(within)))
 
     def nearest_before(self, last: int, limit: int, read: Read[Found], *, first: int = 0) -> Found:
-        """The `limit` points nearest to `last`, from it downwards. `read` is asked again, for more, only where a series
+        """The `limit` points nearest to `last`, from it downwards. `read` is called again, for more, only if the series
         was measured at few of its project's commits."""
         last = min(last, self.newest)
         lows = [max(first, last - reach * limit) for reach in REACHES]

@@ -1,12 +1,12 @@
-"""The short way to PostgreSQL for the path of a result: batches of prepared statements in one round trip.
+"""The fast way to PostgreSQL for the path of a result: batches of prepared statements in one round trip.
 
-They go through the driver of the caller's own connection, hence within its transaction, in libpq's pipeline mode
-(`psycopg.pq`). Cursors are left out: making one, finding every value's type, and a look at the socket after each
-statement were a third of a small delivery's time. Every statement is prepared under a name of its own. The driver
-forgets all prepared statements of a connection when it rolls back or drops something, so after that the server is
-asked for those that are left.
+They use the driver of the caller's own connection, and so its transaction, in libpq's pipeline mode
+(`psycopg.pq`). Cursors are not used: creating one, finding every value's type, and checking the socket after each
+statement took a third of a small delivery's time. Every statement is prepared under its own name. The driver
+forgets all prepared statements of a connection when it rolls back or drops something, so afterwards the server is
+asked which are left.
 
-The server finds the types of parameters by itself, so what could be of several types is cast in the SQL.
+The server infers the types of parameters, so ambiguous ones are cast in the SQL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def driver(c: Connection) -> psycopg.Connection[Any]:
 
 
 def send(c: Connection, *statements: Statement) -> list[Rows]:
-    """Run statements one after the other in a single round trip; the rows of each, as named tuples."""
+    """Run statements one after another in a single round trip; returns the rows of each, as named tuples."""
     line = _Line.of(c)
     with line.connection.lock:
         line.connection.wait(line.begin(statements))
@@ -52,20 +52,20 @@ def send(c: Connection, *statements: Statement) -> list[Rows]:
 
 
 Finish = Callable[[Connection, Sequence[Statement], Sequence[Statement]], None]
-"""The ending of a piece of work: its last statements, and those that tell others of it."""
+"""How a unit of work ends: its last statements, and those that notify others."""
 
 
 def leave_open(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
-    """Run them all; the caller's transaction goes on, and nobody hears of anything before it commits."""
+    """Run them all; the caller's transaction stays open, and nobody is notified before it commits."""
     send(c, *last, *telling)
 
 
 def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
-    """Run the last statements, commit, and tell: one round trip. The caller's own commit finds nothing left to do.
+    """Run the last statements, commit, and notify: one round trip. The caller's own commit finds nothing left to do.
 
-    A NOTIFY inside a transaction takes a lock of the whole cluster that is held until the commit is on disk: however
-    many connections commit, their flushes go one after the other. After the commit it costs no flush and holds up
-    nobody. The server has it in hand before it commits, so that only its own end can come between.
+    A NOTIFY inside a transaction takes a cluster-wide lock that is held until the commit is on disk: however
+    many connections commit, their flushes run one after another. After the commit it costs no flush and delays
+    nobody. The server has received it before it commits, so it is lost only if the server itself dies in between.
     """
     line = _Line.of(c)
     with line.connection.lock:
@@ -75,15 +75,15 @@ def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement
 
 @dataclass(slots=True)
 class UnderWay:
-    """Statements that the server is working on."""
+    """Statements in progress on the server."""
 
     rows: list[Rows] = field(default_factory=list)
-    """Of each, once that is over."""
+    """The rows of each, once it is done."""
 
 
 @contextmanager
 def ahead(c: Connection, *statements: Statement) -> Iterator[UnderWay]:
-    """Statements that the server works on while the caller goes on; leaving waits for their end. No other inside."""
+    """Statements that the server runs while the caller continues; leaving waits for their end. Not to be nested."""
     line, sent = _Line.of(c), UnderWay()
     with line.connection.lock:
         line.connection.wait(line.begin(statements))
@@ -109,7 +109,7 @@ class _Parsed:
 
 
 _Ready = tuple[_Parsed, list[bytes | None], list[Format]]
-"""A statement with its parameters as the server reads them, and how each is written."""
+"""A statement with its parameters in the server's notation, and how each is encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class _Line:
 
 
 def prepare_nothing(engine: Engine) -> None:
-    """Have no statement of this engine prepared by name: for a pool in between that does not keep track of them."""
+    """Let this engine prepare no statement by name: for a connection pooler that does not keep track of them."""
 
     def connects(connection: psycopg.Connection[Any], _: object) -> None:
         connection.prepare_threshold = None
@@ -263,7 +263,7 @@ def _row_of(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]
 
 
 class Doubles(list[float | None]):
-    """Numbers on their way into a `float8[]` of many: packed at once, where a plain list is written as text."""
+    """Numbers for a long `float8[]`: packed at once, where a plain list is written as text."""
 
 
 class Ints(list[int | None]):
@@ -271,9 +271,9 @@ class Ints(list[int | None]):
 
 
 def shared(values: Sequence[T]) -> tuple[T | None, Sequence[T]]:
-    """A column as one value and an empty list, where all its rows say the same; else as None and the whole list.
+    """A column as one value and an empty list if all its rows are equal; otherwise as None and the whole list.
 
-    `unnest` makes NULLs of the empty list, and `coalesce` in the SQL puts the one value in their place.
+    `unnest` makes NULLs of the empty list, and `coalesce` in the SQL replaces them with the one value.
     """
     one = values[0] if values else None
     return (one, ()) if values and values.count(one) == len(values) else (None, values)
@@ -406,12 +406,12 @@ _FLOAT4 = Struct("<f")
 
 
 def real(value: float | None) -> float | None:
-    """A change as its float4 column can hold it: a counter that grows from 0 may grow by anything."""
+    """A change as its float4 column can hold it: a counter that grows from 0 can grow by any ratio."""
     return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
 
 
 def stored_real(value: float | None) -> float | None:
-    """A change as it is read again from its float4 column."""
+    """A change as read back from its float4 column."""
     return value if value is None else float(_FLOAT4.unpack(_FLOAT4.pack(real(value)))[0])
 
 

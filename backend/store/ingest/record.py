@@ -1,4 +1,4 @@
-"""Storing what a run says: where it belongs, the run itself, its results, its measurements, and its document."""
+"""Storing a run: where it belongs, the run itself, its results, its measurements, and its document."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class RunPlace:
     default_branch: str | None
     policy: Mapping[str, Any] | None
     chosen_policy: Mapping[str, Any] | None
-    """The policy chosen in the interface."""
+    """The policy chosen on the server."""
     points_per_week: float | None
     connected: bool
-    """The project is told of on GitHub."""
+    """GitHub gets reports about the project."""
     testbed_id: int | None
     worker_id: int | None
     worker_token_id: int | None
-    """The token, still good, that the worker's name belongs to."""
+    """The valid token that owns the worker's name."""
     environment_id: int | None
     commit_id: int | None
     default_branch_id: int | None
     position: int | None
     """On the default branch; None: the commit is not on it."""
     is_mirrored: bool
-    """The default branch was read from the repository: which commits are on it is not for results to say."""
+    """The default branch was read from the repository, so results do not decide which commits are on it."""
     has_partitions: bool
     run_state: str | None
     run_project_id: int | None
@@ -55,7 +55,7 @@ class RunPlace:
     received_at: datetime | None
     lease_hash: bytes | None
     holder: str | None
-    """The worker that the run was given to."""
+    """The worker that holds the run."""
 
 
 # Results hold the positions together, a sync that moves commits alone: none is judged at a position that was just given
@@ -95,13 +95,12 @@ LEFT JOIN worker h ON h.id = r.worker_id
 
 
 def move_positions(c: Connection, project: str) -> None:
-    """Wait for the results that are just arriving, and keep others waiting: commits of the project change places."""
+    """Wait for results in progress, and make others wait: the project's commits change position."""
     c.execute(_MOVE_POSITIONS, {"positions": POSITIONS_LOCK, "project": project})
 
 
 def place_statements(run: Run, *, environment_hash: str | None, measured_at: datetime) -> list[wire.Statement]:
-    """Statements that find and lock the place of an arriving run; deliveries of one run id take
-    turns."""
+    """Statements that find and lock the place of an arriving run; deliveries of one run id take turns."""
     month = f"{measured_at:%Y_%m}"
     values = {
         "project": run.project,
@@ -119,7 +118,7 @@ def place_statements(run: Run, *, environment_hash: str | None, measured_at: dat
 
 
 def place_in(answers: Sequence[wire.Rows]) -> RunPlace:
-    """The place, from the answers to `place_statements`."""
+    """The place, from the results of `place_statements`."""
     return RunPlace(**answers[-1][0]._asdict())
 
 
@@ -190,7 +189,7 @@ def ensure_testbed(c: Connection, name: str) -> int:
 
 
 def ensure_worker(c: Connection, name: str, testbed_id: int) -> int:
-    """One that a result names. Only a worker that speaks to us itself is seen, and stands on the Workers page."""
+    """The worker that a result names. Only one that contacts the service itself counts as seen and is on the Workers page."""
     return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id}).scalar_one())
 
 
@@ -225,17 +224,17 @@ RETURNING position, commit_id
 def append_statements(
     branch_id: int, project_id: int, sha: str, parents: Sequence[str], now: datetime
 ) -> list[wire.Statement]:
-    """Give a commit nobody placed yet the position after the branch's newest, and make it the head.
+    """Give an unplaced commit the position after the branch's newest, and make it the head.
 
-    Where its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked by its new
-    head before its positions are read, so that two unknown commits get two places.
+    If its parent is the newest commit, as usual, that is the parent's position + 1. The branch is locked by its new
+    head before its positions are read, so that two unknown commits get two positions.
     """
     values = {"branch": branch_id, "now": now, **_commit_values(project_id, sha, parents, None)}
     return [(_COMMIT, values), (_HEAD, values), (_APPEND, values)]
 
 
 def appended(answer: wire.Rows) -> tuple[int, int]:
-    """(the commit's id, its position), from the answer to the last of `append_statements`."""
+    """(the commit's id, its position), from the result of the last of `append_statements`."""
     return int(answer[0].commit_id), int(answer[0].position)
 
 
@@ -274,7 +273,7 @@ def merge_base(c: Connection, project_id: int, default_branch_id: int, commit_id
 
 
 def place_on_branch(c: Connection, branch_id: int, commit_id: int, position: int) -> int:
-    """The commit's position on a branch other than the default one; `position` where nobody placed it yet."""
+    """The commit's position on a branch other than the default one; `position` if it has none yet."""
     values = {"branch": branch_id, "commit": commit_id, "position": position}
     return int(c.execute(_PLACE_ON_BRANCH, values).scalar_one())
 
@@ -310,7 +309,7 @@ FROM unnest(%(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[],
 def run_statement(
     run: Run, place: RunPlace, *, state: str, now: datetime, body_sha256: bytes, document: bytes
 ) -> wire.Statement:
-    """Stores the run: a new row, or the answer to the request that the row is."""
+    """Stores the run: as a new row, or by completing the row of its request."""
     return _RUN, {
         "id": run.id,
         "project_id": place.project_id,
@@ -434,7 +433,7 @@ def unpack_document(packed: bytes) -> dict[str, Any]:
 
 
 def read_packed(c: Connection, run_id: str) -> dict[str, Any]:
-    """The run as it was delivered, without the samples of its measurements. LookupError: nothing was delivered."""
+    """The run as delivered, without the samples of its measurements. LookupError: nothing was delivered."""
     packed = c.execute(_DOCUMENT, {"run": run_id}).scalar_one_or_none()
     if packed is None:
         raise LookupError(f"run {run_id} was not delivered")
@@ -442,7 +441,7 @@ def read_packed(c: Connection, run_id: str) -> dict[str, Any]:
 
 
 def read_document(c: Connection, run_id: str) -> dict[str, Any] | None:
-    """The run as it was delivered, with the samples back in their places; None: nothing was delivered."""
+    """The run as delivered, with the samples restored; None: nothing was delivered."""
     packed = c.execute(_DOCUMENT, {"run": run_id}).scalar_one_or_none()
     if packed is None:
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def touching(columns: str, *, of: str, first_bad: str) -> str:
     """SQL for `columns`, aggregates of the suspects (bc: their places, k: the commits) of a row `of`, whose series is
-    `s`. Where the first bad commit follows the last good one, there is nothing to ask: of none.
+    `s`. If the first bad commit directly follows the last good one, nothing is queried.
 
-    A commit is left out where `paths` of the suite are known to name nothing that it changed.
+    A commit is left out if it is known that none of the suite's `paths` matches what it changed.
     """
     return f"""SELECT {columns} FROM project q
        JOIN branch b ON b.project_id = q.id AND b.name = q.default_branch
