@@ -1,7 +1,7 @@
-"""Choices of cases that fit a time on one GPU: `commit` for every commit, `nightly` for every night.
+"""Selections of cases that fit into a time on one GPU: `commit` for every commit, `nightly` for every night.
 
-They are chosen by coverage, from the register alone, so that a tier changes with the register and never with what was
-measured: its series go on from day to day.
+They are chosen by coverage, from the registry alone, so that a tier changes with the registry and never with what was
+measured: its series continue from day to day.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.registry import BY_ID, Selected
 from benchmarks.spec import Preset
 
 MACHINE = "NVIDIA H200"
-"""The GPU that the minutes of a tier are meant for."""
+"""The GPU for which the minutes of a tier are meant."""
 
 HEADLINES = {
     "gpt.train/gpt2-124m-bf16": 3,
@@ -27,26 +27,26 @@ HEADLINES = {
     "ceiling.gemm/bf16-8192": 1,
     "compile.cold/default": 1,
 }
-"""Case -> processes: of every family what says most of it. Both tiers have them, so that nights continue commits."""
+"""Case -> processes: the most informative of every family. Both tiers have them, so that nights continue commits."""
 
 OF_THE_NIGHT = {
     "attn.train/sdpa_cudnn-causal-8192-128": 1,
     "moe.layer/mixtral-16384-grouped_mm-8-2-uniform-bf16": 1,
 }
-"""Cases that published figures speak of, measured as well."""
+"""Cases that published figures refer to, measured as well."""
 
 TOO_DEAR = frozenset({("compile.cold", "mode", "max-autotune-no-cudagraphs")})
-"""Minutes of tuning, which no night waits for; the full preset has it."""
+"""Minutes of tuning, too long for a night; the full preset has it."""
 
 SIZES = frozenset({"length", "batch", "tokens", "side", "ranks", "experts", "top_k", "rows", "columns", "placement"})
-"""Parts of a variant that are its size: one size stands for the others."""
+"""Parts of a variant that are its size: one size represents the others."""
 
 Feature = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Cases of the full preset, each with its processes."""
+    """Cases of the full preset, each with its number of processes."""
 
     name: str
     minutes: float
@@ -59,11 +59,11 @@ class Tier:
         return sum(of)
 
     def learnt(self, times: Times) -> int:
-        """How many cases' times are known from runs."""
+        """How many cases have times known from runs."""
         return sum(expected.expected(one, Preset.FULL, times, MACHINE).learnt for one, _ in self.picks)
 
     def selection(self) -> tuple[Selected, ...]:
-        """The cases with the processes that the tier gives them."""
+        """The cases, with the number of processes that the tier gives them."""
         return tuple(replace(one, case=replace(one.case, processes=n)) for one, n in self.picks)
 
 
@@ -78,7 +78,7 @@ def on_one_gpu() -> tuple[Selected, ...]:
 
 
 def ways(one: Selected) -> set[Feature]:
-    """Aspects a case covers besides its size: its benchmark by each kernel, precision, mask, mode … of its variant."""
+    """Aspects a case covers besides its size: its benchmark with each kernel, precision, mask, mode … it has."""
     variant = one.case.variant
     of_variant: set[Feature] = {
         (one.benchmark.id, key, str(value)) for key, value in variant.items() if key not in SIZES
@@ -87,18 +87,18 @@ def ways(one: Selected) -> set[Feature]:
 
 
 def families(one: Selected) -> set[Feature]:
-    """The family of a case, which is all that a commit's tier asks for."""
+    """The family of a case, the only thing that a commit's tier must cover."""
     return {(one.benchmark.family,)}
 
 
 def lacking(picks: Iterable[Selected], features: Mapping[str, set[Feature]]) -> set[Feature]:
-    """Features of the cases of one GPU that none of these picks shows."""
+    """Features of the cases for one GPU that none of these covers."""
     shown = {feature for one in picks for feature in features[one.name]}
     return {feature for of_case in features.values() for feature in of_case} - shown
 
 
 def covering(kept: Mapping[str, int], features: Mapping[str, set[Feature]]) -> tuple[tuple[Selected, int], ...]:
-    """The kept cases, then one after the other the case that adds most for its time, until nothing is lacking."""
+    """The kept cases, followed by those that add the most for their time, one by one, until nothing is lacking."""
     known = {one.name: one for one in on_one_gpu()}
     picks = [(known[name], processes) for name, processes in kept.items()]
     while left := lacking((one for one, _ in picks), features):
@@ -131,7 +131,7 @@ TIERS: Mapping[str, Tier] = _tiers()
 
 
 def of_name(name: str, patterns: Iterable[str]) -> tuple[Selected, ...]:
-    """The tier's cases, of those that the patterns name where there are any."""
+    """The tier's cases that match the patterns, if there are any."""
     tier, wanted = TIERS[name].selection(), list(patterns)
     if not wanted:
         return tier

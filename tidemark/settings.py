@@ -1,4 +1,4 @@
-"""Settings from the environment: the TIDEMARK_* variables, read once, at the edge, and checked there."""
+"""Settings from the environment: the TIDEMARK_* variables, read once, at startup, and validated there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class Settings(BaseSettings):
-    """One field per variable; the variable is TIDEMARK_ and the field's name in capitals."""
+    """One field per variable; the variable is TIDEMARK_ plus the field's name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", env_ignore_empty=True, extra="ignore", frozen=True)
 
@@ -150,25 +150,25 @@ class Settings(BaseSettings):
 
     @property
     def reads_are_public(self) -> bool:
-        """Without a word on it, only who sits at this machine may read without signing in."""
+        """By default, only people at this machine may read without signing in."""
         if self.public_read is not None:
             return self.public_read
         return self.host in LOOPBACK and urlsplit(self.address).hostname in LOOPBACK
 
     def changed(self, **given: object) -> Settings:
-        """These settings with the options that a command was given (None: not given)."""
+        """These settings with the options given to a command (None: not given)."""
         stated = {name: value for name, value in given.items() if value is not None}
         return checked({**self.model_dump(exclude_unset=True), **stated}, options=stated)
 
 
 def read_settings(**given: object) -> Settings:
-    """The environment's settings, overridden by what a command was given."""
+    """The environment's settings, overridden by a command's options."""
     stated = {name: value for name, value in given.items() if value is not None}
     return checked(stated, options=stated)
 
 
 def checked(values: dict[str, object], *, options: Collection[str]) -> Settings:
-    """The settings. What is wrong is refused under the name that it was given by: an option's, else the variable's."""
+    """The settings. An invalid value is refused under the name it was given by: an option's, or the variable's."""
     try:
         return Settings(**values)  # type: ignore[arg-type]
     except ValidationError as error:
@@ -232,7 +232,7 @@ def service_config(settings: Settings) -> ServiceConfig:
 
 
 def app_key(settings: Settings) -> str | None:
-    """The app's private key, read once; an app with half of its settings is a mistake worth a word."""
+    """The app's private key, read once; an app with half of its settings is reported as a mistake."""
     if (settings.github_app_id is None) != (settings.github_app_key_file is None):
         missing = "APP_ID" if settings.github_app_id is None else "APP_KEY_FILE"
         raise Refusal(f"TIDEMARK_GITHUB_{missing} is not set; an app needs TIDEMARK_GITHUB_APP_ID and _APP_KEY_FILE")

@@ -1,8 +1,9 @@
-"""Bisection under noise: which commit of a range made a series worse, how sure that is, and which to measure next.
+"""Bisection under noise: which commit of a range made a series worse, with what certainty, and which to measure next.
 
 Every commit of the range is a hypothesis: "I am the first bad one". Each measurement multiplies their odds by how well
-it fits the good or the bad level; a share of every measurement is taken to be an accident, so that none alone decides.
-The next commit is the one whose measurement is expected to tell most; it stops when one hypothesis is sure enough.
+it fits the good or the bad level; a share of the measurements is assumed to be accidental, so that none alone decides.
+The next commit is the one whose measurement is expected to be most informative; the bisection stops when one hypothesis
+is certain enough.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from statistics import NormalDist
 import numpy as np
 
 SURE = 0.95
-"""Posterior at which a commit is named."""
+"""Posterior probability at which a commit is named."""
 ACCIDENT = 0.02
-"""Share of measurements that say nothing: a hiccup of the machine, a commit that is odd in its own way."""
+"""Share of measurements that say nothing: a hiccup of the machine, a commit with an oddity of its own."""
 FINEST = 0.05
-"""A measurement is never believed to be finer than this share of the shift that is looked for."""
+"""A measurement is never assumed to be more precise than this share of the shift in question."""
 LEAST_INFORMATION = 0.02
-"""Bits; a step that is expected to tell less is not worth a machine's time."""
+"""Bits; a measurement that is expected to give less information is not worth a machine's time."""
 CLEAR = 2.1
-"""Standard errors from either level to the middle between them at which a step is as good as settled."""
+"""Standard errors from either level to the midpoint at which a step counts as settled."""
 MOST_PROCESSES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A commit after the last good one, up to the first bad one. `untouched`: it cannot have changed what is run."""
+    """A commit after the last good one, up to the first bad one. `untouched`: it cannot have changed what runs."""
 
     sha: str
     untouched: bool = False
@@ -37,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A measurement of a candidate: the shift of the logarithm of cost against the good level, and its error."""
+    """A measurement of a candidate: the shift of log cost relative to the good level, and its error."""
 
     index: int
     shift: float
@@ -46,7 +47,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class BisectionStatus:
-    """How far a bisection is."""
+    """The progress of a bisection."""
 
     probabilities: tuple[float, ...]
     best: int
@@ -54,7 +55,7 @@ class BisectionStatus:
     remaining: int
     """Commits that cannot be ruled out yet."""
     next_index: int | None
-    """Which to measure; None: it is over, by being sure or because nothing more can be learnt."""
+    """The commit to measure next; None: it is over, with certainty or because nothing more can be learned."""
     steps_left: int
 
     @property
@@ -69,7 +70,7 @@ def status_after(
     error: float,
     unusable: Sequence[int] = (),
 ) -> BisectionStatus:
-    """Where the bisection stands; `error` is what one more measurement would have, `unusable` cannot be measured."""
+    """The bisection's status; `error`: that of one more measurement; `unusable` candidates cannot be measured."""
     probabilities = posterior(candidates, observations, shift)
     best = int(np.argmax(probabilities))
     confidence = float(probabilities[best])
@@ -95,7 +96,7 @@ def status_after(
 def posterior(
     candidates: Sequence[Candidate], observations: Sequence[Observation], shift: float
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The probability of each candidate to be the first bad commit."""
+    """For each candidate, the probability that it is the first bad commit."""
     n = len(candidates)
     logs = np.array([-np.inf if candidate.untouched else 0.0 for candidate in candidates])
     if not np.isfinite(logs).any():
@@ -142,7 +143,7 @@ def _bits_to_go(probabilities: np.ndarray[tuple[int], np.dtype[np.float64]]) -> 
 
 
 def processes_a_step(shift: float, spread: float) -> int:
-    """Fresh processes that make a measurement clearly good or clearly bad."""
+    """Fresh processes needed to make a measurement clearly good or clearly bad."""
     return min(MOST_PROCESSES, max(1, math.ceil((2 * CLEAR * spread / shift) ** 2)))
 
 

@@ -1,7 +1,7 @@
 """The housekeeping loop: syncs, expired leases, nudges to workers, partitions, pruning.
 
-One loop, woken by NOTIFY or every two seconds. Every step can be repeated, and one loop works at a time: it holds an
-advisory lock for as long as its connection lives.
+One loop, woken by NOTIFY or every two seconds. Every step can be repeated, and only one loop works at a time: it holds
+an advisory lock for as long as its connection lives.
 """
 
 import logging
@@ -52,7 +52,7 @@ def utc_now() -> datetime:
 
 
 def run(config: ServiceConfig, engine: Engine, stop: threading.Event) -> None:
-    """Keep house until told to stop. A database that is away is waited for."""
+    """Run until told to stop. If the database is unavailable, wait for it."""
     broker = CeleryBroker(config.redis_url)
     try:
         while not stop.is_set():
@@ -215,7 +215,7 @@ class _Clock:
 
 
 def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *, may_expire: bool = True) -> None:
-    """The steps that must be quick: leases that ran out, nudges for idle workers."""
+    """The steps that must be quick: expired leases, nudges for idle workers."""
     if may_expire:
         with _reported("expiring leases"), engine.begin() as c:
             for run_id in dispatch.expire_leases(c, config, now):
@@ -232,7 +232,7 @@ def tick(engine: Engine, config: ServiceConfig, broker: Broker, now: datetime, *
 
 
 def settle_alarms(engine: Engine, now: datetime) -> None:
-    """Alarms about machines that last or are over, each in a transaction of its own."""
+    """Alarms about machines that last or are over, each in its own transaction."""
     with engine.connect() as c:
         due = machine_alarms.due(c)
     for alarm_id in due:
@@ -246,7 +246,7 @@ def sync_all(
     now: Callable[[], datetime] = utc_now,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> list[sync.Synced]:
-    """Synchronise every project that waits for it, and those that were not heard of for long."""
+    """Synchronize every project that waits for it, and those that have been silent for long."""
     with engine.begin() as c:
         if config.poll_s:
             projects.request_overdue_syncs(c, synced_before=now() - timedelta(seconds=config.poll_s), now=now())
@@ -261,7 +261,7 @@ def sync_all(
 
 
 def tidy(engine: Engine, config: ServiceConfig, now: datetime) -> None:
-    """The steps that are worth doing once an hour."""
+    """The hourly steps."""
     with _reported("partitions"), engine.begin() as c:
         schema.ensure_partitions(c, now)
     with _reported("loads of projects"), engine.begin() as c:

@@ -1,6 +1,6 @@
-"""The units of an acceptance, in order. One unit is one process of one case, so that a call that ends loses one.
+"""The units of an acceptance, in order. One unit is one process of one case, so a call that is ended loses only one.
 
-GPU time is short: what decides most stands first, and a unit that is done is never measured again.
+GPU time is scarce: the most decisive units come first, and a finished unit is never measured again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from benchmarks.tiers import MACHINE
 
 
 class AcceptancePart(StrEnum):
-    """The parts of an acceptance, in their order; each is made for one call of nine minutes."""
+    """The parts of an acceptance, in order; each is designed for one call of nine minutes."""
 
     FIRST = "first"
-    """The ladder's ends and last rungs, then one case of every family: a fault of any of them ends the call."""
+    """The ladder's first and last rungs, then one case of every family: a failure of any of them ends the call."""
     RUNGS = "rungs"
-    """The other rungs, and what must be steady from process to process."""
+    """The other rungs, and the cases that must be steady from process to process."""
     SESSIONS = "sessions"
-    """Interleaved sessions, half of whose processes are slowed down."""
+    """Interleaved sessions with half of their processes slowed down."""
     SHAPES = "shapes"
-    """Attention, experts and decoding at the shapes of the targets, what the harness costs, every other benchmark."""
+    """Attention, experts and decoding at the shapes of the targets, the harness's overhead, every other benchmark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One process of one case, or one experiment, kept under its name."""
+    """One process of one case, or one experiment, stored under its name."""
 
     part: AcceptancePart
     name: str
@@ -41,24 +41,24 @@ class Unit:
 
     @property
     def is_run(self) -> bool:
-        """Whether it leaves a run.json; an experiment prints its answer."""
+        """Whether it writes a run.json; an experiment prints its result."""
         return self.arguments[0] == "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """How many interleaved sessions of four processes, on which case, and the slow-down that they must find."""
+    """How many interleaved sessions of four processes, on which case, and the slowdown that they must find."""
 
     case: str
     preset: Preset
     count: int
     injected: float
     expected_s: float = 60.0
-    """Of the first session of a call; those after it are expected to take what the longest one took."""
+    """For the first session of a call; later ones are expected to take as long as the longest so far."""
 
 
 LADDER = ("r00_fp32_from_scratch", "r10_largest_batch", "r09_padded_vocabulary", "r08_compile", "r07_flash_attention")
-"""The two ends first: their quotient is a target."""
+"""The first and last rung, before the others: their ratio is a target."""
 RUNGS = (
     *("r01_mask_on_the_fly", "r02_tf32", "r03_fused_adamw", "r04_pinned_memory", "r05_bf16"),
     "r06_torch_layers",
@@ -73,24 +73,24 @@ SHAPES = (
     *(f"moe.layer/mixtral-16384-{how}-8-2-uniform-bf16" for how in ("grouped_mm", "loop", "capacity")),
     *("attn.decode/8-8192", "attn.decode/8-8192-flex"),
 )
-"""Beside grouped products at OLMoE's shape, which are among what must be steady."""
+"""Besides grouped products at OLMoE's shape, which are among the cases that must be steady."""
 PROCESSES_OF_A_SESSION = 5
-"""Four, and what they take to be slowed down: the step is timed before, to know by how much."""
+"""Four processes, and the time to slow them down: the step is timed first, to know by how much."""
 LACKING_S = 6.0
-"""To find that the machine has no second GPU."""
+"""Time to find that the machine has no second GPU."""
 OF_EACH = {"moe.layer": "*-grouped_mm-*"}
-"""Which case stands for a benchmark where it is not the first one."""
+"""Which case represents a benchmark, if not the first one."""
 
 
 def units(preset: Preset) -> tuple[Unit, ...]:
-    """The plan for a GPU; at the cpu preset the same parts, at sizes that any machine ends within a minute."""
+    """The plan for a GPU; with the cpu preset the same parts, at sizes that any machine finishes within a minute."""
     return tuple(_on_a_cpu() if preset is Preset.CPU else _on_a_gpu())
 
 
 def sessions(preset: Preset) -> Sessions:
-    """Ten on a GPU, forty processes, at a small batch: a full one runs into the power limit, and a pause cools it.
+    """Ten on a GPU, with forty processes, at a small batch: a full one reaches the power limit, and a pause cools it.
 
-    At the cpu preset two, slowed so much that any machine can see it.
+    Two with the cpu preset, slowed down so much that any machine can see it.
     """
     if preset is Preset.CPU:
         wanted = Sessions(case="gpt.train/tiny-fp32", preset=Preset.CPU, count=2, injected=0.5)

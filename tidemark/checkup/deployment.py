@@ -1,6 +1,6 @@
-"""Is the deployment well? What is asked of the running database, broker and service, from the machine of whoever asks.
+"""Is the deployment healthy? Checks of the running database, broker and service, from the machine of the caller.
 
-Nothing is changed, and nothing is asked that takes longer than seconds.
+Nothing is changed, and no check takes longer than seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUIET_WEBHOOK = timedelta(days=7)
 
 
 def deployment(settings: Settings) -> Iterator[Finding]:
-    """Every check of a deployment; none where neither a database is named nor `tidemark up` runs."""
+    """Every check of a deployment; none if no database is named and `tidemark up` is not running."""
     here = _running_here(settings)
     if settings.database_url is None and here is None:
         return

@@ -1,7 +1,7 @@
-"""What a process logs: one line an event on stdout, for people or, where TIDEMARK_LOG_FORMAT says so, as JSON.
+"""What a process logs: one line per event on stdout, for people or, if TIDEMARK_LOG_FORMAT says so, as JSON.
 
-A line of JSON has `time`, `level`, `logger` and `event`; what was logged while a request was answered or a run was
-carried out has `request_id` and `run_id` as well, so that one search finds all that belongs together.
+A line of JSON has `time`, `level`, `logger` and `event`. Lines logged while a request is answered or a run is
+executed also have `request_id` and `run_id`, so that one search finds everything that belongs together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Format = Literal["text", "json"]
 
 
 def log_to_stdout(how: Format) -> None:
-    """Every logger of this process prints there, from INFO on; the supervisor or the container keeps it."""
+    """Every logger of this process prints there, from INFO up; the supervisor or the container stores it."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(json_lines() if how == "json" else plain_lines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""Traces of requests and of the statements they send, for any collector that takes OTLP over HTTP. An option: nothing
+"""Traces of requests and of the statements they send, for any collector that accepts OTLP over HTTP. Optional: nothing
 of this is imported unless TIDEMARK_OTLP_ENDPOINT names one."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ UNTRACED = "healthz,readyz,metrics,static,events"
 def trace(app: FastAPI, engine: Engine, endpoint: str) -> TracerProvider:
     """Send a span for each request to the collector at this address, with one for each statement below it.
 
-    The span has the request's id, as in its answer and in the log, and the id of the run it is about. What a process
-    has not sent yet when it ends is sent then.
+    The span has the request's id, as in its response and in the log, and the id of its run. Spans not yet sent when
+    the process ends are sent then.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -1,4 +1,4 @@
-"""Carries out one leased run up to its result: checkout, setup, suite. Whatever the commit does, a run comes of it."""
+"""Executes one leased run up to its result: checkout, setup, suite. Whatever the commit does, a run results."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ MAX_PROCESSES_A_CORE = 256
 
 
 class RunFailed(Exception):
-    """The run ends without results; the message is the sentence a person reads."""
+    """The run ends without results; the message is the sentence shown to people."""
 
 
 class MachineFailed(Exception):
-    """Not the commit but this machine failed: the run belongs to another. The message says what is wrong here."""
+    """This machine failed, not the commit: another worker must take the run. The message says what is wrong here."""
 
 
 class RunInterrupted(Exception):
-    """The run was stopped from outside: no result is wanted of it."""
+    """The run was stopped from outside: its result is not wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Product of a run: the document to deliver, and the files that belong to it."""
+    """The product of a run: the document to deliver, and the files that belong to it."""
 
     body: bytes
     artifacts: tuple[Path, ...]
 
 
 class RunLog:
-    """Where the lines of a run go: to its page as they come, to the log artifact, and the last ones to a failed run."""
+    """Where a run's log lines go: to its page as they arrive, to the log artifact, the last ones to a failed run."""
 
     def __init__(self, stream: EventSender) -> None:
         self._events = stream
@@ -84,11 +84,11 @@ class RunLog:
         self._events.line(stream, line)
 
     def note(self, text: str) -> None:
-        """A word of the worker's own."""
+        """A message from the worker itself."""
         self._file.add("worker", text)
 
     def tail(self) -> list[str]:
-        """Errors are told on standard error; a program that says nothing there may have told them on the other."""
+        """The last lines of standard error, where programs report errors; if it is empty, of standard output."""
         return self._tails[OutputStream.STDERR].lines() or self._tails[OutputStream.STDOUT].lines()
 
     def write(self, path: Path) -> None:
@@ -126,7 +126,7 @@ class Execution:
         self.began_monotonic = time.monotonic()
 
     def carry_out(self) -> Product:
-        """The run, with results or with the reason why there are none; RunInterrupted when nobody wants it."""
+        """Execute the run, with results or the reason why there are none; RunInterrupted if it is not wanted."""
         try:
             suite = self._accept()
             self.run_dir.create()

@@ -1,6 +1,6 @@
-"""A round of an interleaved session: base and head checked out side by side, their processes run in turn, ABBA.
+"""A round of an interleaved session: base and head checked out side by side, their processes run alternately, ABBA.
 
-A drift of the machine falls on both arms alike. Each turn is one run of the whole command, with one fresh process of
+A drift of the machine affects both arms alike. Each turn is one run of the whole command, with one fresh process of
 the built-in suite; the arms share nothing that one could warm up for the other: checkout, home, caches, environment.
 """
 
@@ -65,7 +65,7 @@ class Task:
 
 
 class SessionArm(Execution):
-    """One side: its own directory, and as many runs as it has turns."""
+    """One side: its own directory, and one run for each of its turns."""
 
     def __init__(self, whole: Execution, task: Task, name: str) -> None:
         leased = replace(whole.leased, commit=task.commits[name], parents=task.parents[name])
@@ -123,7 +123,7 @@ class SessionExecution(Execution):
     """One round in progress."""
 
     def carry_out(self) -> Product:
-        """The round, with all its turns or with the reason why there are not; RunInterrupted when nobody wants it."""
+        """Run the round, with all its turns or the reason why there are none; RunInterrupted if it is not wanted."""
         turns: list[dict[str, Any]] = []
         error: str | None = None
         status = "ok"
@@ -201,7 +201,7 @@ class SessionExecution(Execution):
 
 
 def with_setup(suite: SuiteSpec, setup: Mapping[str, Any]) -> SuiteSpec:
-    """The suite for one turn of an arm: one fresh process, and what the arm installs or sets beyond it."""
+    """The suite for one turn of an arm: one fresh process, and what the arm installs or sets in addition."""
     steps = [suite.setup] if suite.setup else []
     pip, command, env = setup.get("pip"), setup.get("setup"), setup.get("env") or {}
     if pip:
@@ -217,7 +217,7 @@ def with_setup(suite: SuiteSpec, setup: Mapping[str, Any]) -> SuiteSpec:
 
 
 def turn_id(run_id: str, number: int) -> str:
-    """A turn's own run id: the contract's runs have one each."""
+    """A turn's own run id: each run of the contract needs one."""
     return f"{run_id.partition('-')[0]}-{number}"
 
 

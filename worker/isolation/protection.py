@@ -1,10 +1,10 @@
-"""Isolation of a commit's code from everything else on this machine, found out by trying it.
+"""Isolation of a commit's code from everything else on this machine, determined by trying it.
 
-`container`: commit code runs in a container with a read-only root and no network, where this worker was given an image
-and the machine has podman or docker. `user`: each run is an unprivileged user of its own, in a view of the file system
-where closed directories (such as root's home) hold only what the run needs, with /tmp, shared memory and network of its
-own; that takes root to set up. `namespace`: commits of projects that nobody trusts see the system's programs and their
-own directory, nothing else; that takes a kernel that lets an ordinary user make namespaces. Without any of these the
+`container`: commit code runs in a container with a read-only root and no network, if this worker was given an image
+and the machine has podman or docker. `user`: each run has its own unprivileged user, and a view of the file system
+in which closed directories (such as root's home) contain only what the run needs, with its own /tmp, shared memory and
+network; this needs root. `namespace`: commits of untrusted projects see only the system's programs and their
+own directory; this needs a kernel that lets an ordinary user create namespaces. Without any of these the
 protection is `none`, and only projects marked trusted run.
 """
 
@@ -55,7 +55,7 @@ class Protection(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """The protection in force, why it is that one, and what a command needs to be started under it."""
+    """The protection in force, why it was chosen, and what a command needs to be started under it."""
 
     protection: Protection
     reason: str
@@ -63,21 +63,21 @@ class Sandbox:
     readable: tuple[Path, ...] = ()
     container: Container | None = None
     has_room: bool = False
-    """Whether a command gets mounts, shared memory and, unless it may reach it, a network of its own."""
+    """Whether a command gets its own mounts, shared memory and, unless it may reach the machine's, network."""
     group: CGroup | None = None
     network: Network = Network.NONE
     """The most that the operator allows."""
     claim: IO[str] | None = field(default=None, repr=False, compare=False)
-    """Held open as long as the user number is this worker's."""
+    """Held open as long as the user id belongs to this worker."""
 
     @property
     def protects(self) -> bool:
-        """Whether commits of projects that nobody trusts may run."""
+        """Whether commits of untrusted projects may run."""
         return self.protection is not Protection.NONE
 
     @property
     def starts_as(self) -> RunUser | None:
-        """Who a command is started as. A container gives its command the user itself."""
+        """The user that a command is started as. A container sets its command's user itself."""
         return None if self.container is not None else self.user
 
     def view(self, *writable: Path) -> dict[str, dict[str, bool]]:
@@ -90,7 +90,7 @@ class Sandbox:
         return view
 
     def room(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
-        """The order for `worker.isolation.namespaces`; None where the machine is seen as it is."""
+        """The instructions for `worker.isolation.namespaces`; None if the machine is seen as it is."""
         if not self.has_room:
             return None
         needed = {str(path): may for path, may in self._needed(*writable).items()}
@@ -102,20 +102,20 @@ class Sandbox:
         }
 
     def limits(self) -> AbstractContextManager[None]:
-        """Limits that a command's processes share, while this context is entered."""
+        """Limits shared by a command's processes, in force while this context is active."""
         return nullcontext() if self.group is None else self.group.limits()
 
     def _needed(self, *writable: Path) -> dict[Path, bool]:
         return {**dict.fromkeys(self.readable, False), **dict.fromkeys(writable, True)}
 
     def may_reach_network(self, asked: Network, *, at_setup: bool) -> bool:
-        """Whether a command does: as far as its tidemark.toml asks for it, and the operator allows it."""
+        """Whether a command may: as far as its tidemark.toml requests it and the operator allows it."""
         steps = (Network.NONE, Network.SETUP, Network.ALWAYS)
         granted = steps[min(steps.index(asked), steps.index(self.network))]
         return granted is Network.ALWAYS or (granted is Network.SETUP and at_setup)
 
     def renewed(self, runs_dir: Path) -> Sandbox:
-        """The same for the next run: with a user number that the run before did not have."""
+        """The same for the next run, with a user id that the previous run did not have."""
         if self.user is None or self.claim is None:
             return self
         user, claim = claim_spare_user(runs_dir, after=self.user.uid)
@@ -124,7 +124,7 @@ class Sandbox:
         return replace(self, user=user, claim=claim, container=container)
 
     def for_project(self, *, trusted: bool) -> Sandbox:
-        """An ordinary user's own namespaces are for code that is not trusted; what is trusted runs as the worker."""
+        """An ordinary user's namespaces are for untrusted code; trusted code runs as the worker."""
         if self.protection is Protection.NAMESPACE and trusted:
             return Sandbox(protection=Protection.NONE, reason="the project is trusted")
         return self
@@ -133,7 +133,7 @@ class Sandbox:
 def establish(
     isolation: Isolation, run_user: str | None, runs_dir: Path, config: WorkerConfig | None = None
 ) -> Sandbox:
-    """The best protection this machine allows; raises PermissionError when less than was asked for."""
+    """The best protection this machine allows; raises PermissionError if it is less than requested."""
     if isolation is Isolation.NONE:
         return Sandbox(protection=Protection.NONE, reason="switched off in this worker's settings")
     in_container = None if config is None else _try_container(config, runs_dir)
@@ -303,7 +303,7 @@ def _try_namespaces(runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
 
 
 def account(name: str) -> RunUser:
-    """The account of this name, if commit code may have it."""
+    """The account with this name, if commit code may use it."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -314,8 +314,8 @@ def account(name: str) -> RunUser:
 
 
 def claim_spare_user(runs_dir: Path, after: int | None = None) -> tuple[RunUser, IO[str]]:
-    """A user number without an account that no other worker of this machine has; the next free one after a given one.
-    Whatever runs as it is this worker's run; the claim ends when the file is closed."""
+    """A user id without an account that no other worker on this machine has; the next free one after a given one.
+    Whatever runs under it is a run of this worker; the claim ends when the file is closed."""
     CLAIMS.mkdir(parents=True, exist_ok=True, mode=0o700)
     first = zlib.crc32(str(runs_dir.resolve()).encode()) % RUN_UIDS if after is None else after + 1 - FIRST_RUN_UID
     for step in range(RUN_UIDS):
@@ -392,7 +392,7 @@ def guarded(
     kill_grace_s: float = 5.0,
     stop_grace_s: float = 0.5,
 ) -> Command:
-    """The command as it is started under this protection."""
+    """The command to start under this protection."""
     container = sandbox.container
     if container is not None:
         argv = container.argv(argv, environment=environment, cwd=cwd, writable=writable, with_network=with_network)
@@ -413,7 +413,7 @@ def guarded(
 
 
 def interpreter_paths() -> Iterable[Path]:
-    """Where this Python, its packages and the editable projects on its path live."""
+    """Where this Python, its packages and the editable projects on its path are."""
     candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
     candidates.add(Path(sys.executable).resolve().parent)
     for name in ("benchmarks", "torch", "tidemark", "backend"):
@@ -424,13 +424,13 @@ def interpreter_paths() -> Iterable[Path]:
 
 
 def scratch_places() -> tuple[str, ...]:
-    """Where every account may write, and so every run could leave something for the next."""
+    """Directories that every account may write to, so that a run could leave something there for the next."""
     return tuple(place for place in namespaces.SCRATCH if os.path.isdir(place) and not os.path.islink(place))
 
 
 def view_for(user: RunUser, needed: Mapping[Path, bool], scratch: Iterable[str] = ()) -> dict[str, dict[str, bool]]:
-    """Which directories stand in the user's way to what it needs, and those that it is to have empty of its own, with
-    what is needed in there."""
+    """Which directories block the user from what it needs, and those that it gets empty for itself, with
+    what is needed in them."""
     view: dict[str, dict[str, bool]] = {place: {} for place in scratch}
     for path, writable in needed.items():
         for spelling in dict.fromkeys((path.absolute(), path.resolve())):
@@ -442,7 +442,7 @@ def view_for(user: RunUser, needed: Mapping[Path, bool], scratch: Iterable[str] 
 
 
 def hide_neighbours(view: dict[str, dict[str, bool]], own: Iterable[Path]) -> None:
-    """Adds that nothing stands beside a run's own directory: the other side of a session has the same user."""
+    """Also hide whatever is next to a run's own directory: the other side of a session has the same user."""
     shown = {path for needed in view.values() for path in needed}
     for directory in own:
         for spelling in dict.fromkeys((directory.absolute(), directory.resolve())):
@@ -451,7 +451,7 @@ def hide_neighbours(view: dict[str, dict[str, bool]], own: Iterable[Path]) -> No
 
 
 def first_closed(path: Path, user: RunUser) -> Path | None:
-    """The topmost directory above `path` that the user may not pass through; None when the way is open."""
+    """The topmost directory above `path` that the user may not enter; None if there is none."""
     for parent in reversed(path.parents):
         if not may_pass(parent, user):
             return parent
@@ -459,7 +459,7 @@ def first_closed(path: Path, user: RunUser) -> Path | None:
 
 
 def may_pass(directory: Path, user: RunUser) -> bool:
-    """Whether the user may go through a directory, by its mode. The probe has the last word on what this misses."""
+    """Whether the user may enter a directory, by its mode. The probe decides finally what this misses."""
     status = directory.stat()
     if status.st_uid == user.uid:
         return bool(status.st_mode & 0o100)

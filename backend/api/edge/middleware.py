@@ -1,7 +1,7 @@
-"""The outermost layer of every request: Host allow-list, rate, who sends a large body, its size and pace, a place at
-work, request id, security headers, metrics.
+"""The outermost layer of every request: Host allow-list, rate, the sender of a large body, its size and pace, a slot,
+request id, security headers, metrics.
 
-Plain ASGI: it sees streaming responses as they are and costs microseconds.
+Plain ASGI: it passes streaming responses through unchanged and costs microseconds.
 """
 
 import logging
@@ -85,7 +85,7 @@ def names_of(scope: Scope) -> dict[str, str]:
 
 
 def run_in(path: str) -> str | None:
-    """The run that a path is about, if it is about one."""
+    """The run named in a path, if any."""
     found = RUN_PATH.match(path)
     return None if found is None else found.group(1)
 

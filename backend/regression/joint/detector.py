@@ -365,7 +365,7 @@ class JointDetector:
         return held.issuperset(inquiry.rows.tolist())
 
     def without_session(self, inquiry: Inquiry) -> None:
-        """No session was possible: a drift is looked for later, and the machine's next run decides about its signals."""
+        """No session was possible: a drift is looked for later; the machine's next run decides about its signals."""
         if inquiry.purpose is QuestionPurpose.DRIFT:
             self.drifts.put_off(inquiry)
         elif inquiry.purpose is not QuestionPurpose.MACHINE:

@@ -1,4 +1,4 @@
-"""Configuration of the service: one frozen object, made at the edge (the launcher, a test), handed to every part."""
+"""Configuration of the service: one frozen object, created at startup (the launcher, a test), passed to every part."""
 
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -95,7 +95,7 @@ class ServiceConfig:
 
     @property
     def connections(self) -> int:
-        """Database connections of one API process: one for each request at work, and a few for background work."""
+        """Database connections of one API process: one for each request in progress, and a few for background work."""
         return self.reads_at_once + self.writes_at_once + 3
 
     @property

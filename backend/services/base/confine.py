@@ -1,6 +1,6 @@
-"""Who may do something in one project only is held to that, whatever the route: by what an address or a body names.
+"""Limits a caller with rights in one project to it, whatever the route: by what an address or a body names.
 
-Of a project that one may not see, and of what belongs to it, nothing is said: not even that it is there.
+About a project that a caller may not see, and what belongs to it, nothing is revealed: not even that it exists.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +32,9 @@ SHARED = frozenset({"project", "worker"})
 
 
 def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]], scope: Scope = Scope.READ) -> bool:
-    """Refuse who may not do this in the project of everything `named` (name in the address, its value).
+    """Refuse callers who may not do this in the project of everything `named` (name in the address, its value).
 
-    False: nothing was named, so that it is about all projects.
+    False: nothing was named, so the request is about all projects.
     """
     things = [(NAMES[name], storable(value)) for name, value in named if name in NAMES]
     for kind, key in things:
@@ -46,8 +46,8 @@ def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]
 
 
 def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key: str) -> Owner | None:
-    """Refuse who may not do this in the project of a thing; one that does not exist is left to who reads it. The
-    project, as far as it was looked up."""
+    """Refuse callers who may not do this in the project of an object; a missing one is reported by its reader. Returns
+    the project, if it was looked up."""
     if kind in owners.NUMBERED and not (key.isascii() and key.isdigit()) and not sees_all(principal):
         # Routes read "+5", "5.0" and " 5" as 5; what is looked up here must be what they find.
         if principal.project_id is not None:
@@ -71,7 +71,7 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
 
 
 def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:
-    """Refuse who may not do this in the project of this number."""
+    """Refuse callers who may not do this in the project with this number."""
     with for_rights(c) as judged:
         owner = owners.project_by_id(judged, project_id)
     if owner is not None:
@@ -79,14 +79,14 @@ def require_in(c: Connection, principal: Principal, scope: Scope, project_id: in
 
 
 def scope_of_deliverer(principal: Principal) -> Scope:
-    """The scope needed to deliver results: a workflow's own token says more exactly to which project."""
+    """The scope needed to deliver results; a workflow's own token states its project more precisely."""
     if principal.via is Via.WORKFLOW:
         return Scope.READ
     return Scope.WORKER if principal.may_somewhere(Scope.WORKER) else Scope.SUBMIT
 
 
 def require_deliverer(c: Connection, principal: Principal, project_id: int) -> None:
-    """Refuse who may not deliver to the project of this number."""
+    """Refuse callers who may not deliver to the project with this number."""
     require_in(c, principal, scope_of_deliverer(principal), project_id)
 
 
@@ -104,7 +104,7 @@ def _unknown(c: Connection, kind: str, key: str) -> NotFound:
 
 
 def sees_all(principal: Principal) -> bool:
-    """Whether no project is hidden from them, whatever there is."""
+    """Whether no project, present or future, is hidden from them."""
     return principal.sees_private and principal.may(Scope.READ)
 
 
@@ -131,7 +131,7 @@ def visible_projects(c: Connection, principal: Principal) -> frozenset[int] | No
 
 
 def require_all(c: Connection, principal: Principal, scope: Scope) -> None:
-    """Refuse what is about all projects to who may not do it in each of them, or may not see each."""
+    """Refuse a request about all projects to callers who may not do it in each of them, or may not see each."""
     if principal.project_id is not None:
         raise Forbidden(
             f"token {principal.name!r} belongs to one project, and this is about all of them; where `project` may be "
@@ -144,7 +144,7 @@ def require_all(c: Connection, principal: Principal, scope: Scope) -> None:
 
 
 def check_worker(c: Connection, principal: Principal, name: str) -> None:
-    """Refuse a worker of one project to who does not see that; and to a token of one project, those of all."""
+    """Refuse a project's worker to callers who may not see that project, and any other worker to a project's token."""
     with for_rights(c) as judged:
         owner = owners.owner_of(judged, "worker", name)
     if principal.project_id is not None and (owner is None or owner.id != principal.project_id):

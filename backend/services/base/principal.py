@@ -1,7 +1,7 @@
 """Who is asking, and what they may do: scopes, the roles that people have, and a project as far as that depends on it.
 
-A scope is held in every project or in some. A project that is private is seen by those alone who hold something in it
-(its members, its own tokens), by who administers the service, and by workers, which run the code of all projects.
+A scope applies to every project or to some. A private project is visible only to those who hold a scope in it
+(its members, its own tokens), to administrators of the service, and to workers, which run the code of all projects.
 """
 
 from collections.abc import Mapping
@@ -72,8 +72,8 @@ class Place(Protocol):
 class Principal:
     """Who is asking.
 
-    `scopes` are held in every project that is not private, or only in the one of `project_id`, which a token may be
-    limited to; `in_projects` says what else is held where. `workflow` is what GitHub says that it runs for.
+    `scopes` apply to every project that is not private, or only to `project_id`, if a token is
+    limited to one; `in_projects`: what else applies where. `workflow`: the workflow's claims from GitHub.
     """
 
     name: str
@@ -88,17 +88,17 @@ class Principal:
 
     @property
     def worker_token_id(self) -> int | None:
-        """The token that names of workers belong to; None: who administers may speak for any."""
+        """The token that owns workers' names; None: administrators may use any."""
         return None if self.may(Scope.ADMIN) else self.token_id
 
     @property
     def sees_private(self) -> bool:
-        """Also of projects that it has no part in."""
+        """Including private projects in which it has no role."""
         return self.project_id is None and (Scope.ADMIN in self.scopes or Scope.WORKER in self.scopes)
 
     @property
     def identity(self) -> str:
-        """Who it was, for the record: a name may be anybody's, a login or a number is not."""
+        """Who it was, for the record: a name can be chosen freely, a login or a number cannot."""
         if self.token_id is not None:
             return f"token {self.name} (#{self.token_id})"
         return self.name if self.login in (None, self.name) else f"{self.name} ({self.login})"
@@ -118,19 +118,19 @@ class Principal:
         return scope in self.scopes and (self.sees_private or not project.private)
 
     def require_in(self, scope: Scope, project: Place) -> None:
-        """Refuse who may not do this in the project, which they know of."""
+        """Refuse callers who may not do this in the project, which they know exists."""
         if self.project_id not in (None, project.id):
             raise Forbidden(f"token {self.name!r} belongs to another project")
         if not self.may_in(scope, project):
             self.refuse(scope, self.scopes | self.in_projects.get(project.id, frozenset()), "in this project")
 
     def require(self, scope: Scope) -> None:
-        """Refuse who may not do this in any project."""
+        """Refuse callers who may not do this in any project."""
         if not self.may_somewhere(scope):
             self.refuse(scope, self.scopes.union(*self.in_projects.values()))
 
     def require_everywhere(self, scope: Scope) -> None:
-        """Refuse who may not do this for the whole service."""
+        """Refuse callers who may not do this for the whole service."""
         if self.project_id is not None and scope in self.scopes:
             raise Forbidden(f"token {self.name!r} belongs to one project, and this is about all of them")
         if not self.may(scope):
@@ -153,17 +153,17 @@ ANONYMOUS_READER = Principal(name="anonymous", via=Via.ANONYMOUS, scopes=frozens
 
 
 def stranger(*, public_read: bool) -> Principal:
-    """Who shows neither a token nor a session."""
+    """A caller with neither a token nor a session."""
     return ANONYMOUS_READER if public_read else ANONYMOUS
 
 
 def require_no_workflow(principal: Principal) -> None:
-    """Refuse a workflow of GitHub, which delivers runs and nothing else."""
+    """Refuse a GitHub workflow, which may only deliver runs."""
     if principal.via is Via.WORKFLOW:
         raise Forbidden(f"{principal.name} delivers runs, by PUT /api/v1/runs/{{id}} or POST /api/v1/import, only")
 
 
 def require_name(principal: Principal) -> None:
-    """Refuse strangers what costs more than reading, where they may read."""
+    """Refuse strangers what costs more than reading, if they may read."""
     if principal.via is Via.ANONYMOUS:
         raise Unauthenticated("this needs a token (header `Authorization: Bearer <token>`) or signing in")

@@ -21,7 +21,7 @@ CLOSED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """An issue as it should stand there."""
+    """An issue in its intended state on GitHub."""
 
     title: str
     body: str
@@ -30,12 +30,12 @@ class Issue:
 
 
 def marker(project: str, regression_id: int) -> str:
-    """By this an issue is found again that was made without our hearing of it."""
+    """The text by which an issue is found again if its creation was not confirmed to us."""
     return f"<!-- tidemark:{plain(project)}:regression:{regression_id} -->"
 
 
 def issue(detail: RegressionDetail, public_url: str) -> Issue:
-    """The issue text of a regression in its present state."""
+    """The issue text of a regression in its current state."""
     it = detail.regression
     body = "\n".join(
         [
@@ -61,7 +61,7 @@ def issue(detail: RegressionDetail, public_url: str) -> Issue:
 
 
 def plain_title(text: str) -> str:
-    """Titles are no Markdown, and mention nobody."""
+    """Titles are not Markdown, and mention nobody."""
     return " ".join(text.split()).replace("@", "(at)")[:200]
 
 

@@ -1,8 +1,8 @@
-"""Telling GitHub: a check run (or a commit status) per commit, one comment per pull request, one issue per confirmed
-regression where a project wants that, each updated in place; and answers to `/tidemark …` in comments.
+"""Reports to GitHub: a check run (or a commit status) per commit, one comment per pull request, one issue per confirmed
+regression if a project wants that, each updated in place; and answers to `/tidemark …` in comments.
 
-The housekeeping loop sends what waits. What GitHub asks to have later is sent later; what it refuses, or what failed
-too often, is given up and says so: in the log, on live pages and in `GET /api/v1/github/outbox`.
+The housekeeping loop sends what is waiting. What GitHub asks to have later is sent later; what it refuses, or what
+failed too often, is given up and reported: in the log, on live pages and in `GET /api/v1/github/outbox`.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """Where something is told, and how we may tell it."""
+    """Where something is reported, and our access to it."""
 
     api: Api
     repository: str
@@ -65,7 +65,7 @@ class Recipient:
     app_id: str | None = None
 
     def wrote(self, item: Mapping[str, Any]) -> bool:
-        """Whether a comment or an issue is ours: of the app, or of somebody who belongs to the repository."""
+        """Whether a comment or an issue is ours: by the app, or by an account that belongs to the repository."""
         app = item.get("performed_via_github_app")
         if self.is_app:
             return isinstance(app, dict) and self.app_id in (str(app.get("id")), app.get("client_id"))
@@ -82,7 +82,7 @@ class Sent:
 
 @dataclass(slots=True)
 class GitHubSender:
-    """Sends what waits. Keeps one connection for each installation."""
+    """Sends waiting messages. Keeps one connection for each installation."""
 
     engine: Engine
     config: ServiceConfig
@@ -93,7 +93,7 @@ class GitHubSender:
         return can_send(self.config)
 
     def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
-        """Send what waits; how many were told. A rate limit ends the round: it is the same for all."""
+        """Send waiting messages; returns how many. A rate limit ends the round, because it applies to all."""
         if not self.is_configured:
             return 0
         with self.engine.begin() as c:
@@ -215,7 +215,7 @@ def _report(c: Connection, project: ProjectRow, row: OutboxRow, public_url: str,
 
 
 def send_check(place: Recipient, row: OutboxRow, report: CommitReport) -> Sent:
-    """The commit's check run; without an app, which alone may make one, its status."""
+    """The commit's check run; without an app, which is required for one, its status."""
     said = github_text.check(report)
     if not place.is_app:
         state, description = github_text.commit_status(report)
@@ -256,7 +256,7 @@ def _annotation(it: Annotation) -> dict[str, Any]:
 
 
 def send_comment(place: Recipient, row: OutboxRow, report: CommitReport) -> Sent:
-    """The pull request's one comment. There is none before there is something to say."""
+    """The pull request's one comment. There is none until there is something to report."""
     remembered = row.memory.get("was_red")
     was_red = WasRed(**remembered) if isinstance(remembered, dict) else None
     if row.remote_id is None and not report.complete and not report.of("regression"):
@@ -271,7 +271,7 @@ def send_comment(place: Recipient, row: OutboxRow, report: CommitReport) -> Sent
 
 
 def send_issue(place: Recipient, row: OutboxRow, said: Issue) -> Sent:
-    """The one issue of a regression: made when it was confirmed, changed in place, closed and opened with it."""
+    """The one issue of a regression: created when it was confirmed, updated in place, closed and reopened with it."""
     made_at = f"/repos/{place.repository}/issues"
     known = row.remote_id or _issue_of(place, made_at, said)
     if known is None and said.state == "closed":
@@ -301,7 +301,7 @@ def _issue_of(place: Recipient, path: str, said: Issue) -> str | None:
 
 
 def send_answer(place: Recipient, asked: Asked, answered: Mapping[str, Any], *, may_be_there: bool) -> None:
-    """A reaction on the comment that asks, and a comment where there is more to say."""
+    """A reaction to the comment with the command, and a comment if there is more to say."""
     comment = f"/repos/{place.repository}/issues/comments/{asked.comment_id}"
     try:
         place.api.request("POST", f"{comment}/reactions", {"content": answered["reaction"]})
@@ -393,7 +393,7 @@ def _id(answer: Any) -> str | None:
 
 
 def can_send(config: ServiceConfig) -> bool:
-    """Whether there is anything to speak to GitHub with."""
+    """Whether there are credentials for GitHub."""
     return bool(config.github_token or (config.github_app_id and config.github_app_key))
 
 

@@ -1,6 +1,6 @@
 """Texts for GitHub, as Markdown: verdict first, only what changed, quiet when nothing did.
 
-Pure: a report in, text out. Names of benchmarks and errors come from strangers' files, so every one is escaped.
+Pure: a report in, text out. Names of benchmarks and errors are untrusted, so every one is escaped.
 """
 
 import re
@@ -40,7 +40,7 @@ SIGNS = {"regression": "▼", "suspect": "?", "improvement": "▲"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """A sentence at a line of a file, beside the change that is reviewed."""
+    """A sentence at a line of a file, next to the change under review."""
 
     path: str
     line: int
@@ -51,7 +51,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
-    """A check run: its status, and once it is over its conclusion."""
+    """A check run: its status and, once it is finished, its conclusion."""
 
     status: str
     conclusion: str | None
@@ -62,7 +62,7 @@ class CheckRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WasRed:
-    """The last thing a comment had to complain of."""
+    """The last problem that a comment reported."""
 
     sha: str
     headline: str
@@ -70,14 +70,14 @@ class WasRed:
 
 
 def plain(text: str, limit: int = 200) -> str:
-    """A stranger's text in a line of Markdown: no markup, no link, no mention."""
+    """Untrusted text in a line of Markdown: no markup, no link, no mention."""
     shortened = " ".join(text.split())
     shortened = shortened if len(shortened) <= limit else f"{shortened[: limit - 1]}…"
     return MARKDOWN.sub(r"\\\1", escape(untied(shortened), quote=False))
 
 
 def untied(text: str) -> str:
-    """The same to the eye, but it notifies nobody and leads nowhere (GitHub looks for that after undoing escapes)."""
+    """Looks the same, but notifies nobody and links nowhere (GitHub looks for both after undoing escapes)."""
     return TIE.sub(JOINER, text)
 
 
@@ -90,7 +90,7 @@ def signed(change: float | None) -> str:
 
 
 def value(number: float, unit: str) -> str:
-    """Four digits and the unit, where it has one."""
+    """Four digits and the unit, if it has one."""
     shown = f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
     return shown if unit == "1" else f"{shown} {plain(unit)}"
 
@@ -100,7 +100,7 @@ def name_of(line: MetricLine) -> str:
 
 
 def marker(project: str) -> str:
-    """By this the comment is found again; one for each project that watches the repository."""
+    """The text by which the comment is found again; one for each project that watches the repository."""
     return f"<!-- tidemark:{escape(project)} -->"
 
 
@@ -205,7 +205,7 @@ def _unknowns(report: CommitReport) -> list[str]:
 
 
 def waiting_for(run: Waiting) -> str:
-    """A run that is not over, with when it will be."""
+    """A run that is not finished, with when it will be."""
     eta = "" if run.eta_s is None else f", about {minutes(run.eta_s)}"
     return f"{plain(run.suite)} on {plain(run.testbed)}{eta}"
 
@@ -271,7 +271,7 @@ def _where(report: CommitReport) -> list[str]:
 
 
 def machine(found: Steadiness) -> str:
-    """Is it the machine? What was held steady, or what was not."""
+    """Is it the machine? What stayed steady, or what did not."""
     said = []
     for canary in found.canaries[:MAX_CANARIES]:
         if canary.moved:
@@ -354,7 +354,7 @@ def check(report: CommitReport) -> CheckRun:
 
 
 def annotations(report: CommitReport) -> Iterator[Annotation]:
-    """Annotations of regressions, at the file of their benchmark where it names one."""
+    """Annotations of regressions, at the file of their benchmark if it names one."""
     shown = 0
     for line in report.worse:
         place = SOURCE.fullmatch(line.source or "")
@@ -387,7 +387,7 @@ def _title(report: CommitReport) -> str:
 
 
 def commit_status(report: CommitReport) -> tuple[str, str]:
-    """State and description of a commit status, for those without an app."""
+    """State and description of a commit status, for setups without an app."""
     said = check(report)
     states = {"success": "success", "skipped": "success", "neutral": "success", "failure": "failure", None: "pending"}
     state = "error" if report.verdict is CommitVerdict.FAILED else states[said.conclusion]

@@ -1,7 +1,8 @@
-"""A round of a session comes in: keep its arms, ask the sequential test, and act on what it says.
+"""A round of a session arrives: store its arms, evaluate the sequential test, and act on the result.
 
-More rounds, or an end: confirmed and withdrawn become part of the history of each series, undecided and failed leave
-the suspect to the following commits. A round on a machine that moved is kept, not counted, and tried again.
+Either more rounds follow, or the session ends: confirmed and withdrawn become part of the history of each series;
+undecided and failed leave the suspect to the following commits. A round on a machine that changed is kept, not counted,
+and repeated.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from backend.store.sessions.sessions import StoredTurn
 JUDGED = ("gate", "watch")
 PAST_RUNS = 60
 SAME_WITHIN = 0.01
-"""Comparing two environments goes on until each metric is known to this fraction, or the rounds are used up."""
+"""A comparison of two environments continues until each metric is known to this fraction, or the rounds are used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """The answer to a round."""
+    """The response to a round."""
 
     run_id: str
     session_id: str
@@ -59,7 +60,7 @@ class Delivered:
     decision: str | None
     reason: str
     created: bool
-    """False: these very bytes had been delivered before."""
+    """False: exactly these bytes had been delivered before."""
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class _Metric:
 def deliver_round(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Delivered:
-    """Take in a round. Delivering the same bytes again changes nothing; other bytes under its id are refused."""
+    """Process a round. Delivering the same bytes again changes nothing; different bytes under its id are refused."""
     require_no_workflow(principal)
     confine(c, principal, [("run_id", run_id)], scope_of_deliverer(principal))
     digest = hashlib.sha256(body).digest()

@@ -22,7 +22,7 @@ TOLD: Mapping[str, str] = {
     "invalid": "Not real",
     "reopened": "Back again",
 }
-"""The events of a regression that may be told, and how their messages begin."""
+"""The events of a regression that may be reported, and how their messages begin."""
 ENDS = frozenset({"fixed", "withdrawn"})
 DIGEST_AT = time(8)
 CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
@@ -30,14 +30,14 @@ CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
 
 @dataclass(frozen=True, slots=True)
 class DueDigest:
-    """A digest: the day by which it is known, and since when it tells."""
+    """A digest: the day that identifies it, and the start of the period it covers."""
 
     day: str
     since: datetime
 
 
 def concerns(rule: NotifyRuleRow, event: str, regression: Regression, owners: Sequence[str]) -> bool:
-    """Whether the rule tells of this event at once. The end of what was never announced is no news."""
+    """Whether the rule reports this event at once. The end of something never reported is no news."""
     if rule.digest is not None or event not in rule.states:
         return False
     if event in ENDS and regression.confirmed_at is None and not regression.held_back:
@@ -51,7 +51,7 @@ def concerns(rule: NotifyRuleRow, event: str, regression: Regression, owners: Se
 
 
 def quiet_until(rule: NotifyRuleRow, now: datetime) -> datetime | None:
-    """When the quiet hours of the rule that hold now end; None: it may be told."""
+    """The end of the rule's current quiet hours; None: there are none now."""
     start, end, zone = minute_of(rule.quiet_from), minute_of(rule.quiet_until), zone_of(rule.time_zone)
     if start is None or end is None or zone is None or start == end:
         return None
@@ -65,7 +65,7 @@ def quiet_until(rule: NotifyRuleRow, now: datetime) -> datetime | None:
 
 
 def digest_due(rule: NotifyRuleRow, now: datetime) -> DueDigest | None:
-    """The digest whose hour has come: at eight of each day, or of each Monday, where the rule is at home."""
+    """The digest that is due: at eight each day, or each Monday, in the rule's time zone."""
     zone = zone_of(rule.time_zone)
     if rule.digest is None or zone is None:
         return None

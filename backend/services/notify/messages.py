@@ -1,6 +1,6 @@
-"""The words of messages to people: as Markdown for chats, as HTML for mail. Pure.
+"""The texts of messages to people: as Markdown for chats, as HTML for mail. Pure.
 
-Names of benchmarks and messages of commits are strangers': nothing in them is markup, mentions somebody or is a link.
+Names of benchmarks and messages of commits are untrusted: they never become markup, mentions or links.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A regression and the event that is told of it."""
+    """A regression and the event to report."""
 
     event: str
     detail: RegressionDetail
@@ -35,11 +35,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSection:
-    """A headed list of a message."""
+    """A list with a heading in a message."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
-    """Text and the address it leads to (or none)."""
+    """Text and the address it links to (or none)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def of_event(told: Told, public_url: str) -> WrittenMessage:
 
 
 def of_events(project: str, several: Sequence[Told], public_url: str) -> WrittenMessage:
-    """Several at once, a line each."""
+    """Several at once, one line each."""
     lines = tuple(
         (f"{TOLD[told.event]}: {_summary(told.detail.regression)}", _url(told, public_url)) for told in several
     )

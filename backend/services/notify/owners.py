@@ -1,5 +1,5 @@
-"""Whose a regression is: the owners of its benchmark (`[owners]` of tidemark.toml), and those of the files that its
-suspect commits changed (CODEOWNERS), both as the default branch has them now."""
+"""The owners of a regression: those of its benchmark (`[owners]` of tidemark.toml), and those of the files that its
+suspect commits changed (CODEOWNERS), both as they are now on the default branch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WILDCARDS = re.compile(r"\*+")
 
 
 def owners_of(config: ServiceConfig, project: ProjectRow, detail: RegressionDetail) -> tuple[str, ...]:
-    """Names as they are written there (@user, @org/team, an e-mail address); none, where no repository is connected."""
+    """Names as written there (@user, @org/team, an e-mail address); none if no repository is connected."""
     if project.repository_url is None:
         return ()
     mirror = mirror_of(config, project)
@@ -48,7 +48,7 @@ def owners_of(config: ServiceConfig, project: ProjectRow, detail: RegressionDeta
 
 
 def owners_by_path(text: str, paths: Iterable[str]) -> list[str]:
-    """Who owns these files by a CODEOWNERS. Lines that GitHub would not follow are left out, as it does."""
+    """The owners of these files in a CODEOWNERS. Lines that GitHub would ignore are ignored."""
     kept = [line for line in text.splitlines() if _is_rule(line)][-MOST_RULES:]
     parts = [CodeOwners("\n".join(kept[start : start + AT_ONCE])) for start in range(0, len(kept), AT_ONCE)][::-1]
     found: dict[str, None] = {}

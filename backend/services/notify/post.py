@@ -1,8 +1,8 @@
-"""Posts one message by Apprise, in a process of its own that can reach nothing but public addresses.
+"""Posts one message with Apprise, in a separate process that can reach only public addresses.
 
 Apprise opens its own connections. Here the interpreter asks us about each, with the address it is about to connect to:
-a name that resolves to this machine or the network behind it, or a redirect there, gets nowhere. Such a hook holds for
-the whole process and for good, which is why this one posts and ends. It reads a `Letter` as JSON and writes a `Posted`.
+a name that resolves to this machine or the network behind it, or a redirect there, is refused. Such a hook applies to
+the whole process permanently, which is why this one posts and exits. It reads a `Letter` as JSON and writes a `Posted`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ SCHEMES = (
     "rockets", "matrix", "matrixs", "zulip", "wxteams", "tgram", "ntfy", "ntfys", "pagerduty", "json", "jsons",
 )  # fmt: skip
 HIDDEN_WHOLE = frozenset({"json", "jsons", "ntfy", "ntfys"})
-"""Of these a path may be the secret."""
+"""Services whose path may be the secret."""
 NAMES_A_FILE = frozenset({"template", "pgp", "pgppub", "pgpprv", "wkd"})
-"""Parameters by which Apprise would read files of this machine, or post what stands in them."""
+"""Parameters that make Apprise read files of this machine, or post their contents."""
 CONNECT_S, ANSWER_S, PATIENCE_S = 10.0, 30.0, 60.0
 SECRET = re.compile(r"[^/:@?&=,\s]{6,}")
 
 
 class AddressNotAccepted(ValueError):
-    """An address that nothing can be posted to; the message says what is accepted, and holds no secret."""
+    """An address that cannot be used; the message says what is accepted, and contains no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A message, in each form that a service may take."""
+    """A message, in each form that a service may need."""
 
     address: str = field(repr=False)
     title: str
@@ -55,9 +55,9 @@ class Posted:
     ok: bool
     error: str = ""
     is_refused: bool = False
-    """It will never go there."""
+    """It can never be delivered there."""
     is_unknown: bool = False
-    """It may have arrived: the other side took it and did not answer."""
+    """It may have arrived: the other side accepted it and did not answer."""
 
 
 def shown_address(address: str) -> str:
@@ -71,7 +71,7 @@ def shown_address(address: str) -> str:
 
 
 def post(letter: Letter) -> Posted:
-    """Post it from a process of its own, which is given a minute."""
+    """Post it from a separate process, which has a minute."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     try:
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""Telling people: events are held against the rules of their project, and what follows is sent, once.
+"""Notifying people: events are matched with the rules of their project, and the resulting messages are sent, once.
 
-A message is marked before it goes out and again when it went. Stopped between the two, it stays `unknown`, and it
-is not sent again: told twice, people stop reading, while the page, the feed and the digest have it all the same. What a
-service refused, or what never reached it, is tried again with growing pauses.
+A message is marked before it is sent and again when it was accepted. If the process stops in between, it stays
+`unknown` and is not sent again: people who get messages twice stop reading, and the page, the feed and the digest have
+the event anyway. What a service refused, or what never reached it, is retried with growing delays.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ INTERRUPTED = "the service stopped while this was sent: it may have arrived, and
 
 @dataclass(slots=True)
 class NotifySender:
-    """Hears of events and sends what follows from them. One at a time: housekeeping holds the lock."""
+    """Receives events and sends the resulting messages. One at a time: housekeeping holds the lock."""
 
     engine: Engine
     config: ServiceConfig
 
     def send_due(self, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False) -> int:
-        """Send what is to be told by now, last what failed before; how many letters went out."""
+        """Send what is due now, failed messages last; returns how many messages were sent."""
         with self.engine.begin() as c:
             outbox.interrupted(c, INTERRUPTED)
         self._hear(now())

@@ -1,8 +1,8 @@
-"""Bisection: the commits between the last good and the first bad one are measured, the most telling first, until it is
-sure which of them made the difference.
+"""Bisection: the commits between the last good and the first bad one are measured, the most informative first, until it
+is certain which of them made the difference.
 
-A commit of the default branch is measured by an ordinary run, whose late point also tells the judge where the onset is.
-Where the culprit turns out to be a merge, the commits of the merged side are measured by sessions against the commit
+A commit of the default branch is measured by an ordinary run, whose late point also moves the judge's onset.
+If the culprit turns out to be a merge, the commits of the merged side are measured by sessions against the commit
 where that side began; their arms never enter the history of the series.
 """
 
@@ -45,14 +45,14 @@ from backend.store.queue import queue
 from backend.store.regressions import regressions as regression_store
 
 SESSION_ROUNDS = 3
-"""Of one commit on a merged side; the bisection itself weighs what stays unclear."""
+"""Sessions for one commit on a merged side; the bisection itself weighs unclear results."""
 
 
 # --- started ---------------------------------------------------------------------------------------------------------
 
 
 def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceConfig, now: datetime) -> BisectionView:
-    """Begin to close the range of a regression; where that goes on already, show it."""
+    """Begin to bisect the range of a regression; if a bisection is already running, return it."""
     asked = store.question(c, regression_id)
     if asked is None:
         raise NotFound.of("regression", regression_id)
@@ -91,7 +91,7 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectionObstacle:
-    """Why a regression is not bisected. `measure_next`: where workers of the service cannot measure, the commit with
+    """Why a regression is not bisected. `measure_next`: if the service's workers cannot measure, the commit with
     which its sender halves the range."""
 
     reason: str
@@ -188,7 +188,7 @@ def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
 
 
 def advance_all(c: Connection, config: ServiceConfig, now: datetime) -> int:
-    """Move every running bisection on; how many there are."""
+    """Advance every running bisection; returns how many there are."""
     running = store.running(c)
     for bisection_id in running:
         with apart(c, f"bisection {bisection_id}"):
@@ -197,7 +197,7 @@ def advance_all(c: Connection, config: ServiceConfig, now: datetime) -> int:
 
 
 def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: datetime) -> None:
-    """Take in what was measured since, and ask for the next commit, or end."""
+    """Process new measurements, and request the next commit, or end."""
     row = store.lock_bisection(c, bisection_id)
     if row is None or row["state"] != "running":
         return
@@ -404,7 +404,7 @@ def _enter_side(
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The commit that a bisection ends with, and how probable it is that it made the difference."""
+    """The commit that a bisection found, and the probability that it made the difference."""
 
     commit: PlacedCandidate
     confidence: float
@@ -428,7 +428,7 @@ def _end(
 
 
 def cancel_bisection(c: Connection, bisection_id: str, reason: str, now: datetime) -> BisectionView:
-    """End a bisection; what it asked for and nobody needs any more is taken back."""
+    """End a bisection; runs that it requested and nobody else needs are withdrawn."""
     row = store.lock_bisection(c, bisection_id, wait=True)
     if row is None:
         raise NotFound.of("bisection", bisection_id)

@@ -1,6 +1,6 @@
-"""The queue as people see it: what runs, what waits, why it waits, and about when it will begin.
+"""The queue for people: what runs, what waits, why it waits, and roughly when it will begin.
 
-The order is foretold by the rule that hands runs out (`scheduling`), the times from how long suites took lately.
+The order is predicted with the rule that assigns runs (`scheduling`), the times from how long suites took recently.
 """
 
 from collections import Counter
@@ -38,8 +38,8 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueItem:
-    """A run at work or waiting. `reason`: why it has not begun; `before`: how many of its testbed go first. Times are
-    estimates from the suite's last runs, or from what runs on this testbed usually take."""
+    """A run in progress or waiting. `reason`: why it has not begun; `before`: how many runs of its testbed go first.
+    Times are estimates from the suite's recent runs, or from what runs on this testbed usually take."""
 
     run_id: str
     project: str
@@ -67,8 +67,8 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """`counts` are of runs by state: all that wait or are at work, and of those that are over the ones asked for in the
-    last week. `items`: those at work first, then in the order they will be taken."""
+    """`counts`: runs by state: all that wait or are in progress, and of the finished ones those requested in the
+    last week. `items`: those in progress first, then in the order in which they will be taken."""
 
     counts: Mapping[str, int]
     items: tuple[QueueItem, ...]
@@ -84,7 +84,7 @@ def queue(
     now: datetime | None = None,
     live_s: int = WORKER_LIVE_S,
 ) -> Queue:
-    """The queue: runs at work, runs waiting, why, and for about how long."""
+    """The queue: runs in progress, runs waiting, why, and for roughly how long."""
     if not 1 <= limit <= MAX_QUEUE:
         raise BadRequest.field("limit", limit, f"1 to {MAX_QUEUE}")
     now = now or datetime.now(UTC)

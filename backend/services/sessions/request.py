@@ -1,7 +1,7 @@
-"""Sessions: asked for when a suspect opens, called off when it is settled otherwise, and shown.
+"""Sessions: requested when a suspect opens, cancelled when it is settled otherwise, and shown.
 
-A session runs base and head interleaved in fresh processes on one worker, a round of ABBA at a time. Each round is one
-entry of the queue; what comes of it is taken in by `backend.services.ingest.session_round`.
+A session runs base and head interleaved in fresh processes on one worker, one round of ABBA at a time. Each round is an
+entry in the queue; its result is processed by `backend.services.ingest.session_round`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from backend.store.queue import queue
 from backend.store.sessions import sessions as store
 
 ALIVE = timedelta(seconds=45)
-"""A worker that said nothing for so long is not there to confirm anything."""
+"""A worker that has been silent for this long is not available to confirm anything."""
 MOST_SESSIONS = 3
-"""Of one regression: what three sessions leave undecided, the following commits decide."""
+"""Sessions for one regression: if three leave it undecided, the following commits decide."""
 MOST_SPOILED = 2
-"""Rounds on a machine that moved; one more and the session is quarantined."""
+"""Rounds on a machine that changed; one more and the session is quarantined."""
 ORDERS = ("ABBA", "BAAB")
 
 
@@ -38,7 +38,7 @@ class Purpose(StrEnum):
     BISECT = "bisect"
     COMPARE = "compare"
     ATTRIBUTE = "attribute"
-    """Whose doing a change is: over all series, asked by the joint detector."""
+    """What caused a change, over all series; requested by the joint detector."""
 
 
 PRIORITY: Mapping[Purpose, tuple[str, int]] = {
@@ -47,12 +47,12 @@ PRIORITY: Mapping[Purpose, tuple[str, int]] = {
     Purpose.COMPARE: ("scheduled", 15),
     Purpose.ATTRIBUTE: ("confirm", 40),
 }
-"""Kind and priority of its queue entries."""
+"""Kind, and so priority, of its queue entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """Two arms to compare. A setup is what an arm installs or sets beyond its suite: `pip`, `setup`, `env`."""
+    """Two arms to compare. A setup is what an arm installs or sets in addition to its suite: `pip`, `setup`, `env`."""
 
     project_id: int
     testbed_id: int
@@ -70,12 +70,12 @@ class SessionRequest:
     lead_series_id: int | None = None
     avoid_worker_id: int | None = None
     max_rounds: int
-    """Of ABBA."""
+    """ABBA rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSeries:
-    """One metric in a session: a value of each process, and what they say."""
+    """One metric in a session: a value for each process, and the result."""
 
     series_id: int | None
     benchmark: str
@@ -87,7 +87,7 @@ class SessionSeries:
     base: tuple[float, ...]
     head: tuple[float, ...]
     change: float | None
-    """Of cost from base to head, as a fraction; with the interval that holds it with 99 %."""
+    """Change of cost from base to head, as a fraction, with its 99 % confidence interval."""
     low: float | None
     high: float | None
     decision: str
@@ -97,7 +97,7 @@ class SessionSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
-    """A session as it is shown."""
+    """A session as shown on pages."""
 
     id: str
     project: str
@@ -132,7 +132,7 @@ class SessionView:
 
 
 def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
-    """These regressions have just changed: suspects get a session, and one that is settled needs none any more."""
+    """These regressions have just changed: suspects get a session; sessions of settled ones are cancelled."""
     numbers = list(regression_ids)
     if not numbers:
         return
@@ -166,9 +166,9 @@ def follow(c: Connection, regression_ids: Iterable[int], now: datetime) -> None:
 
 
 def narrowed(spec: Mapping[str, Any], benchmark: str, variant: Mapping[str, Any]) -> dict[str, Any]:
-    """The suite reduced to one variant of one benchmark: a session takes machine time from everybody else.
+    """The suite reduced to one variant of one benchmark: a session takes machine time from everyone else.
 
-    A command of the project's own is run as it is.
+    A project's own command runs as it is.
     """
     if spec.get("command"):
         return dict(spec)
@@ -183,7 +183,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def request_session(c: Connection, request: SessionRequest, now: datetime) -> str:
-    """Queue the first round of a session; its id. The caller sees to it that nobody has asked the same before."""
+    """Queue the first round of a session; returns its id. The caller makes sure that it was not requested before."""
     session_id = new_run_id()
     store.insert_session(
         c,
@@ -216,7 +216,7 @@ def request_session(c: Connection, request: SessionRequest, now: datetime) -> st
 
 
 def queue_round(c: Connection, session: RowMapping, now: datetime) -> str:
-    """One more round of ABBA: an entry of the queue. Its id."""
+    """Queue one more round of ABBA; returns the entry's id."""
     number = session["rounds_done"] + session["rounds_spoiled"]
     kind, priority = PRIORITY[Purpose(session["purpose"])]
     run_id = new_run_id()
@@ -257,7 +257,7 @@ def queue_round(c: Connection, session: RowMapping, now: datetime) -> str:
 
 
 def cancel(c: Connection, session_id: str, reason: str, now: datetime) -> None:
-    """Nobody needs its answer any more: a round that waits is taken back, one that runs is stopped."""
+    """The answer is no longer needed: a waiting round is withdrawn, a running one is stopped."""
     session = store.find_session(c, session_id, lock=True)
     if session is None:
         raise NotFound.of("session", session_id)
@@ -268,7 +268,7 @@ def cancel(c: Connection, session_id: str, reason: str, now: datetime) -> None:
 
 
 def take_back(c: Connection, run_ids: Iterable[str], reason: str, now: datetime) -> None:
-    """Rounds that nobody needs any more, which the caller has locked."""
+    """Withdraw rounds that are no longer needed, which the caller has locked."""
     for run_id in run_ids:
         if not queue.cancel_queued(c, [run_id], "cancelled", now, reason):
             queue.request_cancel(c, run_id)
@@ -282,7 +282,7 @@ def end(
 
 
 def publish(c: Connection, session: RowMapping, state: str) -> None:
-    """Tell live pages how a session goes."""
+    """Notify live pages of a session's progress."""
     payload = {
         "session_id": session["id"],
         "state": state,

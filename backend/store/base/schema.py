@@ -1,4 +1,4 @@
-"""The schema's life: migrate up and down, and the monthly partitions of the two tables that grow."""
+"""The schema's life cycle: migrations up and down, and the monthly partitions of the two tables that grow."""
 
 import time
 from datetime import UTC, datetime
@@ -19,11 +19,11 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 class LockHeld(Exception):
-    """A migration could not get the lock it needs: something holds a table for long."""
+    """A migration could not get the lock it needs: something holds a table for too long."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration without a file: where the scripts are, and the connection to run on."""
+    """Alembic's configuration without a file: where the scripts are, and the connection to use."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
@@ -31,19 +31,19 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Bring the schema to `revision` and make sure this month's and next month's partitions exist."""
+    """Upgrade the schema to `revision` and make sure this month's and next month's partitions exist."""
     command.upgrade(alembic_config(connection), revision)
     if revision == "head":
         ensure_partitions(connection, datetime.now(UTC))
 
 
 def upgrade_while_in_use(engine: Engine) -> None:
-    """Bring the schema to head while a service may be at work on it.
+    """Upgrade the schema to head while a service may be using it.
 
-    Each migration is a transaction of its own, so that no lock outlives the migration that needs it. One that has to
-    wait for a lock longer than a moment gives way to those that queue up behind it, and is tried again; after
-    `LOCK_TRIES` of them `LockHeld` says so, with everything up to the last whole migration done. Two at once: the
-    second waits for the first, and finds nothing left to do.
+    Each migration is a transaction of its own, so that no lock outlives the migration that needs it. One that waits
+    for a lock longer than a moment gives way to those queued behind it, and is retried; after
+    `LOCK_TRIES` attempts `LockHeld` says so, with everything up to the last complete migration done. If two run at
+    once, the second waits for the first, and finds nothing left to do.
     """
     with engine.connect() as guard:
         guard.execute(text("SELECT pg_advisory_lock(hashtext('tidemark migrations'))"))
@@ -88,18 +88,18 @@ def downgrade(connection: Connection, revision: str) -> None:
 
 
 def revisions(connection: Connection) -> tuple[str | None, str | None]:
-    """(what the database is at, what this code expects)."""
+    """(the database's revision, the one this code expects)."""
     at = MigrationContext.configure(connection).get_current_revision()
     return at, ScriptDirectory(str(MIGRATIONS)).get_current_head()
 
 
 def is_known(revision: str) -> bool:
-    """Whether this code has that migration; one that it has not is of a later version."""
+    """Whether this code has that migration; if not, it belongs to a later version."""
     return any(script.revision == revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
 
 
 def month_of(moment: datetime, ahead: int = 0) -> datetime:
-    """The first moment of the month that a moment lies in, or of one so many months ahead (behind, where negative)."""
+    """The first moment of a moment's month, or of the month that many months later (earlier, if negative)."""
     moment = moment.astimezone(UTC)
     months = moment.year * 12 + moment.month - 1 + ahead
     return datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)
@@ -110,9 +110,9 @@ def month_after(month: datetime) -> datetime:
 
 
 def ensure_partitions(connection: Connection, *moments: datetime) -> None:
-    """Create the partitions that rows of these moments (and of the month after each) need; a no-op when they exist.
+    """Create the partitions needed by rows of these moments (and of the month after each); a no-op if they exist.
 
-    Partitions are made under a lock, so that two deliveries of an old history don't race.
+    Partitions are created under a lock, so that two deliveries of an old history don't race.
     """
     missing = missing_partitions(connection, *moments)
     if not missing:

@@ -189,7 +189,7 @@ def ensure_testbed(c: Connection, name: str) -> int:
 
 
 def ensure_worker(c: Connection, name: str, testbed_id: int) -> int:
-    """The worker that a result names. Only one that contacts the service itself counts as seen and is on the Workers page."""
+    """The worker that a result names. Only one that contacts us itself counts as seen and is on the Workers page."""
     return int(c.execute(_WORKER, {"name": name, "testbed": testbed_id}).scalar_one())
 
 
