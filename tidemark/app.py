@@ -1,6 +1,6 @@
-"""The composition root: where the parts of Tidemark are put together into processes that run.
+"""The composition root: where the parts of Tidemark are assembled into processes.
 
-Everything is imported inside the functions, so that each process loads only what it is made of.
+Everything is imported inside the functions, so that each process loads only what it needs.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Eng
 
 
 def make_replica(config: ServiceConfig) -> Engine | None:
-    """The process's connections to the read replica, if there is one. One that does not answer is given up early: the
-    primary answers in its place."""
+    """The process's connections to the read replica, if there is one. If it does not answer, it is given up early: the
+    primary answers instead."""
     from sqlalchemy import create_engine
 
     from backend.store.base.wire import prepare_nothing
@@ -132,7 +132,7 @@ def beat(settings: Settings) -> None:
 def worker_config(
     settings: Settings, *, testbed: str, name: str | None, drain_after_s: float | None = None
 ) -> WorkerConfig:
-    """Configuration of one worker."""
+    """The configuration of one worker."""
     from worker.config import Isolation, Network, WorkerConfig
 
     missing = [
@@ -172,13 +172,13 @@ def worker_config(
 
 
 def worker_name(testbed: str) -> str:
-    """This machine and the testbed: one worker of a testbed on a machine needs no name of its own."""
+    """This machine and the testbed: the only worker of a testbed on a machine needs no other name."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().partition(".")[0]).strip("-._") or "worker"
     return host if host.endswith(testbed) else f"{host[:60]}-{testbed}"
 
 
 def work(config: WorkerConfig, log_format: Format = "text") -> int:
-    """Runs one worker until told to stop; its exit status."""
+    """Runs one worker until told to stop; returns its exit status."""
     from tidemark.monitoring.logs import log_to_stdout
     from worker.main import run
 

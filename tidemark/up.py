@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
-    """The running service, for whoever waits for it."""
+    """The running service, for callers that wait for it."""
 
     url: str
     sign_in_link: str
@@ -85,7 +85,7 @@ def check_tools() -> None:
 
 
 def missing_for_demo() -> str | None:
-    """Why the demo cannot be measured here, as a sentence with what to do; None when it can."""
+    """Why the demo cannot be measured here, as a sentence with what to do; None if it can."""
     if importlib.util.find_spec("torch") is None:
         return "There is no demo: it is measured with torch, which is not installed here (`tidemark doctor` says how)."
     return None
@@ -216,7 +216,7 @@ class _Servers:
 
 
 def api_processes() -> int:
-    """How many processes answer: one leaves PostgreSQL and the worker their share of up to seven cores."""
+    """The number of API processes: one leaves PostgreSQL and the worker their share of up to seven cores."""
     return max(1, min(4, (os.cpu_count() or 1) // 4))
 
 

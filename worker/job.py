@@ -1,4 +1,4 @@
-"""One run's way through a worker: lease, execute, keep, deliver; or hand it back."""
+"""One run's path through a worker: lease, execute, store, deliver; or hand it back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RELEASE_LIMIT_S = 1.0
 
 
 class JobRunner:
-    """Carries out runs, one at a time."""
+    """Executes runs, one at a time."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class JobRunner:
 
     @property
     def trouble(self) -> str | None:
-        """The machine's fault, during which it takes no runs; None: none."""
+        """The machine's fault, during which it takes no runs; None if there is none."""
         return (
             self.gpu_trouble
             or clock_trouble(self.client.clock_ahead_s)
@@ -65,8 +65,8 @@ class JobRunner:
         )
 
     def carry_out(self, run_id: str, interrupt: Interrupt) -> str | None:
-        """The whole way of one run. Returns when it is delivered, handed back, or safe in the spool; with the id of
-        another suite of the same commit, if this worker is to go on with that."""
+        """The whole path of one run. Returns when it is delivered, handed back, or safe in the spool; with the id of
+        another suite of the same commit, if this worker is to continue with that."""
         with bound_contextvars(run_id=run_id):
             return self._carry_out(run_id, interrupt)
 
@@ -99,7 +99,7 @@ class JobRunner:
         return self._next(leased.run_id) if is_settled and interrupt.reason is not Ending.STOPPED else None
 
     def is_fit(self) -> bool:
-        """Whether this machine can be trusted with a run; what can be made again makes room first."""
+        """Whether this machine can be trusted with a run; caches that can be rebuilt make room first."""
         if self.gpu_trouble is None and self.trouble is not None:
             self.cache.trim(0)
             trim_mirrors(self.config.mirrors_dir, 0)
@@ -200,7 +200,7 @@ class JobRunner:
 
 
 class Switch:
-    """The interruption of the run in progress, if there is one, and whether the worker is to stop."""
+    """Interrupts the run in progress, if there is one, and records whether the worker is to stop."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""Every error as one kind of document: `application/problem+json` (RFC 9457), whoever raised it."""
+"""Every error as one kind of document: `application/problem+json` (RFC 9457), whatever raised it."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "un
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemDocument:
-    """One error, as it is answered."""
+    """One error, as sent in a response."""
 
     status: int
     slug: str
@@ -132,7 +132,7 @@ def _said(item: Mapping[str, Any]) -> str:
 
 
 def of_invalid_run(error: Invalid) -> ProblemDocument:
-    """A run that breaks its contract."""
+    """A run that violates its contract."""
     found = [
         {"path": item.path, "value": item.value, "accepted": item.accepted} for item in error.problems[:MAX_PROBLEMS]
     ]

@@ -32,7 +32,7 @@ STATED = (
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
     "TRITON_CACHE_DIR",
 )
-"""Settings of the allocator and of the compiler's caches: a run under others is of another environment."""
+"""Settings of the allocator and of the compiler's caches: a run with different ones has a different environment."""
 
 RAN_EAGERLY = (
     "the variant is compiled, and the timed steps entered no compiled region: the compiler fell back to eager code; "

@@ -1,6 +1,6 @@
-"""Runs a selection of benchmarks: fresh processes in random order, and a record that is whole whenever it is written.
+"""Runs a selection of benchmarks: fresh processes in random order, with a record that is complete whenever written.
 
-A failed benchmark is data; the rest of the suite goes on. An interruption writes what is finished, marked incomplete.
+A failed benchmark is data; the rest of the suite continues. An interruption writes what is finished, marked incomplete.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class Request:
     precision: float | None = None
     """Repeat beyond the plan until a change of this fraction would show, at most `MOST_PROCESSES` per variant."""
     following: bool = False
-    """Whether another process leads: this one says nothing, and reads no canary."""
+    """Whether another process leads: this one prints nothing, and reads no canary."""
     pins: Pins = field(default_factory=dict)
-    """Which backend a case that may choose takes, by accelerator and case."""
+    """Which backend a case with a choice uses, by accelerator and case."""
     unknown: tuple[str, ...] = ()
-    """Sentences about ids that name nothing; each becomes a failed result."""
+    """Sentences about unknown ids; each becomes a failed result."""
 
 
 @dataclass(slots=True)
 class CaseState:
-    """One case while it runs: the reports so far, and how it ended if it has."""
+    """One case while it runs: the reports so far, and its outcome once it has ended."""
 
     selected: Selected
     reports: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    """Wall time of each process: what `expected` learns from."""
+    """Wall time of each process, from which `expected` learns."""
     status: Status | None = None
     error: str | None = None
     output_tail: str = ""
@@ -226,7 +226,7 @@ class SuiteSession:
     # what was found
 
     def results(self) -> list[dict[str, Any]]:
-        """Every case's result, finished or not, in the order of the registry; then the ids that named nothing."""
+        """Every case's result, finished or not, in the order of the registry; then the unknown ids."""
         found = [self._result(state) for state in self.states.values()]
         for sentence in self.request.unknown:
             name = sentence.split("'")[1] if "'" in sentence else "unknown"
@@ -314,9 +314,9 @@ class SuiteSession:
         return self.child_environment().get("accelerator_memory_bytes")
 
     def run_status(self, telemetry: Mapping[str, Any]) -> str:
-        """ok while anything ran well; failed where nothing did; incomplete where it was interrupted.
+        """ok if anything succeeded; failed if nothing did; incomplete if it was interrupted.
 
-        quarantined where the machine cannot be believed: its canary moved far beyond its noise, or a stranger's process
+        quarantined if the machine cannot be trusted: its canary moved far beyond its noise, or another user's process
         was on the accelerator.
         """
         if self.interrupted:
@@ -332,7 +332,7 @@ class SuiteSession:
         return trust.why_not(self.canary(), telemetry)
 
     def ceilings(self) -> dict[str, float]:
-        """Measured limits, by the readings of the first and the last process."""
+        """Measured limits, from the first and the last process."""
         readings = [reading["ceilings"] for reading in self._readings()]
         names = readings[0] if readings else {}
         return {name: median(reading[name] for reading in readings) for name in names}
@@ -361,13 +361,13 @@ class SuiteSession:
         )
 
     def measured_ms(self, result: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """When each process of this result began and ended to measure, in milliseconds since the epoch."""
+        """When each process of this result began and ended measuring, in milliseconds since the epoch."""
         state = self.states.get((str(result["benchmark"]), str(sorted(result["variant"].items()))))
         reports = state.reports if state else ()
         return [(r["measured_from_ms"], r["measured_to_ms"]) for r in reports if "measured_to_ms" in r]
 
 
 def now_text() -> str:
-    """This moment as the contract writes it."""
+    """This moment in the contract's notation."""
     seconds = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"

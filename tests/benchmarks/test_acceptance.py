@@ -202,7 +202,7 @@ def test_the_archive_is_one_file_with_every_run_and_what_became_of_each_unit(tmp
 def test_a_file_that_is_no_archive_is_told_and_left_alone(tmp_path):
     kept = tmp_path / "gpu.tar.gz"
     kept.write_text("a page by mistake")
-    with pytest.raises(UnreadableArchive, match="remove it to begin anew"), opened(kept):
+    with pytest.raises(UnreadableArchive, match="remove it to start over"), opened(kept):
         pass
     assert kept.read_text() == "a page by mistake"
 

@@ -1,8 +1,8 @@
-"""Keeps the children of `tidemark up` alive, and ends them all, in order, when it is told to.
+"""Keeps the children of `tidemark up` alive, and stops them all, in order, when told to.
 
-One thread, one loop: look at every child, start again what died, ask the API now and then whether it still answers.
-Children die with this process even when it is killed (the kernel sees to that on Linux); what survives anyway is
-found at the next start by what was noted in the data directory.
+One thread, one loop: check every child, restart what died, and ask the API now and then whether it still answers.
+Children die with this process even when it is killed (the kernel ensures that on Linux); what survives anyway is
+found at the next start from the notes in the data directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ USERS_OF_SERVERS = ("worker", "api", "beat")
 
 
 class SupervisedService(Protocol):
-    """A child that can be started again and again."""
+    """A child that can be restarted."""
 
     @property
     def name(self) -> str: ...
@@ -52,7 +52,7 @@ class SupervisedService(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCommand:
-    """A service of our own code: a command, an environment made anew at each start, and how to see that it works."""
+    """A service of our own code: a command, an environment created at each start, and how to check that it works."""
 
     name: str
     arguments: Sequence[str]
@@ -85,7 +85,7 @@ class _Watched:
 
 
 class Supervisor:
-    """Starts services one after another and keeps what it started."""
+    """Starts services one after another and keeps them running."""
 
     def __init__(self, data: DataDirectory, *, url: str, say: Callable[[str], None]) -> None:
         self._data = data
@@ -100,7 +100,7 @@ class Supervisor:
     # --- starting -----------------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """Becomes the one supervisor of this data directory and ends what an earlier one left running."""
+        """Becomes the only supervisor of this data directory and stops what an earlier one left running."""
         before = self._data.running()
         processes.adopt_orphans()
         if before is not None:
@@ -111,16 +111,16 @@ class Supervisor:
         self._note()
 
     def catch_signals(self) -> None:
-        """Ctrl-C and SIGTERM ask for the stop; a second one does not hurry it, the limit of seconds does."""
+        """Ctrl-C and SIGTERM request the stop; a second one does not speed it up, only the time limit does."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
 
     def start(self, service: SupervisedService, *, timeout_s: float = 30.0) -> float:
-        """Starts a service and waits until it is ready; the seconds that took. Refuses what does not come up."""
+        """Starts a service and waits until it is ready; returns the seconds that took. Raises if it does not start."""
         return self.begin(service)(timeout_s)
 
     def begin(self, service: SupervisedService) -> Callable[..., float]:
-        """Starts a service; what it returns waits until it is ready, as `start` does."""
+        """Starts a service; the returned function waits until it is ready, as `start` does."""
         watched = _Watched(service)
         self._watched.append(watched)
         self._launch(watched)
@@ -139,7 +139,7 @@ class Supervisor:
         return time.monotonic() - began
 
     def run_once(self, command: ServiceCommand, *, timeout_s: float = 120.0) -> str:
-        """Runs a command to its end and returns what it wrote to the pipe it is given as TIDEMARK_RESULT_FD."""
+        """Runs a command to its end and returns what it wrote to the pipe given as TIDEMARK_RESULT_FD."""
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as answer:
             with self._log(command.name) as output:
@@ -163,7 +163,7 @@ class Supervisor:
             return answer.read().decode()
 
     def check_stop(self) -> None:
-        """Ends a start that the person no longer wants."""
+        """Ends a start that the person has cancelled."""
         if self._stopping:
             raise KeyboardInterrupt
 
@@ -180,7 +180,7 @@ class Supervisor:
             time.sleep(TICK_S)
 
     def restart(self, *names: str) -> None:
-        """Ends these services; the next look starts them again with what their environment is then."""
+        """Stops these services; the next check restarts them with their environment at that time."""
         for watched in self._watched:
             if watched.service.name in names and watched.child is not None and watched.child.poll() is None:
                 self._end([watched], 2.0)
@@ -247,7 +247,7 @@ class Supervisor:
     # --- stopping -----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Ends everything within 5 s: the worker first, which hands its run back to the API; the database last."""
+        """Stops everything within 5 s: the worker first, which hands its run back to the API; the database last."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         # What was being done when the signal came, an answer waited for on a busy machine, counts as well.
@@ -341,7 +341,7 @@ def _is_over(child: subprocess.Popen[bytes]) -> bool:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something, shortened, without what could move a terminal's cursor."""
+    """The last non-empty line of a log, shortened, without anything that could move a terminal's cursor."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 8192))

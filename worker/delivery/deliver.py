@@ -1,4 +1,4 @@
-"""Brings parcels from the spool to the API, however long it is away, and says what became of each."""
+"""Delivers parcels from the spool to the API, however long it is away, and logs the outcome of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fate(StrEnum):
 
 @dataclass(slots=True)
 class Patience:
-    """Exponential back-off with jitter, so that a hundred workers do not return to a restarted API in one moment."""
+    """Exponential back-off with jitter, so that a hundred workers do not return to a restarted API at once."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -44,7 +44,7 @@ class Patience:
 
 
 class Deliverer:
-    """A thread that empties the spool. A parcel that fails by itself does not hold up the others."""
+    """A thread that empties the spool. A parcel that fails does not delay the others."""
 
     def __init__(self, client: ApiClient, spool: Spool) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class Deliverer:
             self._thread.join(limit_s)
 
     def hand_over(self, parcel: Parcel) -> threading.Event:
-        """Delivers the parcel as soon as can be; the event is set once it is delivered or refused for good."""
+        """Delivers the parcel as soon as possible; the event is set once it is delivered or refused permanently."""
         settled = threading.Event()
         with self._lock:
             self._settled[_key(parcel)] = settled
@@ -78,7 +78,7 @@ class Deliverer:
         return settled
 
     def deliver_waiting(self, *, patiently: bool = True) -> None:
-        """One round over everything that waits and is due."""
+        """One round over everything that is waiting and due."""
         with self._lock:
             homeless = list(self._homeless)
         for parcel in [*homeless, *self._spool.waiting()]:
@@ -169,7 +169,7 @@ class Deliverer:
 
 
 def failed_instead(body: bytes, error: str) -> bytes | None:
-    """The same run without results, as a failed one; None when it was that already."""
+    """The same run without results, as a failed one; None if it was one already."""
     document: dict[str, Any] = json.loads(body)
     if document.get("status") == "failed" and not (document.get("results") or document.get("turns")):
         return None

@@ -1,7 +1,7 @@
-"""Results on disk before they are delivered: what was measured survives an absent API, a killed worker and a reboot.
+"""Results on disk before they are delivered: measurements survive an absent API, a killed worker and a reboot.
 
-One directory per parcel, complete or not there: it is written aside, flushed to the disk, and renamed into place.
-A parcel that cannot be read, or that the API refuses for good, is set aside with the reason, never thrown away.
+One directory per parcel, either complete or absent: it is written aside, flushed to disk, and renamed into place.
+A parcel that cannot be read, or that the API refuses permanently, is set aside with the reason, never deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """One run to deliver. `body` is the run; the artifacts are files beside it."""
+    """One run to deliver. `body` is the run; the artifacts are separate files."""
 
     run_id: str
     attempt: int
@@ -36,7 +36,7 @@ class Parcel:
     body: bytes
     artifacts: tuple[Path, ...]
     place: Path | None
-    """Where it lies in the spool; None when the disk would not take it."""
+    """Its place in the spool; None if it could not be written to disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Spool:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def put(self, run_id: str, attempt: int, lease: str, body: bytes, artifacts: Sequence[Path]) -> Parcel:
-        """Writes a parcel so that it survives the power going out; OSError when the disk does not take it."""
+        """Writes a parcel so that it survives a power failure; raises OSError if it cannot be written."""
         name = f"{_UNSAFE.sub('_', run_id)[:100]}-{attempt}"
         growing = self.directory / f"new-{name}-{uuid.uuid4().hex[:8]}"
         try:
@@ -87,7 +87,7 @@ class Spool:
         return self._read(place)
 
     def waiting(self) -> list[Parcel]:
-        """Every readable parcel, the oldest first; what cannot be read is set aside and reported."""
+        """Every readable parcel, the oldest first; unreadable ones are set aside and reported."""
         parcels = []
         for place in self._places():
             try:

@@ -1,7 +1,7 @@
 """One mirror per repository, one checkout per run: the exact commit, in a directory that nothing else shares.
 
-A checkout is a repository of its own with that single commit in it. It points at nothing of the worker's, so commit
-code can break it, or be given it to own, without reaching the mirror or another run.
+A checkout is a separate repository with only that commit in it. It refers to nothing of the worker's, so commit
+code can break it, or own it, without reaching the mirror or another run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMES = ("https://", "http://", "ssh://", "file:///")
 LOCK_POLL_S = 0.1
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=20"
 MAX_MEMORY_BYTES = 4 << 30
-"""Of git while it lays out a commit: a few trees that name one another make billions of files."""
+"""Memory for git during a checkout: a few trees that refer to one another make billions of files."""
 MAX_FILES = 5_000_000
 
 
@@ -41,7 +41,7 @@ class CheckoutError(Exception):
 
 
 class CheckoutInterrupted(Exception):
-    """Somebody asked to stop while git was busy."""
+    """A stop was requested while git was busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class GitLimits:
 
 
 class Mirrors:
-    """The repositories this machine keeps a copy of."""
+    """The mirrored repositories on this machine."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ def _sizes_in(listing: IO[bytes]) -> Iterator[list[int]]:
 
 
 def refuse_unusable(repository_url: str, commit: str) -> None:
-    """Addresses and commits come from requests: nothing of them may turn into an option or another protocol."""
+    """Addresses and commits come from requests: no part of them may become an option or another protocol."""
     if not COMMIT.fullmatch(commit):
         raise CheckoutError(f"{commit[:80]!r} is not a commit id: 40 or 64 lower-case hexadecimal digits are accepted")
     usable = repository_url.startswith(_SCHEMES) or (
@@ -265,12 +265,12 @@ def refuse_unusable(repository_url: str, commit: str) -> None:
 
 
 def shown_url(repository_url: str) -> str:
-    """The address as it may be shown: without a password in it."""
+    """The address without its password."""
     return re.sub(r"(?<=://)[^/@\s]*@", "…@", repository_url)[:300]
 
 
 def run_git(arguments: list[str], *, environment: dict[str, str], limit_s: float, give_up: threading.Event) -> str:
-    """Git's standard output; CheckoutError with git's own words when it fails or takes too long."""
+    """Git's standard output; raises CheckoutError with git's own message if it fails or takes too long."""
     try:
         process = subprocess.Popen(
             ["git", *arguments],

@@ -1,4 +1,4 @@
-"""Errors a caller can get: one class per kind of answer.
+"""Errors a caller can get: one class per kind of response.
 
 The API turns each into a problem document (RFC 9457) in one handler; pages render the same fields.
 """
@@ -10,13 +10,13 @@ MAX_SHOWN = 120
 
 
 def shown(value: object) -> str:
-    """`value` as it may stand in an error message: quoted, and never longer than a line."""
+    """`value` for an error message: quoted, and at most one line long."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 class ServiceError(Exception):
-    """An answer other than success. `detail` is a sentence for people, `extra` are further members for programs."""
+    """A response other than success. `detail` is a sentence for people, `extra` has further members for programs."""
 
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "internal-error"
@@ -29,7 +29,7 @@ class ServiceError(Exception):
 
 
 class BadRequest(ServiceError):
-    """The request was understood and cannot be right."""
+    """The request was understood but is invalid."""
 
     status = 400
     slug = "bad-request"
@@ -48,7 +48,7 @@ class BadRequest(ServiceError):
 
 
 class Unauthenticated(ServiceError):
-    """Nobody, or nobody we know."""
+    """No valid proof of identity."""
 
     status = 401
     slug = "unauthenticated"
@@ -56,7 +56,7 @@ class Unauthenticated(ServiceError):
 
 
 class Forbidden(ServiceError):
-    """Somebody we know, who may not do this."""
+    """A known caller who may not do this."""
 
     status = 403
     slug = "forbidden"
@@ -70,13 +70,13 @@ class NotFound(ServiceError):
 
     @classmethod
     def of(cls, what: str, key: object, known: Sequence[str] = ()) -> "NotFound":
-        """No `what` is called `key`; where the known ones are few, they are named."""
+        """No `what` is called `key`; if there are only a few known ones, they are named."""
         hint = f"; known: {', '.join(known)}" if known else ""
         return cls(f"unknown {what} {shown(key)}{hint}")
 
 
 class Conflict(ServiceError):
-    """True, but not any more, or not beside what is there already."""
+    """No longer possible, or in conflict with what exists."""
 
     status = 409
     slug = "conflict"
@@ -84,7 +84,7 @@ class Conflict(ServiceError):
 
 
 class Outdated(ServiceError):
-    """The caller and the service are of versions that do not fit together."""
+    """The versions of caller and service are incompatible."""
 
     status = 426
     slug = "outdated"
@@ -104,7 +104,7 @@ class TooLarge(ServiceError):
 
 
 class InvalidContent(ServiceError):
-    """A document that was read, and breaks its contract; `errors` name the place, the value and what is accepted."""
+    """A document that violates its contract; `errors` name the place, the value and what is accepted."""
 
     status = 422
     slug = "invalid-content"
@@ -112,7 +112,7 @@ class InvalidContent(ServiceError):
 
 
 class TooMany(ServiceError):
-    """This caller has as much as one may have."""
+    """This caller has reached a limit."""
 
     status = 429
     slug = "too-many-requests"

@@ -1,8 +1,8 @@
-"""Pull requests: noted when GitHub tells of them, run when they may be, dropped when they are superseded or closed.
+"""Pull requests: recorded when GitHub reports them, run when allowed, dropped when superseded or closed.
 
 The code of a fork never reaches a worker before a maintainer approved that exact commit: until then its commits are
 not fetched, are not in the store, and no run can name them. A new push needs a new approval. Whatever a delivery says,
-a head that no branch of the repository has is a fork's.
+a head that is on no branch of the repository is treated as a fork's.
 """
 
 import logging
@@ -54,7 +54,7 @@ ACTIONS = frozenset(
 
 
 def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any], now: datetime) -> str:
-    """Take over what a `pull_request` event says; what came of it, as a sentence."""
+    """Record what a `pull_request` event says; returns the outcome as a sentence."""
     action, told = payload.get("action"), payload.get("pull_request")
     if not isinstance(told, dict) or not isinstance(told.get("number"), int):
         raise BadRequest.field("pull_request", type(told).__name__, "an object with number, head and base")
@@ -83,7 +83,7 @@ def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any], now: da
 def approve(
     c: Connection, project_name: str, number: int, sha: str, principal: Principal, now: datetime
 ) -> PullRequestRow:
-    """A maintainer lets exactly this commit of a fork onto the workers."""
+    """A maintainer allows exactly this commit of a fork onto the workers."""
     principal.require(Scope.APPROVE)
     require_of(c, principal, Scope.APPROVE, "project", project_name)
     project = find_project(c, project_name)
@@ -114,7 +114,7 @@ class PullRequestStatus:
 
 
 def pull_request_statuses(c: Connection, project_name: str, state: str | None, limit: int) -> list[PullRequestStatus]:
-    """How each pull request stands, the newest first."""
+    """The status of each pull request, the newest first."""
     return [
         PullRequestStatus(
             row=row,
@@ -227,7 +227,7 @@ def prepare_all(
 
 
 def confirm_all(engine: Engine, now: Callable[[], datetime]) -> int:
-    """Measure suspects again at once, until as many runs as the policy asks for agree or one does not."""
+    """Measure suspects again at once, until as many runs as the policy requires agree, or one disagrees."""
     requested = 0
     with engine.begin() as c:
         for found in store.doubtful(c):

@@ -1,4 +1,4 @@
-"""Webhooks of GitHub: verified, deduplicated by delivery id, and turned into requests for the housekeeping loop."""
+"""GitHub webhooks: verified, deduplicated by delivery id, and turned into requests for the housekeeping loop."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDelivery:
-    """One request from GitHub, as it came."""
+    """One request from GitHub, as received."""
 
     event: str | None
     delivery_id: str | None
@@ -54,7 +54,7 @@ class Received:
 
 
 def receive(c: Connection, delivery: WebhookDelivery, config: ServiceConfig, now: datetime) -> Received:
-    """Verify, and act on it once. The work itself (fetching) is done by the housekeeping loop."""
+    """Verify it, and act on it once. The work itself (fetching) is done by the housekeeping loop."""
     signed = _signed_for(c, delivery, config)
     event = _header("X-GitHub-Event", delivery.event)
     delivery_id = _header("X-GitHub-Delivery", delivery.delivery_id)
@@ -69,7 +69,7 @@ def receive(c: Connection, delivery: WebhookDelivery, config: ServiceConfig, now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """Whose secret signed a delivery: the service's, for projects without one of their own, or those of projects."""
+    """Whose secret signed a delivery: the service's, for projects without their own, or those of projects."""
 
     by_service: bool
     by_projects: frozenset[int]

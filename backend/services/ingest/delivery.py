@@ -1,4 +1,4 @@
-"""A run is delivered: read it, see that whoever brings it may, record it, and let the queue move on."""
+"""A run is delivered: parse it, check that its sender may deliver it, record it, and let the queue continue."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from backend.store.base import projects, wire
 def deliver_run(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Recorded:
-    """Record the run that this body states, and commit; the answer holds every verdict."""
+    """Record the run in this body, and commit; the response contains every verdict."""
     run = parse_run(body)
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
@@ -30,7 +30,7 @@ def deliver_run(
 
 
 def check_project(c: Connection, slug: str, principal: Principal) -> None:
-    """Refuse who may not deliver to this project. One that is not there yet begins with its first result."""
+    """Refuse callers who may not deliver to this project. A new project begins with its first result."""
     if sees_all(principal):
         return
     project = projects.find(c, slug)

@@ -1,4 +1,4 @@
-"""The questions of the joint detector: sessions over all series of a suite, asked once and read again ever after."""
+"""The questions of the joint detector: sessions over all series of a suite, requested once and read from then on."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from backend.store.joint.incidents import Question, Stretch
 from backend.store.sessions import sessions as session_store
 
 ROUNDS = 2
-"""Of ABBA: four processes a side, over all series."""
+"""ABBA rounds: four processes per side, over all series."""
 
 
 def follow_moved_commits(c: Connection, project_id: int, first: int, now: datetime) -> None:
-    """From this position on other commits stand where those were that was asked about: questions follow them, and those
-    about lost commits are called off. A session is locked after the series and the project."""
+    """From this position on, commits have moved: questions follow their commits, and those
+    about lost commits are cancelled. A session is locked after the series and the project."""
     for session_id in store.renumber_questions(c, project_id, first):
         with apart(c, f"session {session_id}"):  # a worker may take it this very moment
             confirm.cancel(c, session_id, "its commits are on the default branch no more", now)
 
 
 class Questions:
-    """Those of one project: stored ones are answered from what is stored, new ones become sessions.
+    """The questions of one project: stored ones are answered from the database, new ones become sessions.
 
-    `since_run`: the run from which on new questions may be asked; None: any.
+    `since_run`: the run from which new questions may be asked; None: any.
     """
 
     def __init__(self, c: Connection, project_id: int, now: datetime, *, since_run: str | None) -> None:
@@ -42,8 +42,8 @@ class Questions:
         self._asked: list[Stretch] = []
 
     def ask(self, ask: Ask, suite: str, after: str, number: int) -> Question | None:
-        """The stored question, or a new one with a session of its own; None where no session can be had: no worker, or
-        none of the day's left."""
+        """The stored question, or a new one with its own session; None if no session is possible: no worker, or
+        the day's budget is used up."""
         stored = self._stored.get((suite, after, number))
         if stored is not None:
             return stored
@@ -86,7 +86,7 @@ class Questions:
         return question
 
     def give_way(self) -> None:
-        """Sessions of a single suspect that a new question answers as well are not run. Last of all: a session is
+        """Cancel sessions of a single suspect that a new question answers as well. Must come last: a session is
         locked after the series and the project, as by a result that settles its suspect."""
         for where in self._asked:
             for session_id in store.same_question(self.c, self.project_id, where):
@@ -95,7 +95,7 @@ class Questions:
         self._asked.clear()
 
     def is_answered(self, question: Question, read: AbstractSet[str], *, last: str | None) -> bool:
-        """Whether the answer came before the next run that is read; `last`: that is the newest there is."""
+        """Whether the answer came before the next run to be read; `last`: that is the newest there is."""
         now = self._stored.get((question.suite, question.after_run_id, question.number))
         if now is None:
             return True  # its commits are gone, and nobody waits for it any more
@@ -108,11 +108,11 @@ class Questions:
         return True
 
     def leave_unheard(self, suite: str, last: str, *, awaited: Question | None) -> None:
-        """Answers that have come to nobody: a judge that began anew asked something else. They count as read."""
+        """Mark answers without a matching question as read: a judge that started over asked something else."""
         store.leave_unheard(self.c, self.project_id, suite, last, awaited=0 if awaited is None else awaited.id)
 
     def answer(self, question: Question, columns: Columns) -> SessionResult | None:
-        """The result of a question's session; None where it has none."""
+        """The result of a question's session; None if it has none."""
         now = self._stored.get((question.suite, question.after_run_id, question.number))
         if now is None or now.session_state != "decided":
             return None

@@ -1,4 +1,4 @@
-"""Judging again: from a position on, because a point came late, a decision was taken back, or a policy changed."""
+"""Judging again: from a position on, because a point came late, a decision was undone, or a policy changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judge_again(
     found: Outcome,
 ) -> None:
     """Judge series from a position on; `stored` are their points, from far enough before it. The judgements at the
-    position of the context are what is said of its run."""
+    position of the context are the verdicts of its run."""
     ids = [series.id for series in wanted]
     decisions = regression_store.decisions(c, ids)
     recorded = point_store.of_series(c, ids)
@@ -81,7 +81,7 @@ def row_of(series: SeriesRow, point: StoredPoint, judgement: Judgement) -> Judge
 
 
 def rejudge_next_late(c: Connection, now: datetime) -> int | None:
-    """Judge again the next series in which a point arrived so late that its run could not wait for it. Its id."""
+    """Judge again the next series with a point that arrived too late for its run to wait. Returns its id."""
     wanted = series_store.take_again(c)
     if wanted is None:
         return None
@@ -97,7 +97,7 @@ def rejudge_next_late(c: Connection, now: datetime) -> int | None:
 
 
 def publish_waiting(c: Connection, project_id: int) -> None:
-    """Tell live pages how many series of a project are still to be judged again."""
+    """Notify live pages how many series of a project are still to be judged again."""
     live.publish(c, "project", project_id, {"rejudging_late": series_store.waiting_again(c, project_id)})
 
 
@@ -107,15 +107,15 @@ def publish_waiting(c: Connection, project_id: int) -> None:
 def rejudge_series(
     c: Connection, series_id: int, from_position: int, *, now: datetime, runs: StoredRuns | None = None
 ) -> None:
-    """Judge a series again from a position on: a decision was taken back, its policy changed, or commits moved. `runs`:
-    of series that are judged again one after the other, each its own transaction."""
+    """Judge a series again from a position on: a decision was undone, its policy changed, or commits moved. `runs`:
+    shared by series that are judged again one after another, each in its own transaction."""
     rejudge_side_by_side(c, [series_id], from_position, runs=runs or StoredRuns(now), now=now)
 
 
 def rejudge_side_by_side(
     c: Connection, series_ids: Sequence[int], from_position: int, *, runs: StoredRuns, now: datetime
 ) -> None:
-    """Judge several series of a project again from a position on, those whose newest run is the same together."""
+    """Judge several series of a project again from a position on; those with the same newest run are done together."""
     # Locked before their points are read: a result that is just arriving would be missing among them, and be lost.
     locked = series_store.lock_by_id(c, series_ids)
     stored = points_to_replay(c, series_ids, from_position)

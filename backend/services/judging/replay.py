@@ -1,4 +1,4 @@
-"""Judging points again: from where, with which points, and what differs from what was recorded."""
+"""Judging points again: from which position, with which points, and how the result differs from the record."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def not_judgeable(point: Point, policy: Policy) -> Judgement:
 
 
 def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) -> dict[int, list[StoredPoint]]:
-    """Of each series the points from far enough before the position, and before anything still open in it, for a sound
-    state there."""
+    """For each series, the points from far enough before the position, and before anything still open in it, for a
+    sound state there."""
     starts = dict.fromkeys(series_ids, position)
     for point in point_store.open_in_series(c, series_ids):
         starts[point.series_id] = min(starts[point.series_id], point.onset_position)
@@ -69,9 +69,9 @@ def points_to_replay(c: Connection, series_ids: Sequence[int], position: int) ->
 
 @dataclass(slots=True)
 class Replay:
-    """A series that is judged again: the parts of its points that are still to be judged, and what was judged so far.
+    """A series that is judged again: the parts of its points still to be judged, and the results so far.
 
-    Of what lies before the first of the points only false alarms are known: they still make the series ask for more.
+    Of what lies before the first of the points, only false alarms are known: they still raise what the series requires.
     """
 
     series: SeriesRow
@@ -79,7 +79,7 @@ class Replay:
     decisions: Sequence[regression_store.DecisionRow]
     state: SeriesState
     parts: list[Sequence[StoredPoint]]
-    """The next one last; nobody decided anything within one."""
+    """The next one last; no decision falls inside a part."""
     judged: list[tuple[StoredPoint, Judgement]] = field(default_factory=list)
 
     @classmethod
@@ -101,7 +101,7 @@ class Replay:
         return [point.as_point(self.series.suite_version) for point in self.parts[-1]]
 
     def take(self, points: Sequence[Point], said: Sequence[Judgement], state: SeriesState) -> None:
-        """The verdicts on those points that can be judged, then what was decided at the end of their part."""
+        """Take the verdicts on the points that can be judged, then the decisions at the end of their part."""
         part = self.parts.pop()
         found = {judgement.position: judgement for judgement in said}
         judgements = [found.get(point.position) or not_judgeable(point, self.policy) for point in points]
@@ -118,8 +118,8 @@ class Replay:
 
 
 def replay(replays: Sequence[Replay]) -> None:
-    """Judge the points of each series in order from nothing, all series side by side, with what people and sessions
-    decided at the place where they decided it."""
+    """Judge the points of each series in order from nothing, all series side by side, with the decisions of people and
+    sessions at the position where they were made."""
     while waiting := [each for each in replays if each.parts]:
         points = [each.next_points() for each in waiting]
         sound = [
@@ -140,7 +140,7 @@ def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> It
 
 
 def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
-    """A person's word on the change that began at (about) this position."""
+    """A person's decision about the change that began at (about) this position."""
     nearest = _begun_near(state, onset)
     return accept_change(state, nearest) if decision == "expected" else dismiss_change(state, nearest)
 
@@ -148,7 +148,7 @@ def decide(state: SeriesState, onset: int, decision: str) -> SeriesState:
 def conclude(
     state: SeriesState, onset: int, outcome: Outcome, policy: Policy
 ) -> tuple[tuple[ChangePoint, ...], SeriesState]:
-    """The word of a confirming session on the change that began at (about) this position."""
+    """A confirming session's result for the change that began at (about) this position."""
     told = Confirmation(_begun_near(state, onset), outcome, 0.0, 0.0, 0.0)
     events, after = apply_confirmation(state, told, policy)
     return tuple(said_after(event, after) for event in events), after
@@ -162,13 +162,13 @@ def _begun_near(state: SeriesState, onset: int) -> int:
 
 
 def said_after(event: ChangePoint, state: SeriesState) -> ChangePoint:
-    """An event that no run brought: it was seen after the newest point, which it speaks of as well."""
+    """An event that no run brought: it was seen after the newest point, and applies to it as well."""
     return replace(event, detected_position=state.last_position + 1)
 
 
 def difference(series_id: int, known: Sequence[KnownPoint], judged: Sequence[Judgement]) -> list[ChangeEvent]:
-    """What the new history of a series adds to the change points that are recorded: as events, because what was
-    announced is not edited."""
+    """What the new history of a series adds to the recorded change points: as events, because what was
+    reported is not edited."""
     history = _history(judged)
     events = []
 

@@ -1,6 +1,6 @@
-"""Getting runs to workers: leases with heartbeats, expiry.
+"""Giving runs to workers: leases with heartbeats, expiry.
 
-Postgres is the truth: a run is its own queue entry. Who goes next is chosen in `publishing`.
+Postgres is the source of truth: a run is its own queue entry. What runs next is chosen in `publishing`.
 """
 
 import hashlib
@@ -55,13 +55,13 @@ class WorkerHello:
 
     @property
     def listens_where_told(self) -> bool:
-        """Whether it takes its messages from the queue that it is told of; else from that of its whole testbed."""
+        """Whether it listens on the queue that it is told; otherwise it uses that of its whole testbed."""
         return self.capabilities.get("listens_where_told") is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to execute a run, as long as heartbeats come; and all that is needed to do it."""
+    """The right to execute a run, as long as heartbeats arrive; and everything needed to do it."""
 
     run_id: str
     lease: str
@@ -81,7 +81,7 @@ class Lease:
 
 
 def cancel_run(c: Connection, run_id: str, principal: Principal, now: datetime) -> str:
-    """Take a run back: at once while it waits, at its worker's next heartbeat while it runs. Returns its state."""
+    """Cancel a run: at once while it waits, at its worker's next heartbeat while it runs. Returns its state."""
     found = store.find_run(c, run_id)
     if found is None:
         raise NotFound.of("run", run_id)
@@ -109,12 +109,12 @@ def say_hello(
     token_id: int | None = None,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> str:
-    """Register a worker or keep it alive. `starting`: whatever it held before, it does not hold any more; a run that
+    """Register a worker or keep it alive. `starting`: it no longer holds whatever it held before; a run that
     takes its worker down with it loses an attempt each time. `project_id`: its token is limited to this project, so it
-    is offered no other's runs, if it listens where it is told to. `token_id`: the worker's name is this token's, or
-    becomes so; None may speak for any.
+    is offered only that project's runs, if it listens where it is told to. `token_id`: the worker's name belongs to
+    this token, now if not before; None may use any name.
 
-    A worker that says what is wrong with it (a lost GPU) is put into quarantine, until a person says that all is well.
+    A worker that reports a fault (a lost GPU) is put into quarantine until a person ends it.
     Returns the state it should be in: ok, pause, drain or quarantine.
     """
     worker = worker_store.register_worker(c, _said(hello, now, project_id, token_id, starting=starting))
@@ -132,7 +132,7 @@ def say_hello(
 
 
 def set_worker_state(c: Connection, name: str, state: str) -> None:
-    """Tell a worker to pause, drain or stay in quarantine, or that all is well; it hears of it within 15 s."""
+    """Tell a worker to pause, drain, stay in quarantine or resume; it learns of it within 15 s."""
     if not worker_store.set_wanted_state(c, name, state):
         raise NotFound.of("worker", name)
     _publish_worker(c, name, state=state)
@@ -146,7 +146,7 @@ def _publish_worker(c: Connection, name: str, **what: str) -> None:
 
 
 def tell_worker(c: Connection, by: Principal, name: str, state: str, now: datetime) -> None:
-    """The same, as a person says it."""
+    """The same, in the words of a request."""
     by.require_everywhere(Scope.ADMIN)
     set_worker_state(c, name, state)
     audit.record(c, by, Did.TOLD_WORKER, name, now=now, state=state)
@@ -175,7 +175,7 @@ def _said(
 
 
 def check_version(hello: WorkerHello, config: ServiceConfig) -> None:
-    """Worker and service speak one protocol as long as the first two numbers of their versions agree."""
+    """Worker and service use one protocol if the first two numbers of their versions agree."""
     ours, theirs = (_release(version) for version in (config.version, hello.version))
     if ours and theirs and ours != theirs:
         older = "worker" if theirs < ours else "service"
@@ -196,7 +196,7 @@ def _release(version: str) -> tuple[int, int] | None:
 def lease_run(
     c: Connection, run_id: str, hello: WorkerHello, config: ServiceConfig, principal: Principal, now: datetime
 ) -> Lease:
-    """Give the run to this worker, if it still waits and this worker may have it."""
+    """Lease the run to this worker, if it is still waiting and this worker may have it."""
     check_version(hello, config)
     ready, worker = store.lock_run_to_lease(
         c, run_id, _said(hello, now, principal.project_id, principal.worker_token_id)
@@ -232,8 +232,8 @@ def lease_run(
 
 
 def next_of_commit(c: Connection, worker: str, after: str, now: datetime) -> str | None:
-    """Another suite of the commit that this worker has just measured: it has the checkout, and saves making another.
-    None where there is none, or where something more urgent waits."""
+    """Another suite of the commit that this worker has just measured, because the checkout already exists there.
+    None if there is none, or something more urgent is waiting."""
     priorities = {kind.value: priority for kind, priority in PRIORITY.items()}
     return queue_groups.sibling(c, worker, after, priorities=priorities, now=now)
 
@@ -299,7 +299,7 @@ def held_by(c: Connection, run_id: str, lease: str) -> HeldRun:
 
 
 def heartbeat(c: Connection, run_id: str, lease: str, config: ServiceConfig, now: datetime) -> bool:
-    """Keep the lease. True: the run was cancelled, the worker should stop."""
+    """Keep the lease. True: the run was cancelled, so the worker should stop."""
     held = held_by(c, run_id, lease)
     store.extend_lease(c, run_id, now + timedelta(seconds=config.lease_s))
     return held.cancel_requested
@@ -315,15 +315,15 @@ def release_run(
     config: ServiceConfig,
     lost: bool = False,
 ) -> str:
-    """A worker hands a run back unfinished: it is shutting down, which costs no attempt, or its machine failed. The
-    state of the run now."""
+    """A worker hands a run back unfinished: it is shutting down, which costs no attempt, or its machine failed.
+    Returns the run's new state."""
     held = held_by(c, run_id, lease)
     said = reason.strip()[:500] or "handed back by its worker"
     return _hand_back(c, held, said, now, lost=lost, max_attempts=config.max_attempts)
 
 
 def expire_leases(c: Connection, config: ServiceConfig, now: datetime) -> list[str]:
-    """Take back the runs of workers that fell silent: queued again, or failed when that happened too often."""
+    """Take back the runs of silent workers: queued again, or failed if that happened too often."""
     expired = store.expired_runs(c, now, now + timedelta(seconds=config.lease_s))
     for held in expired:
         reason = f"worker {held.worker or '(unknown)'} was not heard of for {config.lease_s} s"
@@ -368,6 +368,6 @@ def _hand_back(c: Connection, held: HeldRun, reason: str, now: datetime, *, lost
 
 
 def publish_run(c: Connection, project_id: int, run_id: str, state: str, **more: Any) -> None:
-    """Tell live pages, and GitHub, that a run has changed."""
+    """Notify live pages, and GitHub, that a run has changed."""
     live.publish(c, "run", project_id, {"run_id": run_id, "state": state, **more})
     github_outbox.want(c, [run_id])

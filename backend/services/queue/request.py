@@ -1,4 +1,4 @@
-"""Requests of runs: queued once per key, parents before children."""
+"""Requests for runs: queued once per key, parents before children."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ REQUEST_LOCK = "tidemark run requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRun:
-    """One run that somebody wants: a suite of a commit on a testbed."""
+    """One requested run: a suite of a commit on a testbed."""
 
     commit_id: int
     suite: str
@@ -30,7 +30,7 @@ class WantedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """Result of one request. `created` is false where a run of that key existed already."""
+    """The result of one request. `created` is false if a run with that key already existed."""
 
     run_id: str
     commit_id: int
@@ -52,8 +52,8 @@ def request_runs(
     pull_request: int | None = None,
     again: bool = False,
 ) -> list[Requested]:
-    """Queue what is wanted, each key once, parents before children. `again` also repeats what is done, never what
-    still waits or runs."""
+    """Queue the requested runs, each key once, parents before children. `again` also repeats finished ones, never
+    those that are waiting or running."""
     # Two requests at once (a push and a person) must not both find that nothing stands.
     live_store.lock(c, REQUEST_LOCK, project_id)
     testbed_ids = {name: store.testbed_id(c, name) for name in dict.fromkeys(w.testbed for w in wanted)}

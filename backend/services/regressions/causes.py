@@ -1,4 +1,4 @@
-"""The evidence for a cause: what the runs beside an onset say of their machine, and what the commits touched."""
+"""The evidence for a cause: what the runs around an onset say about their machine, and what the commits touched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DOCUMENTATION = ("*.md", "*.rst", "*.txt", "docs/*", "doc/*", "LICENSE*", "CHANG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """One run beside an onset, as evidence."""
+    """One run near an onset, as evidence."""
 
     run_id: str
     position: int
@@ -56,9 +56,9 @@ class Witness:
 
 
 class Causes:
-    """Whose doing a group of changes is, asked before anyone is told.
+    """What caused a group of changes, determined before anyone is notified.
 
-    `noises`: relative spread between runs, of the series that the run has news of. `watched`: how many series of the
+    `noises`: relative spread between runs, for the series changed by the run. `watched`: how many series of the
     run are judged.
     """
 
@@ -81,7 +81,7 @@ class Causes:
         return self.of(found, incident, moved=sum(point.is_live for point in points))
 
     def of(self, found: Group, incident: ReportedIncident | None, *, moved: int) -> Cause:
-        """The cause that the incident names; of machines and software together with the evidence around the onset.
+        """The cause that the incident names; for machines and software, together with the evidence around the onset.
         `moved`: how many series changed with them."""
         reported = None if incident is None else cause_of(incident)
         if reported is not None and not reported.suppress:
@@ -99,7 +99,7 @@ class Causes:
         return replace(reported, evidence=reported.evidence + own.evidence) if own.cause is reported.cause else reported
 
     def noise_of(self, found: Group) -> float | None:
-        """Relative spread between runs, of the series that leads."""
+        """Relative spread between runs, for the leading series."""
         series_id = int(found.lead.series_id)
         known = self._noises.get(series_id)
         return regression_store.noise_of(self._c, series_id) if known is None else known
@@ -116,7 +116,7 @@ class _RunAtHand:
 
 
 def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: float, moved: int, watched: int) -> Cause:
-    """The first cause of a group of changes, by the runs around their onset and the one that brought the news."""
+    """The first cause of a group of changes, from the runs around their onset and the one that brought the news."""
     onset, counter = found.onset_position, found.counter
     series_id = int(found.lead.series_id)
     run = _run_at_hand(c, context, found.magnitude)
@@ -177,7 +177,7 @@ def witness_of(
     change: float | None,
     environment: Mapping[str, Any],
 ) -> Witness:
-    """A run as it was delivered, as evidence."""
+    """A run as delivered, as evidence."""
     telemetry = document.get("telemetry") or {}
     throttle = telemetry.get("throttle")
     foreign, load = telemetry.get("foreign_processes"), telemetry.get("load_1m")
@@ -344,7 +344,7 @@ def _docs_only(c: Connection, branch_id: int, last_good: int | None, onset: int)
 
 
 def only_documentation(paths: Sequence[Sequence[str] | None]) -> bool:
-    """Whether commits changed documentation alone; what is not known of one of them may be code."""
+    """Whether commits changed only documentation; if something about one is unknown, it may be code."""
     known = [path for changed in paths for path in changed or ()]
     if not known or any(changed is None for changed in paths):
         return False

@@ -1,6 +1,6 @@
-"""Stored results in the formats others read: `:::MLLOG`, PyTorch's benchmark database v3, CSV, Parquet.
+"""Stored results in the formats of other tools: `:::MLLOG`, PyTorch's benchmark database v3, CSV, Parquet.
 
-Made from what was delivered (`tidemark.run/1`) and from the read model of a series; nothing is judged or rounded here.
+Built from what was delivered (`tidemark.run/1`) and from the read model of a series; nothing is judged or rounded here.
 """
 
 import json
@@ -45,7 +45,7 @@ class RunFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A file: what it is, what it should be called, its bytes in parts."""
+    """A file: its media type, its name, its bytes in parts."""
 
     media_type: str
     file_name: str
@@ -70,7 +70,7 @@ def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
 
 
 def export_table(table: Table, wanted: TableFormat) -> Exported:
-    """A table as a file of its name."""
+    """A table as a file with this name."""
     return Exported(wanted.media_type, f"{table.name}.{wanted}", written(table, wanted))
 
 
@@ -86,7 +86,7 @@ def points_table(points: SeriesPoints) -> Table:
 
 
 def run_rows(document: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    """One row a measurement; a result without any (it failed) has one row that says so."""
+    """One row per measurement; a result without any (it failed) has one row that says so."""
     of_run = [document.get(name) for name in ("id", *list(RUN_COLUMNS)[1:9])]
     for result in document.get("results", ()):
         variant = variant_key(result.get("variant", {}))
@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
 
 
 def mllog_events(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The run as MLPerf-style events, one block of them for each result; every event has all six fields."""
+    """The run as MLPerf-style events, one block per result; every event has all six fields."""
     began, ended = _ms(document.get("started_at")), _ms(document.get("finished_at") or document.get("started_at"))
 
     def event(at: int, kind: str, key: str, value: Any, **metadata: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _ms(moment: object) -> int:
 
 
 def v3_records(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record a metric of each good result; what failed is left out, never written as 0."""
+    """One record per metric of each good result; failed results are left out, never written as 0."""
     environment = document.get("environment") or {}
     for result in document.get("results", ()):
         if result["status"] != "ok":

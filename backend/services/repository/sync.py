@@ -1,4 +1,4 @@
-"""Keeping the store in step with a repository: mirror it, record commits in first-parent order, request their runs.
+"""Keeping the store in sync with a repository: mirror it, record commits in first-parent order, request their runs.
 
 Reading (git, minutes at worst) happens before, and outside of, the one transaction that stores what was read.
 """
@@ -50,7 +50,7 @@ NEW_LINE = "\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchLine:
-    """A branch: its commits from position `first` on, oldest first; those before have not changed."""
+    """A branch: its commits from position `first` on, oldest first; those before it have not changed."""
 
     name: str
     head: str
@@ -61,7 +61,7 @@ class BranchLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryReading:
-    """News of a repository that the store does not have yet."""
+    """What is new in a repository and not in the store yet."""
 
     default: BranchLine
     others: tuple[BranchLine, ...]
@@ -74,7 +74,7 @@ class RepositoryReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """Changes made by a sync."""
+    """The changes made by a sync."""
 
     project: str
     commits: int = 0
@@ -99,7 +99,7 @@ def sync_project(
     now: Callable[[], datetime],
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Synced:
-    """Bring the store up to date with the project's repository. What goes wrong is stored and shown, not raised."""
+    """Update the store from the project's repository. Errors are stored and shown, not raised."""
     try:
         reading = read(engine, config, project, is_stopping)
         with engine.begin() as c:
@@ -257,7 +257,7 @@ def _with_commits(
 
 
 def manifests_at(mirror: Mirror, shas: Sequence[str]) -> dict[str, Manifest | ManifestInvalid | None]:
-    """The tidemark.toml of each commit; equal files are read and parsed once."""
+    """The tidemark.toml of each commit; identical files are read and parsed once."""
     blobs = mirror.blobs_at(shas, FILE_NAME) if shas else {}
     small = {blob.id for blob in blobs.values() if blob is not None and blob.size <= manifest.MAX_BYTES}
     parsed = {blob_id: _parsed(content) for blob_id, content in mirror.read_blobs(sorted(small)).items()}
@@ -322,7 +322,7 @@ def _moves_commits(c: Connection, project: ProjectRow, line: BranchLine) -> bool
 
 
 def row_of(info: CommitObject) -> dict[str, object]:
-    """A commit as the store keeps it."""
+    """A commit as stored."""
     return {
         "sha": info.sha,
         "parents": list(info.parents),
@@ -345,7 +345,7 @@ def _record_default(c: Connection, project: ProjectRow, line: BranchLine, now: d
 
 
 def judge_in_new_order(c: Connection, project_id: int, branch_id: int, first: int, now: datetime) -> None:
-    """Judge again what stands from a position of the default branch on: points whose commits moved, vanished or came
+    """Judge the points from a position of the default branch on again, if their commits moved, vanished or came
     from another branch."""
     touched = store.settle_points(c, project_id, branch_id, first, now)
     incidents.forget_from(c, project_id, first)
@@ -458,7 +458,7 @@ def to_run(
     found: Manifest | None, branch: str, paths: Sequence[str] | None, *, is_default: bool
 ) -> tuple[str | None, list[Suite]]:
     """The suites that a commit is benchmarked with; or none, and why, as a sentence for people. Raises ManifestInvalid
-    where its patterns are too costly to compare."""
+    if its patterns are too expensive to compare."""
     effort = Effort()
     if found is None:
         return f"no {FILE_NAME} in this commit, so it does not say what to run", []

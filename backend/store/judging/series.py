@@ -1,4 +1,4 @@
-"""Series: found or made in bulk, and their judge's state."""
+"""Series: found or created in bulk, and their judge's state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.store.base import wire
 
 @record(kw_only=True)
 class SeriesRow:
-    """A series with what its judge remembers."""
+    """A series with its judge's state."""
 
     id: int
     suite: str
@@ -31,7 +31,7 @@ class SeriesRow:
     role: str
     exact: bool
     state: bytes | None
-    """The whole, as stored; None as well where only the tail was read."""
+    """The whole, as stored; also None if only the tail was read."""
     state_tail: bytes | None
     state_position: int | None
 
@@ -40,13 +40,13 @@ class SeriesRow:
         return SeriesKind(Direction(self.direction), Role(self.role), self.exact)
 
     def can_judge(self, point: Point) -> bool:
-        """A change is a ratio of costs: where a value is 0 there is none, unless the series counts."""
+        """A change is a ratio of costs: a value of 0 has none, unless the series counts."""
         return self.exact or min(point.values) > 0
 
 
 @record(kw_only=True)
 class SeriesWanted:
-    """A series that a run has a measurement of."""
+    """A series for which a run has a measurement."""
 
     key: SeriesKey
     variant: Mapping[str, Any]
@@ -60,11 +60,11 @@ class SeriesWanted:
 class NewState:
     series_id: int
     state: bytes | None
-    """The whole; None: as it is."""
+    """The whole; None: unchanged."""
     state_tail: bytes | None
     position: int
     profile: Mapping[str, Any] | None
-    """None: as it is."""
+    """None: unchanged."""
 
 
 _COLUMNS = """s.id, s.suite, s.suite_version, s.benchmark, s.variant_key, s.preset, s.metric, s.unit, s.direction,
@@ -103,7 +103,7 @@ ON CONFLICT ON CONSTRAINT uq_series_key DO NOTHING
 
 
 Key = tuple[str, str, str, str]
-"""Benchmark, variant, preset and metric: what tells series of one project, testbed, suite and suite version apart."""
+"""Benchmark, variant, preset and metric: what distinguishes series of one project, testbed, suite and suite version."""
 
 
 def lock_statement(
@@ -132,10 +132,10 @@ def lock_or_make(
     wanted: Callable[[int], SeriesWanted],
     *found: wire.Rows,
 ) -> list[SeriesRow]:
-    """The series of these keys, in their order, locked for the rest of the transaction; missing ones are made.
+    """The series of these keys, in their order, locked for the rest of the transaction; missing ones are created.
 
-    `wanted` says what the series of a key, by its place, is to be; `found` are the rows of `lock_statement`, where the
-    caller has sent it already.
+    `wanted` describes the series to create for a key, by its index; `found` are the rows of `lock_statement`, if the
+    caller has already sent it.
     """
     (rows,) = found or wire.send(c, lock_statement(project_id, testbed_id, suite, suite_version, keys))
     by_key = {_key_of(row): row for row in rows}
@@ -203,7 +203,7 @@ def lock_by_id(c: Connection, series_ids: Iterable[int]) -> list[SeriesRow]:
 
 
 def read(c: Connection, series_id: int) -> SeriesRow:
-    """The series with all that its judge remembers, as it is: not locked."""
+    """The series with its judge's state: not locked."""
     (rows,) = wire.send(c, (_READ, {"id": series_id}))
     return series_row(rows[0])
 
@@ -250,7 +250,7 @@ _LEFT_AGAIN = "SELECT count(*)::int AS waiting FROM series WHERE project_id = %(
 
 
 class Again(NamedTuple):
-    """A series that is to be judged again from a position on."""
+    """A series to be judged again from a position on."""
 
     series_id: int
     project_id: int
@@ -258,12 +258,12 @@ class Again(NamedTuple):
 
 
 def ask_again(c: Connection, series_ids: Iterable[int], position: int) -> None:
-    """These series, which the caller has locked, are to be judged again from a position on, in the background."""
+    """Mark these series, which the caller has locked, to be judged again from a position on, in the background."""
     wire.send(c, (_ASK_AGAIN, {"ids": list(series_ids), "position": position}))
 
 
 def take_again(c: Connection) -> Again | None:
-    """The next one that is to be judged again, locked; it waits no more once this transaction is through."""
+    """The next one to be judged again, locked; it stops waiting when this transaction commits."""
     (rows,) = wire.send(c, (_TAKE_AGAIN, {}))
     return Again(rows[0].id, rows[0].project_id, rows[0].rejudge_from) if rows else None
 
