@@ -1,5 +1,5 @@
-# A worker with torch. On PyPI the Linux build of torch brings CUDA with it; the host needs the NVIDIA driver and
-# the NVIDIA container toolkit, nothing else.
+# A worker with torch. The Linux build of torch on PyPI includes CUDA; the host needs only the NVIDIA driver and
+# the NVIDIA container toolkit.
 FROM python:3.12-slim
 
 # g++: torch.compile builds its CPU kernels with it.

@@ -134,7 +134,7 @@ def test_a_run_that_a_worker_holds_takes_its_result_under_the_lease_only(server:
         assert taken.status_code == 200, taken.text
         lease = taken.json()["lease"]
         forged = issuer.token(sha=run["commit"])
-        assert "done by a worker" in deliver(server, forged, run["commit"], id=run["id"]).text
+        assert "a worker runs it" in deliver(server, forged, run["commit"], id=run["id"]).text
         for headers in ({}, {"Tidemark-Lease": "invented"}):
             refused = another.put(path, json=run, headers=headers)
             assert refused.status_code == 409 and "only that worker may deliver" in refused.json()["detail"]
