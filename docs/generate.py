@@ -172,9 +172,10 @@ def tables() -> str:
             ]
             for place, column in zip(_column_lines(call), table.columns, strict=True):
                 kind = str(column.type.compile(dialect)).lower() + ("" if column.nullable else ", not null")
-                leads = "".join(f"of `{key.target_fullname}` " for key in column.foreign_keys)
+                leads = [f"references `{key.target_fullname}`" for key in column.foreign_keys]
                 about = _comment_beside(said, place) or ("key" if column.primary_key and not leads else "")
-                lines.append(f"| `{column.name}` | {kind} | {(leads + about).strip()} |".replace(" |  |", " | |"))
+                said_of_it = "; ".join(filter(None, [*leads, about]))
+                lines.append(f"| `{column.name}` | {kind} | {said_of_it} |".replace(" |  |", " | |"))
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

@@ -153,7 +153,7 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
     note = "one step of the leading series, median before and after"
     return PhasePanel(
         title=went if lost > 0 else "Where a step goes",
-        note=f"{note}; in units of the yardstick timed beside it" if ratios else note,
+        note=f"{note}; in units of the yardstick timed with it" if ratios else note,
         verdict=f"{worst.label} carries {shares[worst.name] * 100:.0f} %" if lost > 0 else "",
         unit=unit or "change",
         picture=phases_svg(
@@ -211,7 +211,7 @@ def kernel_panel(change: ProfileChange, name: str = "") -> KernelPanel | None:
     ]
     return KernelPanel(
         title=name or "Kernels that changed",
-        note=f"µs a step, profiled apart from the timed runs; {before.sha[:7]} against {after.sha[:7]}, "
+        note=f"µs per step, profiled separately from the timed runs; {before.sha[:7]} against {after.sha[:7]}, "
         f"{micro(found.before_us)} → {micro(found.after_us)} in all",
         rows=rows,
         rest=rest_of(found),

@@ -110,5 +110,5 @@ def metric_note(metric: str) -> str:
     """What a metric is, where its name alone does not tell."""
     if metric.endswith(OVER_YARDSTICK):
         measured = metric.removesuffix(OVER_YARDSTICK).replace("_", " ")
-        return f"{metric}: time of a {measured}, divided by that of a fixed workload timed beside it; it has no unit."
+        return f"{metric}: time of a {measured}, divided by that of a fixed workload timed with it; it has no unit."
     return ""

@@ -35,7 +35,7 @@ class Metrics:
         )
         self.seconds = Histogram(
             "tidemark_http_request_seconds",
-            "Time to answer",
+            "Response time",
             ["method", "route"],
             buckets=BUCKETS_S,
             registry=self.registry,

@@ -48,7 +48,7 @@ def measuring_page(visit: Visiting) -> Response:
         "measuring.html",
         page="measuring",
         title="Measuring",
-        description="Comparisons, bisections, backfills, and what is measured by the clock.",
+        description="Comparisons, bisections, backfills and schedules.",
         project=slug,
         path="/measuring",
         comparisons=[_comparison(it) for it in compared],

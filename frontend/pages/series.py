@@ -49,7 +49,7 @@ VERDICTS = [each.value for each in Verdict]
 SORTS = {"noise": "noise", "effect": "minimum_detectable_effect", "change": "change"}
 VERDICT_NAMES = ((Verdict.REGRESSION, "Worse"), (Verdict.UNSTEADY, "Too unsteady"))
 SORT_NAMES = (("noise", "Noisiest"), ("effect", "Least sensitive"), ("change", "Most changed"))
-NEWEST = "a list of series shows where each stands now"
+NEWEST = "a list of series shows the newest point of each"
 IDLE = {"branch": NEWEST, "base": NEWEST, "head": NEWEST, "range": NEWEST, "granularity": NEWEST}
 SLIDER_ENDS, SLIDER_MOST = 30, 1000  # percent
 WHAT_IF_NAMED = 8
@@ -102,7 +102,7 @@ def series_list(visit: Visiting) -> Response:
         "series_list.html",
         page="series",
         title="Series",
-        description=f"Every series of {project}: where it stands and how it was judged.",
+        description=f"Every series of {project}: its current level and how it was judged.",
         project=project,
         path="/series",
         facets=facet_bar(visit, project, unused=IDLE),
@@ -342,7 +342,7 @@ def profile_rows(series: history.NamedSeries) -> list[tuple[str, str]]:
     if noise.runs_to_show_min_change is not None:
         rows.append(("Runs until the smallest regression is clear", str(noise.runs_to_show_min_change)))
     if noise.autocorrelation is not None:
-        rows.append(("A run resembles the one before (correlation)", numbers.significant(noise.autocorrelation)))
+        rows.append(("Correlation with the run before", numbers.significant(noise.autocorrelation)))
     if noise.bimodal is not None and noise.mode_gap is not None:
         apart = f"yes, {numbers.percent(noise.mode_gap)} apart"
         rows.append(("Jumps between two levels", apart if noise.bimodal else "no"))

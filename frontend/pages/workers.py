@@ -46,7 +46,7 @@ WORDS = {
 DEEDS = (
     ("ok", "Resume", "It takes runs again"),
     ("pause", "Pause", "It finishes its current run and takes no other until it is resumed"),
-    ("drain", "Drain", "It finishes its current run and exits; whatever started it may start it again"),
+    ("drain", "Drain", "It finishes its current run and exits; its supervisor may start it again"),
     ("quarantine", "Quarantine", "It takes no runs until a person has checked the machine and resumed it"),
 )
 

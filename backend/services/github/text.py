@@ -276,7 +276,7 @@ def machine(found: Steadiness) -> str:
     for canary in found.canaries[:MAX_CANARIES]:
         if canary.moved:
             way = "slower" if canary.change > 0 else "faster"
-            said.append(f"canary {plain(canary.name)} is {percent(canary.change)} {way}, which no commit can do")
+            said.append(f"canary {plain(canary.name)} is {percent(canary.change)} {way}, which no commit can cause")
     if found.canaries and not any(canary.moved for canary in found.canaries):
         most = max(abs(canary.change) for canary in found.canaries)
         said.append(f"canary steady (±{percent(most)})")

@@ -23,7 +23,7 @@ account = Table(
     "account",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("provider", Text, nullable=False),  # who vouches for it; local: this machine's own sign-in links
+    Column("provider", Text, nullable=False),  # who authenticates it; local: this machine's own sign-in links
     Column("subject", Text),  # the provider's own id; null: named as a member, and has not signed in yet
     Column("login", Text, nullable=False),  # in lower case: a GitHub login, or a verified address
     Column("name", Text, nullable=False, server_default=""),
@@ -40,14 +40,14 @@ member = Table(
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), index=True),  # null: of every project
+    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), index=True),  # null: all projects
     Column("role", Text, nullable=False),
     at("added_at", default=True),
     UniqueConstraint("account_id", "project_id", postgresql_nulls_not_distinct=True),
     CheckConstraint("role IN ('viewer', 'submitter', 'triager', 'admin')", name="role"),
 )
 
-# Append-only: a trigger refuses every change. It names projects by what they were called, and outlives them.
+# Append-only: a trigger refuses every change. It refers to projects by name, and outlives them.
 audit_event = Table(
     "audit_event",
     metadata,
@@ -62,14 +62,14 @@ audit_event = Table(
     Index("ix_audit_event_project", "project", text("id DESC")),
 )
 
-# Tokens of programs: by what they may do, and where.
+# Tokens of programs, with what they may do, and where.
 api_token = Table(
     "api_token",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),  # sha256; the token itself is shown once and not kept
-    Column("hint", Text, nullable=False),  # its first characters, to tell tokens apart
+    Column("hash", LargeBinary, nullable=False, unique=True),  # sha256; the token itself is shown once and not stored
+    Column("hint", Text, nullable=False),  # its first characters, to distinguish tokens
     Column("scopes", ARRAY(Text), nullable=False),
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE")),
     at("created_at", default=True),
@@ -78,25 +78,25 @@ api_token = Table(
     Column("revoked_at", TIMESTAMP),
 )
 
-# Links of `tidemark sign-in`, each good for one browser.
+# Links of `tidemark sign-in`, each valid for one browser.
 sign_in_link = Table(
     "sign_in_link",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
-    Column("name", Text, nullable=False, server_default=""),  # who it signs in
+    Column("name", Text, nullable=False, server_default=""),  # the person it signs in
     at("created_at", default=True),
     at("expires_at"),
     Column("used_at", TIMESTAMP),
 )
 
-# Browsers that are signed in.
+# The browsers that are signed in.
 web_session = Table(
     "web_session",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
-    Column("name", Text, nullable=False, server_default=""),  # of who signed in before there were accounts
+    Column("name", Text, nullable=False, server_default=""),  # the person's name, from before there were accounts
     Column("account_id", ForeignKey("account.id", ondelete="CASCADE")),
-    Column("browser", Text, nullable=False, server_default=""),  # what it calls itself
+    Column("browser", Text, nullable=False, server_default=""),  # its own description
     at("created_at", default=True),
     at("last_seen_at", default=True),
     at("expires_at"),

@@ -52,7 +52,7 @@ def at(name: str, *, nullable: bool = False, default: bool = False) -> Column[ob
 
 # --- what is watched -------------------------------------------------------------------------------------------------
 
-# A repository that is watched, or a place for results that come from elsewhere.
+# A watched repository, or a place for results from elsewhere.
 project = Table(
     "project",
     metadata,
@@ -63,8 +63,8 @@ project = Table(
     Column("trusted", Boolean, nullable=False, server_default=text("false")),  # its commits may run without isolation
     Column("policy", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # overrides of backend.regression.policy
     Column("settings", JSONB, nullable=False, server_default=EMPTY_OBJECT),
-    Column("private", Boolean, nullable=False, server_default=text("false")),  # seen by its members and tokens alone
-    Column("webhook_secret", Text),  # signs GitHub's deliveries for this project alone; never answered
+    Column("private", Boolean, nullable=False, server_default=text("false")),  # visible only to its members and tokens
+    Column("webhook_secret", Text),  # signs GitHub's deliveries for this project only; never returned
     Column("sync_requested_at", TIMESTAMP),
     Column("synced_at", TIMESTAMP),
     Column("sync_error", Text),
@@ -84,7 +84,7 @@ branch = Table(
     UniqueConstraint("project_id", "name"),
 )
 
-# Commits of projects, as git has them.
+# Commits of projects, as in git.
 commit = Table(
     "commit",
     metadata,
@@ -98,7 +98,7 @@ commit = Table(
     Column("authored_at", TIMESTAMP),
     Column("committed_at", TIMESTAMP),
     Column("changed_paths", ARRAY(Text)),  # null: not known (yet)
-    Column("untouched_suites", ARRAY(Text)),  # whose `paths` name nothing that it changed; null: not known
+    Column("untouched_suites", ARRAY(Text)),  # suites whose `paths` match nothing that it changed; null: not known
     Column("pull_request", Integer),
     Column("skipped_reason", Text),  # why no run was requested, e.g. only documentation changed
     Column("manifest_error", Text),  # what is wrong with its tidemark.toml
@@ -112,7 +112,7 @@ commit = Table(
     Index("ix_commit_date", "project_id", text("coalesce(committed_at, recorded_at)")),
 )
 
-# Tags of the repository that point at a commit which is recorded; as the last sync found them.
+# Tags of the repository that point to a recorded commit, as of the last sync.
 tag = Table(
     "tag",
     metadata,
@@ -131,7 +131,7 @@ branch_commit = Table(
     UniqueConstraint("branch_id", "commit_id"),
 )
 
-# Names under which machines are alike enough for their results to be one series.
+# Classes of machines so similar that their results may form one series.
 testbed = Table(
     "testbed",
     metadata,
@@ -141,27 +141,27 @@ testbed = Table(
     at("created_at", default=True),
 )
 
-# Machines that measure, and how they are.
+# Measuring machines and their state.
 worker = Table(
     "worker",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False, index=True),
-    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),  # the one that its token is limited to
+    Column("project_id", ForeignKey("project.id", ondelete="SET NULL")),  # the only project of its token
     Column(
         "token_id", ForeignKey("api_token.id", ondelete="SET NULL")
-    ),  # whose name it is; null: it has not said hello
+    ),  # the token that owns its name; null: it never registered
     Column("version", Text, nullable=False, server_default=""),
     Column("capabilities", JSONB, nullable=False, server_default=EMPTY_OBJECT),
     Column("protection", Text, nullable=False, server_default="none"),  # none | user | container
     Column("wanted_state", Text, nullable=False, server_default="ok"),  # ok | pause | drain | quarantine
     at("started_at", default=True),
-    at("last_seen_at", nullable=True, default=True),  # null: results name it, and it never spoke to us (CI)
+    at("last_seen_at", nullable=True, default=True),  # null: only results name it, it never contacted the service (CI)
     CheckConstraint("wanted_state IN ('ok', 'pause', 'drain', 'quarantine')", name="wanted_state"),
 )
 
-# Versions and settings under which runs were made; the same one is kept once.
+# Versions and settings of runs; each distinct one is stored once.
 environment = Table(
     "environment",
     metadata,
@@ -173,7 +173,7 @@ environment = Table(
 
 # --- runs: the queue and what came of it -----------------------------------------------------------------------------
 
-# One suite of one commit on one testbed: asked for, queued, measured, delivered. The document is what was delivered.
+# One suite of one commit on one testbed: requested, queued, measured, delivered. The document is what was delivered.
 run = Table(
     "run",
     metadata,
@@ -194,12 +194,12 @@ run = Table(
     Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
     # earlier attempts: [{attempt, worker, ended_at, reason}]
     Column("attempts", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("session_id", Text),  # the session it is a round of: queued like a run, and no run of its commit
-    # the worker that raised the suspect: a session is for another one, where there is one
+    Column("session_id", Text),  # the session of which it is a round: queued like a run, but not a run of its commit
+    # the worker that raised the suspect: a session runs on another one, if there is one
     Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("requested_by", Text, nullable=False, server_default=""),
     at("requested_at", default=True),
-    Column("published_at", TIMESTAMP),  # last time a message for it went to the broker
+    Column("published_at", TIMESTAMP),  # when a message for it was last sent to the broker
     Column("worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("lease_hash", LargeBinary),
     Column("lease_expires_at", TIMESTAMP),
@@ -209,8 +209,8 @@ run = Table(
     # the result
     Column("status", Text),  # ok | failed | incomplete | quarantined
     Column("error", Text),
-    Column("applicable", Integer),  # cases that apply to the machine; null: a run from before this was noted
-    Column("passed", Integer),  # of those, the ones that are ok
+    Column("applicable", Integer),  # cases that apply to the machine; null: the run predates this column
+    Column("passed", Integer),  # how many of those are ok
     Column("log_tail", Text),
     Column("environment_id", ForeignKey("environment.id")),
     Column("started_at", TIMESTAMP),
@@ -259,19 +259,19 @@ run = Table(
     Index("ix_run_leases", "lease_expires_at", postgresql_where=text("state IN ('leased', 'running')")),
 )
 
-# What a group of the queue (a project's runs of one kind on a testbed) was given: who had least goes first.
+# What a group of the queue (a project's runs of one kind on a testbed) has received: whoever had the least goes first.
 queue_share = Table(
     "queue_share",
     metadata,
     Column("testbed_id", ForeignKey("testbed.id", ondelete="CASCADE"), primary_key=True),
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
-    Column("served_at", TIMESTAMP),  # the last time that one of its runs was offered to a worker
+    Column("served_at", TIMESTAMP),  # when one of its runs was last offered to a worker
     Column("used_s", Double, nullable=False, server_default=text("0")),  # worker seconds, halved every hour
     Column("counted_at", TIMESTAMP),
 )
 
-# What a run says of one benchmark and variant.
+# A run's result for one benchmark and variant.
 result = Table(
     "result",
     metadata,
@@ -287,7 +287,7 @@ result = Table(
     Index("ix_result_not_ok", "run_id", postgresql_where=text("status <> 'ok'")),
 )
 
-# Steps, progress and log lines of a run, as its worker tells them.
+# Steps, progress and log lines of a run, as reported by its worker.
 run_event = Table(
     "run_event",
     metadata,
@@ -300,7 +300,7 @@ run_event = Table(
     Index("ix_run_event_run_id_id", "run_id", "id"),
 )
 
-# Files of a run: logs, traces, tables of kernels. They stand in the data directory.
+# Files of a run: logs, traces, tables of kernels. The files are in the data directory.
 artifact = Table(
     "artifact",
     metadata,
@@ -332,16 +332,16 @@ series = Table(
     Column("direction", Text, nullable=False),
     Column("role", Text, nullable=False),
     Column("exact", Boolean, nullable=False, server_default=text("false")),
-    # what the judge remembers (backend/regression/series/tail.py): a whole of a few kB, and a tail that
-    # every point rewrites; the database never looks into them, so they are bytes
+    # the judge's state (backend/regression/series/tail.py): a whole of a few kB, and a tail that
+    # every point rewrites; stored as bytes, because the database never looks into them
     Column("state", LargeBinary),
     Column("state_tail", LargeBinary),
-    Column("state_position", Integer),  # position of the last point the state has seen
+    Column("state_position", Integer),  # position of the last point in the state
     Column("profile", JSONB),  # noise, minimum detectable effect, autocorrelation, bimodality
     Column("alarms_confirmed", Integer, nullable=False, server_default=text("0")),
     Column("alarms_withdrawn", Integer, nullable=False, server_default=text("0")),
     Column("last_measured_at", TIMESTAMP),
-    Column("rejudge_from", Integer),  # from here on it is still to be judged again: a point arrived very late
+    Column("rejudge_from", Integer),  # to be judged again from this position on, as a point arrived late
     at("created_at", default=True),
     Index("ix_series_rejudge_from", "project_id", "id", postgresql_where=text("rejudge_from IS NOT NULL")),
     CheckConstraint("direction IN ('lower', 'higher')", name="direction"),
@@ -372,7 +372,7 @@ measurement = Table(
     Column("measurement_index", SmallInteger, nullable=False),
     Column("value", Double, nullable=False),
     Column("processes", ARRAY(Double)),
-    Column("samples", ARRAY(Double)),  # of rows from before 0.2; of all processes, one after the other
+    Column("samples", ARRAY(Double)),  # in rows from before 0.2: of all processes, one after another
     Column("sample_counts", ARRAY(Integer)),  # how many of them belong to each process
     Column("samples_packed", LargeBinary),  # the same, as backend/store/ingest/packed.py writes them
     # The run first: rows arrive by run, so that the index grows at its end, and pages stay full.
@@ -380,7 +380,7 @@ measurement = Table(
     postgresql_partition_by="RANGE (measured_at)",
 )
 
-# What was decided of a measurement when it arrived, with what it was judged by. One that was judged again is
+# The verdict on a measurement when it arrived, with the numbers behind it. If a measurement is judged again, its row is
 # superseded, not changed.
 judgement = Table(
     "judgement",
@@ -388,7 +388,7 @@ judgement = Table(
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("measured_at", TIMESTAMP, primary_key=True),
     Column("series_id", Integer, nullable=False),
-    # null: the project's default branch; others are judged against their merge base and leave the state alone
+    # null: the project's default branch; others are judged against their merge base and do not change the state
     Column("branch_id", Integer),
     Column("position", Integer, nullable=False),
     Column("commit_id", BigInteger, nullable=False),
@@ -396,8 +396,8 @@ judgement = Table(
     Column("value", Double, nullable=False),
     Column("verdict", Text, nullable=False),
     Column("onset", Boolean, nullable=False, server_default=text("false")),
-    Column("red", Boolean, nullable=False, server_default=text("false")),  # a gate got worse, and the code did it
-    Column("change", REAL),  # of cost, as a fraction, against the baseline
+    Column("red", Boolean, nullable=False, server_default=text("false")),  # a gate metric got worse, and code caused it
+    Column("change", REAL),  # of cost, as a fraction, relative to the baseline
     Column("change_low", REAL),
     Column("change_high", REAL),
     Column("baseline", Double),
@@ -408,9 +408,9 @@ judgement = Table(
     Column("smoothed_high", Double),
     Column("anchor", Double),
     Column("anchor_change", REAL),
-    Column("have", SmallInteger),  # baseline runs it had …
-    Column("need", SmallInteger),  # … and needs, when the verdict is `insufficient`
-    Column("sees", REAL),  # the smallest change that shows, as a fraction, when the verdict is `unsteady`
+    Column("have", SmallInteger),  # baseline runs available …
+    Column("need", SmallInteger),  # … and needed, if the verdict is `insufficient`
+    Column("sees", REAL),  # the smallest visible change, as a fraction, if the verdict is `unsteady`
     Column("regression_id", Integer),  # the regression this point is part of
     Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # reason code and the numbers behind it
     Column("policy_version", Text, nullable=False),
@@ -449,9 +449,9 @@ judgement = Table(
     postgresql_partition_by="RANGE (measured_at)",
 )
 
-# Which positions of its default branch a project measured in a month, hence which partitions hold a stretch of them.
-# Kept by triggers on `judgement` (migration 0024). A span only ever grows, in steps of 16 positions: it may say too
-# much, never too little.
+# The positions of its default branch that a project measured in a month, and so the partitions that contain them.
+# Maintained by triggers on `judgement` (migration 0024). A span only grows, in steps of 16 positions: it may be too
+# wide, never too narrow.
 position_span = Table(
     "position_span",
     metadata,
@@ -461,7 +461,7 @@ position_span = Table(
     Column("last_position", Integer, nullable=False),
 )
 
-# Kept as results come in, so that a year of a series at granularity `week` reads 52 rows.
+# Updated as results arrive, so that a year of a series at granularity `week` reads 52 rows.
 rollup = Table(
     "rollup",
     metadata,
@@ -482,7 +482,7 @@ rollup = Table(
 
 # --- live ------------------------------------------------------------------------------------------------------------
 
-# Outbox of the event stream: NOTIFY carries the id, a reconnecting page asks for what it missed.
+# Outbox of the event stream: NOTIFY carries the id, and a reconnecting page requests what it missed.
 live_event = Table(
     "live_event",
     metadata,

@@ -20,7 +20,7 @@ from backend.store.tables.core import NOW, TIMESTAMP, metadata
 from backend.store.tables.regressions import regression
 from backend.store.tables.sessions import session
 
-# A change that many series of a suite show at one moment.
+# A change that many series of a suite show at the same moment.
 incident = Table(
     "incident",
     metadata,
@@ -29,15 +29,15 @@ incident = Table(
     Column("suite", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("cause", Text, nullable=False),
-    Column("worker", Text),  # where it is about one
+    Column("worker", Text),  # if it concerns one
     Column("testbeds", ARRAY(Text), nullable=False),
-    Column("series", ARRAY(Integer), nullable=False),  # those it moved, of these testbeds
+    Column("series", ARRAY(Integer), nullable=False),  # the affected series of these testbeds
     Column("first_bad_position", Integer, nullable=False),
     Column("range_start", Integer, nullable=False),
     Column("range_end", Integer, nullable=False),
     Column("magnitude", Double, nullable=False),  # logarithm of cost
     Column("drift", Boolean, nullable=False),
-    Column("closed_position", Integer),  # the first good one again
+    Column("closed_position", Integer),  # the first good one after it
     Column("regression_id", ForeignKey(regression.c.id, ondelete="SET NULL"), index=True),
     Column("reported_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
@@ -45,7 +45,7 @@ incident = Table(
     Index("ix_incident_project_id", "project_id", "first_bad_position"),
 )
 
-# A question that a session answers; one that is not here was answered at once: no session could be had.
+# A question that a session answers; a question without a row was answered at once, because no session was possible.
 joint_question = Table(
     "joint_question",
     metadata,
@@ -54,20 +54,20 @@ joint_question = Table(
     Column("suite", Text, nullable=False),
     Column("testbed", Text, nullable=False),
     Column("after_run_id", Text, nullable=False),  # the run that made it necessary …
-    Column("number", SmallInteger, nullable=False),  # … and the how manieth question after it
+    Column("number", SmallInteger, nullable=False),  # … and the question's number after that run
     Column("base_position", Integer, nullable=False),
     Column("head_position", Integer, nullable=False),
     Column("session_id", ForeignKey(session.c.id, ondelete="CASCADE"), nullable=False, index=True),
-    Column("answered_after", Text),  # the newest run when its answer was read
+    Column("answered_after", Text),  # the newest run at the time its answer was read
     UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_joint_question_after"),
 )
 
-# What cannot be read together for a while, so that people are told: the judge itself knows it in memory.
+# What cannot be judged jointly for a while, so that pages can show it: the judge itself keeps this in memory.
 joint_pause = Table(
     "joint_pause",
     metadata,
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
-    Column("suite", Text, primary_key=True),  # '': all of the project's
+    Column("suite", Text, primary_key=True),  # '': all suites of the project
     Column("since", TIMESTAMP, nullable=False),
     Column("until", TIMESTAMP, nullable=False),
     Column("why", Text, nullable=False),

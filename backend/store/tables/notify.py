@@ -20,8 +20,8 @@ from backend.store.tables.core import TIMESTAMP, at, metadata
 
 NO_TEXTS = text("'{}'::text[]")
 
-# Events of regressions that were not yet held against the rules. A row comes with its event, in one transaction, so
-# none is missed whatever the order in which transactions commit.
+# Events of regressions not yet matched with the rules. A row is written with its event, in one transaction, so
+# none is missed, in whatever order transactions commit.
 unseen_event = Table(
     "unseen_event",
     metadata,
@@ -35,12 +35,12 @@ notify_rule = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("name", Text, nullable=False),
-    Column("address", Text, nullable=False),  # an Apprise address with its secrets; leaves the service to be sent only
+    Column("address", Text, nullable=False),  # an Apprise address with its secrets; leaves the service only for sending
     Column("shown_address", Text, nullable=False),  # the same without secrets
     Column("suites", ARRAY(Text), nullable=False, server_default=NO_TEXTS),  # patterns; none: all
     Column("causes", ARRAY(Text), nullable=False),
-    Column("states", ARRAY(Text), nullable=False),  # kinds of events that are told
-    Column("owners", ARRAY(Text), nullable=False, server_default=NO_TEXTS),  # none: whoever owns it
+    Column("states", ARRAY(Text), nullable=False),  # kinds of events to report
+    Column("owners", ARRAY(Text), nullable=False, server_default=NO_TEXTS),  # none: any owner
     Column("min_change", REAL),  # of cost, as a fraction
     Column("digest", Text),  # daily | weekly; null: each event at once
     Column("time_zone", Text, nullable=False, server_default="UTC"),
@@ -50,17 +50,17 @@ notify_rule = Table(
     CheckConstraint("digest IN ('daily', 'weekly')", name="digest"),
 )
 
-# Messages that follow from the rules, and what came of them.
+# Messages that result from the rules, and their outcome.
 notify_message = Table(
     "notify_message",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("rule_id", ForeignKey("notify_rule.id", ondelete="CASCADE"), nullable=False),
-    Column("key", Text, nullable=False),  # what is told; a rule tells one thing once
+    Column("key", Text, nullable=False),  # what it reports; a rule reports each thing once
     Column("kind", Text, nullable=False),  # event | digest | test
     Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), index=True),
     Column("event", Text),
-    # sending is written before the message goes out; who finds it later does not know whether it went, hence unknown
+    # `sending` is stored before the message is sent; if it is found later, its fate is unknown
     Column("state", Text, nullable=False, server_default="waiting"),
     at("wanted_at", default=True),
     Column("send_after", TIMESTAMP),

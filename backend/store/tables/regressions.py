@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
 
-# A change for the worse or the better that people are told of, on however many series it shows.
+# A change for the worse or the better that is reported to people, on however many series it shows.
 regression = Table(
     "regression",
     metadata,
@@ -39,7 +39,7 @@ regression = Table(
     Column("lead_change_low", REAL),
     Column("lead_change_high", REAL),
     Column("still_bad", Boolean, nullable=False, server_default=text("true")),
-    Column("held_back", Boolean, nullable=False, server_default=text("false")),  # sure, not the code's
+    Column("held_back", Boolean, nullable=False, server_default=text("false")),  # certain, but not caused by code
     Column("owner", Text),
     Column("reason", Text),  # given with `expected` and `invalid`
     Column("fixed_commit_id", ForeignKey("commit.id")),
@@ -56,7 +56,7 @@ regression = Table(
     Index("ix_regression_onset", "project_id", "testbed_id", "first_bad_position"),
 )
 
-# Where one series changed, by how much, and to which regression that belongs.
+# Where one series changed, by how much, and the regression to which that belongs.
 change_point = Table(
     "change_point",
     metadata,
@@ -76,7 +76,7 @@ change_point = Table(
     Column("change_high", REAL),
     Column("before", Double),
     Column("after", Double),
-    Column("is_placed", Boolean, nullable=False, server_default=text("false")),  # in its regression by a person
+    Column("is_placed", Boolean, nullable=False, server_default=text("false")),  # assigned by a person
     at("created_at", default=True),
     at("updated_at", default=True),
     CheckConstraint("kind IN ('step', 'drift')", name="kind"),
@@ -92,7 +92,7 @@ change_point = Table(
     ),
 )
 
-# What was announced is never edited: a relocation, a withdrawal, a fix, a note are rows here.
+# What was reported is never edited: a relocation, a withdrawal, a fix and a note are rows here.
 regression_event = Table(
     "regression_event",
     metadata,

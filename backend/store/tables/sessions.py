@@ -27,7 +27,7 @@ from backend.store.tables.regressions import regression
 
 OPEN_SESSION = "state IN ('waiting', 'running')"
 
-# Base and head measured in turns, until it is sure.
+# Base and head measured alternately until the result is certain.
 session = Table(
     "session",
     metadata,
@@ -38,18 +38,18 @@ session = Table(
     Column("purpose", Text, nullable=False),  # confirm | bisect | compare | attribute
     Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE")),
     Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE")),
-    Column("schedule", Text),  # the name of the schedule that asked for it
-    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),  # whose change it is to decide
+    Column("schedule", Text),  # the name of the schedule that requested it
+    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),  # the series whose change it decides
     Column("base_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
     Column("head_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
     Column("base_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # {"pip": …, "setup": …, "env": {…}}
     Column("head_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),
-    Column("spec", JSONB, nullable=False),  # the suite, reduced to what is asked about
+    Column("spec", JSONB, nullable=False),  # the suite, reduced to what is in question
     Column("avoid_worker_id", ForeignKey("worker.id", ondelete="SET NULL")),
     Column("state", Text, nullable=False),
     Column("decision", Text),
     Column("reason", Text, nullable=False, server_default=""),
-    Column("worker", Text),  # that took the last round
+    Column("worker", Text),  # the worker of the last round
     Column("rounds_done", SmallInteger, nullable=False, server_default=text("0")),
     Column("rounds_spoiled", SmallInteger, nullable=False, server_default=text("0")),
     Column("max_rounds", SmallInteger, nullable=False),
@@ -79,7 +79,7 @@ session_turn = Table(
     Column("number", SmallInteger, primary_key=True),
     Column("arm", Text, nullable=False),
     Column("run_id", Text, nullable=False),  # the queue entry of its round
-    Column("counted", Boolean, nullable=False),  # false: its round was spoiled
+    Column("counted", Boolean, nullable=False),  # false: its round was invalid
     Column("status", Text, nullable=False),
     Column("error", Text),
     Column("worker", Text),
@@ -87,7 +87,7 @@ session_turn = Table(
     CheckConstraint("arm IN ('base', 'head')", name="arm"),
 )
 
-# What a session says of one metric of one variant so far.
+# A session's result so far for one metric of one variant.
 session_series = Table(
     "session_series",
     metadata,
@@ -100,7 +100,7 @@ session_series = Table(
     Column("unit", Text, nullable=False),
     Column("direction", Text, nullable=False),
     Column("role", Text, nullable=False),
-    Column("base", ARRAY(Double), nullable=False),  # one value of each process, in order
+    Column("base", ARRAY(Double), nullable=False),  # one value per process, in order
     Column("head", ARRAY(Double), nullable=False),
     Column("change", REAL),
     Column("low", REAL),
@@ -109,12 +109,12 @@ session_series = Table(
     Column("processes_a_side", SmallInteger, nullable=False),
     Column("needed_a_side", Integer, nullable=False),
     Column("spread", REAL),
-    # where its outcome became part of the story of the series: which change it is about, and the newest point then
+    # where its outcome entered the history of the series: the change it concerns, and the newest point at that time
     Column("onset_position", Integer),
     Column("judged_position", Integer),
 )
 
-# A search for the commit that made a regression.
+# A search for the commit that caused a regression.
 bisection = Table(
     "bisection",
     metadata,
@@ -130,7 +130,7 @@ bisection = Table(
     Column("first_bad_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
     # [{"sha", "commit_id", "position", "on": "trunk" | "side", "untouched", "probability"}], oldest first
     Column("candidates", JSONB, nullable=False),
-    Column("shift", Double, nullable=False),  # of the logarithm of cost, from good to bad
+    Column("shift", Double, nullable=False),  # of log cost, from good to bad
     Column("spread", Double, nullable=False),  # of one process
     Column("good_level", Double, nullable=False),  # logarithm of cost
     Column("side_of", Text),  # the merge commit whose merged side is searched
@@ -154,7 +154,7 @@ bisection_step = Table(
     Column("sha", Text, nullable=False),
     Column("position", Integer),  # on the default branch; null: on a merged side
     Column("state", Text, nullable=False),
-    Column("change", REAL),  # of cost against the good level, as a fraction
+    Column("change", REAL),  # of cost relative to the good level, as a fraction
     Column("processes", SmallInteger),
     Column("reason", Text, nullable=False, server_default=""),
     Column("run_id", Text),
@@ -164,7 +164,7 @@ bisection_step = Table(
     CheckConstraint("state IN ('waiting', 'running', 'good', 'bad', 'skipped')", name="state"),
 )
 
-# Commits of the past that are measured after all.
+# Past commits that are measured afterwards.
 backfill = Table(
     "backfill",
     metadata,
@@ -175,7 +175,7 @@ backfill = Table(
     Column("spec", JSONB, nullable=False),
     Column("first_position", Integer, nullable=False),
     Column("last_position", Integer, nullable=False),
-    Column("runs_wanted", Integer, nullable=False),  # how many commits of the range, at most
+    Column("runs_wanted", Integer, nullable=False),  # the most commits of the range to measure
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
     Column("requested_by", Text, nullable=False),
@@ -192,11 +192,11 @@ backfill_run = Table(
     Column("backfill_id", ForeignKey("backfill.id", ondelete="CASCADE"), primary_key=True),
     Column("position", Integer, primary_key=True),
     Column("run_id", Text, nullable=False, index=True),
-    Column("created", Boolean, nullable=False),  # false: the run stood already
+    Column("created", Boolean, nullable=False),  # false: the run already existed
     Column("why", Text, nullable=False),  # thin | refine
 )
 
-# As the newest commit of the default branch declares them.
+# As declared by the newest commit of the default branch.
 schedule = Table(
     "schedule",
     metadata,
@@ -207,7 +207,7 @@ schedule = Table(
     Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
 )
 
-# One row a slot that was served: its key is what lets two beats serve it once.
+# One row per served slot: its key ensures that two `beat` processes serve it only once.
 schedule_slot = Table(
     "schedule_slot",
     metadata,

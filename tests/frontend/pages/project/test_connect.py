@@ -49,7 +49,7 @@ def test_from_an_empty_service_to_a_run_that_waits(own_site: Site, visit: Callab
     expect(page.locator("#manifest tbody")).to_contain_text("python bench.py")
     page.get_by_role("button", name="Make a secret").click()
     secret = page.locator("#made").inner_text()
-    expect(page.locator("#webhook")).to_contain_text("a secret of its own")
+    expect(page.locator("#webhook")).to_contain_text("its own secret")
     with own_site.engine.connect() as c:
         assert c.scalar(text("SELECT webhook_secret FROM project")) == secret
         trail = c.execute(text("SELECT action, detail FROM audit_event ORDER BY id")).all()
